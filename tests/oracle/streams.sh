@@ -32,6 +32,11 @@ fs12-c       | -c -i @1 POOL/fs@2
 fs1-Lec      | -Lec POOL/fs@1
 fs12-Lec     | -Lec -i @1 POOL/fs@2
 fs1-w        | -w POOL/fs@1
+fs12-w       | -w -i @1 POOL/fs@2
+fs13-all-w   | -w -I @1 POOL/fs@3
+fs1-redacted | --redact hide POOL/fs@1
+fs12-filling | -i #hide POOL/fs@2
+shown1       | -i POOL/fs@1 POOL/shown@1
 clone1       | -i POOL/fs@2 POOL/clone@1
 clone12      | -i @1 POOL/clone@2
 clone-all    | -I POOL/fs@2 POOL/clone@2
@@ -77,7 +82,10 @@ embedded     | fs     | 1     |   | fs1-e
 packed-fs    | fs     | 1 2   |   | fs1-c fs12-c
 most         | fs     | 1 2   |   | fs1-Lec fs12-Lec
 mixed        | fs     | 1 2   |   | fs1-e fs12-c
-raw          | fs     | 1     |   | fs1-w
+raw          | fs     | 1 2   |   | fs1-w fs12-w
+raw-all      | fs     | 1 2 3 |   | fs1-w fs13-all-w
+filled       | fs     | 2     |   | fs1-redacted fs12-filling
+shown        | shown  | 1     |   | -o,origin=POOL/filled@1:shown1
 props        | fs     | 2     | p | fs2-p
 props-all    | fs     | 1 2 3 | p | fs1 fs13-all-p
 holds        | fs     | 2     | h | fs2-h
@@ -170,6 +178,11 @@ make_fs() {
     fill_fs "$d"
     zfs snapshot "$POOL/fs@1"
     zfs bookmark "$POOL/fs@1" "$POOL/fs#b1"
+    # what is other, or gone, in a clone is redacted
+    zfs clone "$POOL/fs@1" "$POOL/shown"
+    put "$MNT/$POOL/shown/mixed" 40000 20000; rm "$MNT/$POOL/shown/random-10000"; truncate -s 70000 "$MNT/$POOL/shown/text-400000"
+    zfs snapshot "$POOL/shown@1"
+    zfs redact "$POOL/fs@1" hide "$POOL/shown@1"
     change_fs "$d"
     zfs snapshot "$POOL/fs@2"
     zfs bookmark "$POOL/fs@2" "$POOL/fs#b2"
@@ -318,6 +331,7 @@ facts() {
     [[ $kind == volume ]] || zfs mount "$dataset" 2>/dev/null || [[ $(zfs get -H -o value mounted "$dataset") == yes ]]
     for snapshot in $(zfs list -H -d 1 -t snapshot -o name -s name "$dataset"); do
         own=${snapshot#*@}
+        [[ $(zfs get -H -o value redact_snaps "$snapshot") == - ]] || continue
         {
             zfs get -Hp -o property,value guid,creation,version,utf8only,normalization,casesensitivity,volsize "$snapshot"
             if [[ $kind == volume ]]; then
@@ -350,7 +364,7 @@ make() {
     send_some early
     change_tree
     send_some late
-    for one in fs clone large dn packed folded empty holes vol; do facts "$POOL/$one" local "$one"; done
+    for one in fs clone shown large dn packed folded empty holes vol; do facts "$POOL/$one" local "$one"; done
     zfs get -Hp -o property,received all "$POOL/back" | grep -vE "^($UNLIKE)" | grep -vP '\t-$' >"$DIR/facts/back.properties" || true
     facts_below "$POOL/tree" local tree
     zpool export "$POOL"

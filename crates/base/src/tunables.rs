@@ -84,6 +84,10 @@ tunables! {
     ZFS_DIRTY_DATA_MAX_PERCENT = "zfs_dirty_data_max_percent", 10;
     /// Percent of `zfs_dirty_data_max` with which a group is closed early.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20;
+    /// Blocks of a part of a clone's list from which on it gets no more.
+    ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000;
+    /// Percent of a clone that it has to share with its origin, at least, for it to keep a list.
+    ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", 75;
     /// Intervals without a heartbeat after which a pool with `multihost` is suspended; 0: it never is.
     ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", 10;
     /// Intervals for which a pool with `multihost` is watched before it is imported, at least.

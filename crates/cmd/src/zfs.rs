@@ -30,6 +30,7 @@ mod tests;
 mod upgrade;
 mod usage;
 mod userspace;
+mod wait;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -19,6 +19,8 @@ mod events;
 mod exporter;
 #[path = "zpool/killed.rs"]
 mod killed;
+#[path = "zpool/livelists.rs"]
+mod livelists;
 #[path = "zpool/nbd.rs"]
 mod nbd;
 #[path = "zpool/projects.rs"]
@@ -27,6 +29,8 @@ mod projects;
 mod properties;
 #[path = "zpool/rates.rs"]
 mod rates;
+#[path = "zpool/redaction.rs"]
+mod redaction;
 #[path = "zpool/replaced.rs"]
 mod replaced;
 #[path = "zpool/returns.rs"]

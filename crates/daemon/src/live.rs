@@ -335,6 +335,7 @@ impl ServedPool {
             SnapshotChange::Hold(holds) => live.hold(holds),
             SnapshotChange::Release(holds) => live.release(holds),
             SnapshotChange::Bookmark { new, source } => done(live.bookmark(new, source)),
+            SnapshotChange::Redact { snapshot, bookmark, later } => done(live.redact(snapshot, bookmark, later)),
             SnapshotChange::DestroyBookmark { name } => done(live.destroy_bookmark(name)),
             SnapshotChange::Rename { from, to, recursive } => done(live.rename_snapshot(from, to, *recursive)),
             SnapshotChange::Rollback { to } => done(live.rollback(to)),

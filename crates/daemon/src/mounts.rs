@@ -107,6 +107,14 @@ impl Mounts {
         list.iter().filter(|mounted| !mounted.mount.has_ended()).map(used).collect()
     }
 
+    /// How many files of a file system have no name, and are not freed yet; 0 if it is not mounted.
+    pub fn unlinked(&self, dataset: &str) -> u64 {
+        self.find(dataset).map_or(0, |mounted| {
+            let counts = mounted.source.counters().1.sums();
+            counts.unlinks.saturating_sub(counts.unlinked)
+        })
+    }
+
     /// The last one that is mounted of a dataset.
     fn find(&self, dataset: &str) -> Option<Arc<MountedDataset>> {
         self.all().into_iter().rfind(|mounted| mounted.dataset() == dataset)

@@ -435,6 +435,10 @@ impl Host for Served {
         self.mounts.list()
     }
 
+    fn unlinked(&self, dataset: &str) -> u64 {
+        self.mounts.unlinked(dataset)
+    }
+
     fn mount(&self, plan: &PlannedMount) -> Result<bool> {
         self.mounts.mount(&self.pool, &plan.options, &self.env)
     }

@@ -232,6 +232,10 @@ impl Source for FileSystem {
         let pool = self.served.view();
         let dataset = self.listed(&pool)?.into_iter().find(|dataset| dataset.id == snapshot.dataset);
         let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
+        if pool.dsl().redacted_for(&dataset)?.is_some() {
+            let what = "its sender redacted some of it, which would read as zeros";
+            return Err(Error::new(Kind::Permission, what).in_dataset(&dataset.name));
+        }
         let subject = pool.dsl().subject(&dataset.name)?;
         Ok(Arc::new(Zpl::open(objset(&pool, &subject, &dataset)?)?.showing(self.visible)))
     }

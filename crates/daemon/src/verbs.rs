@@ -24,7 +24,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use base::{Error, Kind, Result};
-use protocol::datasets::{DatasetRequest, Response};
+use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::StreamNote;
 
 pub use host::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
@@ -51,6 +51,10 @@ pub fn answer(
         DatasetRequest::Holds { snapshots, recursive } => {
             let (holds, failures) = query::holds(host, snapshots, *recursive)?;
             Ok(Response::Holds(holds, failures))
+        }
+        DatasetRequest::Unlinked { dataset } => {
+            let found = query::open(host, dataset, Types::FILE_SYSTEMS);
+            Ok(Response::Unlinked(found.map(|_| host.unlinked(dataset))))
         }
         DatasetRequest::Mounts => Ok(Response::Mounts(host.mounts())),
         DatasetRequest::Mount(request) => mount::mount(host, request),

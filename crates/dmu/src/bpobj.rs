@@ -30,8 +30,9 @@ const CHUNK: usize = 128 << 10;
 const SUBLISTS_MAX: u64 = 1 << 24;
 /// Bytes of a block of a list, unless it is short of life.
 pub const BLOCK_SIZE: u64 = 128 << 10;
-/// Bytes of the bonus buffer of a list that tells of no frees.
+/// Bytes of the bonus buffer of a list that tells of no frees, and of one that does.
 const HEADER_SIZE: usize = 48;
+const HEADER_SIZE_WITH_FREES: usize = 56;
 /// How deep sublists may be in each other; OpenZFS makes one level.
 const DEPTH_MAX: usize = 8;
 
@@ -62,6 +63,7 @@ struct BpobjHead {
     totals: Totals,
     sublists_object: u64,
     sublists: u64,
+    frees: u64,
 }
 
 /// Calls `f` with each pointer of list `id` and of its sublists, until it fails.
@@ -121,13 +123,13 @@ impl BpobjHead {
         let pointers = r.u64().map_err(|_| Error::corrupt("object is no list of block pointers"))?;
         let mut later = || r.u64().unwrap_or(0);
         let totals = Totals { used: later(), compressed: later(), uncompressed: later() };
-        Ok(BpobjHead { pointers, totals, sublists_object: later(), sublists: later() })
+        Ok(BpobjHead { pointers, totals, sublists_object: later(), sublists: later(), frees: later() })
     }
 
     /// Writes it over a bonus buffer, as far as that goes: older ones end earlier.
     fn put(&self, bonus: &mut [u8]) {
         let Totals { used, compressed, uncompressed } = self.totals;
-        let words = [self.pointers, used, compressed, uncompressed, self.sublists_object, self.sublists];
+        let words = [self.pointers, used, compressed, uncompressed, self.sublists_object, self.sublists, self.frees];
         for (place, word) in bonus.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -192,6 +194,14 @@ impl Bpobj {
         Ok(objset.allocate(tx, dnode)?.id())
     }
 
+    /// Makes an empty list that can tell of frees, too.
+    pub fn create_with_frees(objset: &Arc<Objset>, tx: &Tx<'_>) -> Result<u64> {
+        let mut dnode = Dnode::new(ObjectType::BPOBJ, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = ObjectType::BPOBJ_HEADER;
+        dnode.bonus = vec![0; HEADER_SIZE_WITH_FREES];
+        Ok(objset.allocate(tx, dnode)?.id())
+    }
+
     /// List `id`. Errors: `NotFound`, `Corrupt` if it is none.
     pub fn open(objset: &Arc<Objset>, id: u64) -> Result<Bpobj> {
         let object = objset.object(id)?;
@@ -208,6 +218,11 @@ impl Bpobj {
         Ok(self.head()?.totals)
     }
 
+    /// How many pointers are in it, without sublists, and how many of these tell of frees.
+    pub fn counts(&self) -> Result<(u64, u64)> {
+        self.head().map(|head| (head.pointers, head.frees))
+    }
+
     /// Whether there is nothing in it, and no sublist.
     pub fn is_empty(&self) -> Result<bool> {
         let head = self.head()?;
@@ -216,13 +231,26 @@ impl Bpobj {
 
     /// Adds blocks, none of them a hole. Errors: those of reading its last block.
     pub fn append(&self, tx: &Tx<'_>, bps: &[BlkPtr], size_of: SizeOf<'_>) -> Result<()> {
+        self.append_marked(tx, bps, false, size_of)
+    }
+
+    /// The same; with `are_free`, it tells that they were freed, and its sizes become smaller by theirs. Errors: `Corrupt`
+    /// if it is a list that cannot tell that.
+    pub fn append_marked(&self, tx: &Tx<'_>, bps: &[BlkPtr], are_free: bool, size_of: SizeOf<'_>) -> Result<()> {
         let mut head = self.head()?;
+        if are_free && self.object.bonus().len() < HEADER_SIZE_WITH_FREES {
+            return Err(self.at(Error::corrupt("a list that cannot tell of frees")));
+        }
         let mut bytes = Vec::with_capacity(std::mem::size_of_val(bps));
         for bp in bps {
             assert!(!bp.is_hole(), "a hole is put on a list of dead blocks");
-            bytes.extend_from_slice(&stripped(bp));
-            head.totals = head.totals.plus(Totals::of(bp, size_of(bp)));
+            let mut one = stripped(bp);
+            one[FREE_MARK_AT] = are_free.into();
+            bytes.extend_from_slice(&one);
+            let totals = Totals::of(bp, size_of(bp));
+            head.totals = if are_free { head.totals.minus(totals) } else { head.totals.plus(totals) };
         }
+        head.frees += if are_free { bps.len() as u64 } else { 0 };
         self.object.write(tx, head.pointers * BlkPtr::SIZE as u64, &bytes)?;
         head.pointers += bps.len() as u64;
         self.set_head(tx, head)
@@ -417,6 +445,9 @@ impl Bpobj {
         error.at_block(self.object.bookmark(0, 0))
     }
 }
+
+/// The lowest byte of the place of the fill count, of which the lowest bit tells of a free.
+const FREE_MARK_AT: usize = 88;
 
 /// The bytes of a pointer in a list: without its checksum, which nothing needs but the dedup table, and
 /// without an embedded payload.

@@ -3,6 +3,7 @@
 //! A block is at least as young as all below it, so what is old is passed over with all below.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use base::{Error, Result};
 use format::blkptr::{BlkPtr, Dva};
@@ -32,9 +33,19 @@ impl Object {
     /// Shows `f` all data blocks on disk from number `from` on that were born after group `since_txg`, and the holes
     /// beside them, in their order. Errors: those of reading indirect blocks, and of `f`.
     pub fn changed_since(&self, since_txg: u64, from: u64, f: &mut dyn FnMut(ChangedPart) -> Result<()>) -> Result<()> {
+        self.changed_within(since_txg, from..u64::MAX, f)
+    }
+
+    /// As [`Object::changed_since`], of the blocks whose numbers are in `blocks`; holes are cut at its ends.
+    pub fn changed_within(
+        &self,
+        since_txg: u64,
+        blocks: Range<u64>,
+        f: &mut dyn FnMut(ChangedPart) -> Result<()>,
+    ) -> Result<()> {
         let tree = self.tree();
         let top = tree.levels - 1;
-        let mut walk = ChangedWalk { object: self, since_txg, from, entered: HashSet::new(), f };
+        let mut walk = ChangedWalk { object: self, since_txg, blocks, entered: HashSet::new(), f };
         tree.blkptrs.iter().zip(0..).try_for_each(|(bp, number)| walk.visit(bp, top, number))
     }
 }
@@ -42,7 +53,7 @@ impl Object {
 struct ChangedWalk<'a> {
     object: &'a Object,
     since_txg: u64,
-    from: u64,
+    blocks: Range<u64>,
     /// Indirect blocks that it has been in: what is in two places could be walked for ever.
     entered: HashSet<Dva>,
     f: &'a mut dyn FnMut(ChangedPart) -> Result<()>,
@@ -59,7 +70,7 @@ impl ChangedWalk<'_> {
         let Some(first) = first.filter(|first| is_metadata || *first <= tree.block_max) else { return Ok(()) };
         let span = 1u64.checked_shl(span_shift).unwrap_or(u64::MAX);
         let end = first.saturating_add(span);
-        if end <= self.from {
+        if end <= self.blocks.start || first >= self.blocks.end {
             return Ok(());
         }
         let is_old = bp.reference_birth() <= self.since_txg;
@@ -68,7 +79,7 @@ impl ChangedWalk<'_> {
             if bp.birth() != 0 && is_old {
                 return Ok(());
             }
-            let first = first.max(self.from);
+            let (first, end) = (first.max(self.blocks.start), end.min(self.blocks.end));
             return (self.f)(ChangedPart::Hole { first, count: end - first });
         }
         if is_old {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Endian, Error, Kind, Reader, Result, ResultExt};
+use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
@@ -89,16 +89,12 @@ impl Dsl {
         Ok(names)
     }
 
-    /// Guids of the snapshots that a redaction bookmark was made for.
-    pub fn redaction_snapshots(&self, bookmark: &DatasetBookmark) -> Result<Vec<u64>> {
-        let object = self.mos().object(bookmark.redaction_object).in_dataset(&bookmark.name)?;
-        // a list that is too long for the bonus buffer is in a spill block (feature redaction_list_spill)
-        let spill = object.spill()?;
-        let list = spill.as_deref().unwrap_or(object.bonus());
-        let mut r = Reader::new(list, Endian::Little);
-        let (_last_object, _last_blkid, _entries, count) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let guids = (0..count.min(list.len() as u64 / 8)).map(|_| r.u64());
-        guids.collect::<Result<Vec<u64>>>().in_dataset(&bookmark.name)
+    /// The bookmark of that full name. Errors: `NotFound`; those of reading.
+    pub fn bookmark(&self, name: &str) -> Result<DatasetBookmark> {
+        let (fs, _) = crate::name::split_bookmark(name)?;
+        let all = self.bookmarks(&self.head(&self.find_dir(fs)?)?)?;
+        let found = all.into_iter().find(|bookmark| bookmark.name == name);
+        found.ok_or_else(|| Error::new(Kind::NotFound, format!("bookmark '{name}' does not exist.")))
     }
 
     pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<DatasetBookmark>> {

@@ -24,6 +24,8 @@ mod name;
 pub mod property;
 mod props;
 pub mod receive;
+pub mod redact;
+pub mod redaction;
 pub mod resume;
 pub mod scan;
 pub mod send;

@@ -99,6 +99,10 @@ pub struct ResumeState {
     pub compressed: bool,
     /// It is raw.
     pub raw: bool,
+    /// Guids of the snapshots that it is redacted for.
+    pub redacted_for: Option<Vec<u64>>,
+    /// It begins from something redacted: guids of the snapshots that this was redacted for.
+    pub redacted_from: Option<Vec<u64>>,
     list: NvList,
 }
 
@@ -133,6 +137,8 @@ impl ResumeState {
             embedded: list.has("embedok"),
             compressed: list.has("compressok"),
             raw: list.has("rawok"),
+            redacted_for: list.opt_u64s("redact_snaps").map(<[u64]>::to_vec),
+            redacted_from: list.opt_u64s("book_redact_snaps").map(<[u64]>::to_vec),
             list,
         })
     }

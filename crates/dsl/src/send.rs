@@ -27,8 +27,8 @@ use format::objset::ObjsetType;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 
 use crate::property::rules::ZPL_VERSION;
-use crate::{Dataset, Dsl, Property, contents};
-use walk::{SendRange, SendWalk};
+use crate::{Dataset, DatasetBookmark, Dsl, Property, contents};
+use walk::{RedactionLists, SendRange, SendWalk};
 pub use writer::StreamWriter;
 
 /// What an incremental stream begins from.
@@ -65,6 +65,19 @@ pub struct SendRequest<'a> {
     pub resume: Option<(u64, u64)>,
     /// It is what an interrupted receive has left: the stream has no end then.
     pub saved: Option<SavedPart>,
+    /// What is left out, and what was left out before.
+    pub redaction: SendRedaction,
+}
+
+/// What is redacted of a stream, and of what it begins from.
+#[derive(Clone, Debug, Default)]
+pub struct SendRedaction {
+    /// Blocks in the list of that bookmark are left out.
+    pub by: Option<DatasetBookmark>,
+    /// It begins from that redaction bookmark: what its list has is sent, changed or not.
+    pub from: Option<DatasetBookmark>,
+    /// It begins from a redacted snapshot: guids of those that this was made for.
+    pub from_snapshots: Option<Vec<u64>>,
 }
 
 /// How much of a stream has been received.
@@ -96,12 +109,7 @@ impl Dsl {
         let objset = self.objset(snapshot, Mode::Plain)?;
         let features = self.stream_features(request, &objset)?;
         let to_guid = request.saved.as_ref().map_or(snapshot.phys.guid, |saved| saved.guid);
-        let mut list = NvList::new();
-        if let Some((object, offset)) = request.resume {
-            list.set("resume_object", Value::U64(object));
-            list.set("resume_offset", Value::U64(offset));
-        }
-        let list = if list.is_empty() { Vec::new() } else { list.pack() };
+        let (list, lists) = self.redaction_of(request)?;
         let mut flags = StreamBegin::FLAG_FREE_RECORDS | StreamBegin::FLAG_SPILL_BLOCK;
         if request.from.is_some_and(|from| from.is_clone) {
             flags |= StreamBegin::FLAG_CLONE;
@@ -122,20 +130,49 @@ impl Dsl {
         out.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
         let since_txg = request.from.map_or(0, |from| from.txg);
         let range = SendRange { since_txg, resume: request.resume, until: request.saved.as_ref().map(|one| one.until) };
-        SendWalk::new(&objset, (features, to_guid), range, &mut out).run()?;
+        SendWalk::new(&objset, (features, to_guid), range, lists, &mut out).run()?;
         if request.saved.is_none() {
             out.finish(to_guid)?;
         }
         Ok(())
     }
 
+    /// The packed list of BEGIN, and the lists of what is and was left out. Errors: `Invalid` for a list that is not
+    /// complete.
+    fn redaction_of(&self, request: &SendRequest<'_>) -> Result<(Vec<u8>, RedactionLists)> {
+        let complete = |bookmark: &Option<DatasetBookmark>| {
+            let Some(bookmark) = bookmark else { return Ok(None) };
+            let list = self.redaction_list(bookmark)?;
+            match list.head().is_complete() {
+                true => Ok(Some(list)),
+                false => Err(Error::new(Kind::Invalid, "incomplete redaction bookmark provided")),
+            }
+        };
+        let (by, from) = (complete(&request.redaction.by)?, complete(&request.redaction.from)?);
+        let redact_snaps = match &by {
+            Some(list) => Some(list.head().snapshots.clone()),
+            None => self.redacted_for(request.snapshot)?,
+        };
+        let from_snaps = from.as_ref().map(|list| list.head().snapshots.clone());
+        let from_snaps = from_snaps.or_else(|| request.redaction.from_snapshots.clone());
+        let mut list = NvList::new();
+        for (name, guids) in [("redact_snaps", redact_snaps), ("redact_from_snaps", from_snaps)] {
+            guids.into_iter().for_each(|guids| list.set(name, Value::U64s(guids)));
+        }
+        if let Some((object, offset)) = request.resume {
+            list.set("resume_object", Value::U64(object));
+            list.set("resume_offset", Value::U64(offset));
+        }
+        let mut packed = if list.is_empty() { Vec::new() } else { list.pack() };
+        // what follows a record has whole words
+        packed.resize(packed.len().next_multiple_of(8), 0);
+        Ok((packed, RedactionLists { by: by.map(|list| list.cursor()), from: from.map(|list| list.cursor()) }))
+    }
+
     fn stream_features(&self, request: &SendRequest<'_>, objset: &Arc<Objset>) -> Result<StreamFeatures> {
         use StreamFeatures as Features;
         let SendRequest { snapshot, flags, .. } = request;
         let has = |guid: &str| Ok::<bool, Error>(self.dataset_field(snapshot, guid)?.is_some());
-        if has(REDACTED_DATASETS)? {
-            return Err(Error::new(Kind::Unsupported, "sending a redacted dataset is not supported"));
-        }
         let mut features = Features::default();
         let mut set = |is_used: bool, feature: Features| {
             if is_used {
@@ -155,11 +192,14 @@ impl Dsl {
         set(is_packed && self.is_feature_active(LZ4_COMPRESS)?, Features::LZ4);
         set(flags.compressed && has(ZSTD_COMPRESS)?, Features::ZSTD);
         set(request.resume.is_some(), Features::RESUMING);
+        // also what was received so: its receiver has to know that it is not whole
+        set(request.redaction.by.is_some() || has(REDACTED_DATASETS)?, Features::REDACTED);
         set(has(LARGE_DNODE)?, Features::LARGE_DNODE);
         set(has(LONGNAME)?, Features::LONGNAME);
         if has(LARGE_MICROZAP)? {
             if !with_large {
-                let what = "source snapshot contains large microzaps, need -L (--large-block) to generate stream";
+                let what = "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate \
+                            stream";
                 return Err(Error::new(Kind::Unsupported, what));
             }
             set(true, Features::LARGE_MICROZAP);

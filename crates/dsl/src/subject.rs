@@ -254,12 +254,8 @@ impl Dsl {
             Property::Prevsnap => self.previous_snapshot(subject, dataset)?.map(PropertyValue::Text),
             Property::ReceiveResumeToken => self.resume_token(&subject.dir, dataset)?.map(PropertyValue::Text),
             Property::Ivsetguid => self.number_field(dataset, "com.datto:ivset_guid")?,
-            Property::RedactSnaps => self
-                .dataset_field(dataset, "com.delphix:redacted_datasets")?
-                .map(|guids| PropertyValue::Text(list_of(&guids.u64s()))),
-            Property::Redacted => {
-                number(u64::from(self.dataset_field(dataset, "com.delphix:redacted_datasets")?.is_some()))
-            }
+            Property::RedactSnaps => self.redacted_for(dataset)?.map(|guids| PropertyValue::Text(list_of(&guids))),
+            Property::Redacted => number(u64::from(self.redacted_for(dataset)?.is_some())),
             _ => None,
         })
     }
@@ -274,7 +270,7 @@ impl Dsl {
             Property::Referenced => bookmark.referenced_bytes.and_then(number),
             Property::Logicalreferenced => bookmark.uncompressed_bytes.and_then(number),
             Property::RedactSnaps if bookmark.redaction_object != 0 => {
-                Some(PropertyValue::Text(list_of(&self.redaction_snapshots(bookmark)?)))
+                Some(PropertyValue::Text(list_of(&self.redaction_list(bookmark)?.head().snapshots)))
             }
             _ => None,
         })

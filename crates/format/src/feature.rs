@@ -119,11 +119,11 @@ features! {
     ALLOCATION_CLASSES = "org.zfsonlinux:allocation_classes" "allocation_classes", true, Give, [];
     RESILVER_DEFER = "com.datto:resilver_defer" "resilver_defer", true, Give, [];
     BOOKMARK_V2 = "com.datto:bookmark_v2" "bookmark_v2", false, Give, [BOOKMARKS, EXTENSIBLE_DATASET];
-    REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, Write, [];
-    REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, Write, [];
+    REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
+    REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, Give, [EXTENSIBLE_DATASET];
     BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, Write, [];
-    LIVELIST = "com.delphix:livelist" "livelist", true, Write, [];
+    LIVELIST = "com.delphix:livelist" "livelist", true, Give, [EXTENSIBLE_DATASET];
     DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Write, [];
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
     DRAID = "org.openzfs:draid" "draid", false, Read, [];
@@ -132,7 +132,7 @@ features! {
     BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
     BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Give, [];
     VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];
-    REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Read, [];
+    REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Give, [REDACTION_BOOKMARKS, BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Read, [];
     FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Read, [];
     LONGNAME = "org.zfsonlinux:longname" "longname", false, Read, [];

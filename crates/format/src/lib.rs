@@ -14,6 +14,7 @@ pub mod l2arc;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod redaction;
 pub mod sa;
 pub mod scan;
 pub mod space_map;

@@ -15,14 +15,13 @@
 //!
 //! Source: the behaviour of OpenZFS, and streams as `zstream dump` shows them.
 
+mod fields;
 mod record;
 
 use base::{Endian, Error, Kind, Result};
 
-pub use record::{
-    RECORD_SIZE, RecordFields, SUM_OFFSET, StreamBegin, StreamEmbedded, StreamObject, StreamRecord, StreamSpill,
-    StreamWrite,
-};
+pub use fields::{StreamBegin, StreamEmbedded, StreamObject, StreamReference, StreamSpill, StreamWrite};
+pub use record::{RECORD_SIZE, RecordFields, SUM_OFFSET, StreamRecord};
 
 /// The first field of BEGIN.
 pub const MAGIC: u64 = 0x2_f5ba_cbac;

@@ -59,6 +59,7 @@ mod phases;
 mod props;
 mod receive;
 mod receives;
+mod redact;
 mod replace_root;
 mod resilver;
 mod returns;

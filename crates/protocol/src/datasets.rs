@@ -57,6 +57,11 @@ pub enum DatasetRequest {
     Receive(ReceiveOrder),
     /// Writes what differs between two states of a file system to the descriptor that comes with it.
     Diff(DiffOrder),
+    /// How many files of a file system have no name, and are not freed yet.
+    Unlinked {
+        /// Its name.
+        dataset: String,
+    },
     /// Destroys what an interrupted receive has left.
     AbortReceive {
         /// Of that file system or volume.
@@ -127,6 +132,15 @@ pub enum SnapshotRequest {
         bookmark: String,
         /// See above.
         recursive: bool,
+    },
+    /// Makes a redaction bookmark.
+    Redact {
+        /// Of that snapshot.
+        snapshot: String,
+        /// The part of its name behind `#`.
+        bookmark: String,
+        /// Names of later snapshots: what none of them has any more is redacted.
+        later: Vec<String>,
     },
     /// Gives a snapshot another name.
     Rename {
@@ -265,6 +279,9 @@ pub enum Response {
     Holds(Vec<SnapshotHolds>, Vec<Failure>),
     /// To [`DatasetRequest::Mounts`].
     Mounts(Vec<Mounted>),
+    /// To [`DatasetRequest::Unlinked`]: 0 also if it is not mounted, as nothing frees them then; in its place, why it cannot
+    /// be told.
+    Unlinked(Result<u64, Failure>),
     /// To [`DatasetRequest::Mount`], [`DatasetRequest::MountAt`] and [`DatasetRequest::Unmount`]: worded for the user, what failed of it, and
     /// what was done, but not as was asked for.
     Done {

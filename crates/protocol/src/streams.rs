@@ -32,6 +32,8 @@ pub struct SendOrder {
     pub compressed: bool,
     /// Encrypted data come as they are.
     pub raw: bool,
+    /// Blocks in the list of that redaction bookmark of the snapshot are left out.
+    pub redact: Option<String>,
     /// Goes on where the receiver with that token stopped.
     pub token: Option<String>,
     /// Sends what an interrupted receive has brought.

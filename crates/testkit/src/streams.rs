@@ -7,8 +7,8 @@ use base::{Error, Result};
 use dsl::Dataset;
 use dsl::receive::StreamReader;
 use dsl::resume::ResumeState;
-use dsl::send::{SendFlags, SendFrom, SendRequest};
-use dsl::write::NewReceive;
+use dsl::send::{SendFlags, SendFrom, SendRedaction, SendRequest};
+use dsl::write::{NewReceive, StreamRedaction};
 use format::nvlist::NvList;
 use format::stream::StreamFeatures;
 use pool::{LivePool, Receiving};
@@ -54,9 +54,14 @@ fn send_part(
         is_clone: one.phys.dir != snapshot.phys.dir,
     });
     let mut stream = Vec::new();
-    let request = SendRequest { snapshot, from, flags, resume, saved: None };
+    let redaction = SendRedaction::default();
+    let request = SendRequest { snapshot, from, flags, resume, saved: None, redaction };
     pool.view().dsl().send(&request, &mut stream, &AtomicU64::new(0))?;
     Ok(stream)
+}
+
+fn redaction_of(list: &[u8]) -> Result<StreamRedaction> {
+    Ok(if list.is_empty() { StreamRedaction::default() } else { StreamRedaction::of(&NvList::unpack(list)?) })
 }
 
 /// A receive of a stream up to its last record, and whether that came. Errors: those of beginning it.
@@ -80,6 +85,7 @@ pub fn begin(pool: &LivePool, target: &str, stream: &[u8], flags: ReceiveFlags) 
         resumable: flags.resumable,
         origin: None,
         resume,
+        redaction: redaction_of(&list)?,
         begin,
     };
     let receiving = pool.begin_receive(&new)?;

@@ -79,7 +79,7 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<(SendOrder, SendSho
             Opt::Value('i', from) => order.from = Some(from.clone()),
             Opt::Value('I', from) => (order.from, order.all) = (Some(from.clone()), true),
             Opt::Value('t', token) => order.token = Some(token.clone()),
-            Opt::Value('d', _) => return Err(unsupported("redacted streams")),
+            Opt::Value('d', book) => order.redact = Some(book.clone()),
             Opt::Value('X', names) => {
                 for name in names.split(',') {
                     if client::check_name(name, Types::DATASETS).is_err() || !name.contains('/') {
@@ -120,8 +120,9 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<(SendOrder, SendSho
 
 fn check_operands(command: &ZfsCommand, parsed: &Parsed, order: &mut SendOrder) -> Result<(), Stopped> {
     let is_package = order.replicate || order.properties || order.backup || order.holds;
+    let is_redacted = order.redact.is_some();
     match &parsed.operands[..] {
-        _ if order.token.is_some() && (order.from.is_some() || is_package || order.saved) => {
+        _ if order.token.is_some() && (order.from.is_some() || is_package || order.saved || is_redacted) => {
             return Err(misuse(command, "invalid flags combined with -t\n"));
         }
         [] if order.token.is_some() => return Ok(()),
@@ -131,13 +132,16 @@ fn check_operands(command: &ZfsCommand, parsed: &Parsed, order: &mut SendOrder) 
     }
     if order.saved {
         let packed = order.large_blocks || order.embedded || order.compressed;
-        if order.from.is_some() || is_package || packed {
+        if order.from.is_some() || is_package || packed || is_redacted {
             return Err(misuse(command, "incompatible flags combined with saved send flag\n"));
         }
         if order.to.contains('@') {
             let why = "saved send must specify the dataset with partially-received state\n";
             return Err(misuse(command, why));
         }
+    }
+    if order.raw && is_redacted {
+        return Err(Outcome::failed("Error: raw sends may not be redacted.\n".to_owned()));
     }
     if order.skip_missing && !order.replicate {
         return Err(misuse(command, "skip-missing flag can only be used in conjunction with replicate\n"));
@@ -149,6 +153,10 @@ fn check_operands(command: &ZfsCommand, parsed: &Parsed, order: &mut SendOrder) 
 fn check_from(command: &ZfsCommand, order: &mut SendOrder, early: &mut String) -> Result<(), Stopped> {
     let fs = order.to.split('@').next().unwrap_or_default().to_owned();
     let many = order.replicate || order.all;
+    let from_bookmark = order.from.as_ref().is_some_and(|from| from.contains('#'));
+    if many && order.redact.is_some() && !from_bookmark {
+        return Err(Outcome::failed("Error: multiple snapshots cannot be sent redacted.\n".to_owned()));
+    }
     if many && !order.to.contains('@') {
         let line = "Error: Unsupported flag with filesystem or bookmark.\n";
         return Err(Outcome::failed(line.to_owned()));
@@ -225,8 +233,4 @@ fn run(pools: &dyn Pools, pool: &str, order: &SendOrder, shown: SendShown) -> Re
 
 fn misuse(command: &ZfsCommand, why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
-}
-
-fn unsupported(what: &str) -> Outcome {
-    Outcome::failed(format!("cannot send: {what}: this version of Cenote does not support that\n"))
 }

@@ -295,3 +295,24 @@ pub(super) fn bookmark(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString
     let request = SnapshotRequest::Bookmark { source, bookmark, recursive };
     ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("bookmark", args)))
 }
+
+/// `zfs redact`.
+pub(super) fn redact(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let operands: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let [snapshot, bookmark, later @ ..] = &operands[..] else {
+        return Err(Outcome::misused(command, "too few arguments"));
+    };
+    if later.is_empty() {
+        return Err(Outcome::misused(command, "too few arguments"));
+    }
+    let failed = |line: String| Ok(Outcome::failed(format!("{line}\n")));
+    let Ok(pool) = pool_for(pools, snapshot, Types::SNAPSHOTS)? else {
+        return failed(format!("provided snapshot {snapshot} does not exist"));
+    };
+    if later.iter().any(|name| client::pool_of(name) != pool) {
+        return failed("potentially invalid redaction snapshot; full dataset names required".to_owned());
+    }
+    let (snapshot, bookmark, later) = (snapshot.clone(), bookmark.clone(), later.to_vec());
+    let request = SnapshotRequest::Redact { snapshot, bookmark, later };
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("redact", args)))
+}

@@ -88,7 +88,6 @@ impl Host for Local {
     fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
     }
-
     fn bounds(&self) -> &MountBounds {
         &self.bounds
     }
@@ -96,7 +95,9 @@ impl Host for Local {
     fn mounts(&self) -> Vec<Mounted> {
         self.mounts.lock().clone()
     }
-
+    fn unlinked(&self, _: &str) -> u64 {
+        0
+    }
     fn mount(&self, plan: &PlannedMount) -> Result<bool> {
         if plan.dataset == "t_send/received" {
             // its mountpoint would have to be made in a file system that is mounted read-only

@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{HINT, JSON, Outcome, Stopped, ZfsCommand, parse, usage};
-use super::{change, diff, get, holds, list, mount, project, receive, send, snapshots, upgrade, userspace};
+use super::{change, diff, get, holds, list, mount, project, receive, send, snapshots, upgrade, userspace, wait};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -27,22 +27,28 @@ pub(super) const COMMANDS: &[ZfsCommand] = &[
     ZfsCommand { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
     ZfsCommand { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
     ZfsCommand { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
+    ZfsCommand { name: "redact", run: snapshots::redact, usage: REDACT, shows_properties: false },
     ZfsCommand { name: "receive", run: receive::receive, usage: RECEIVE, shows_properties: false },
     ZfsCommand { name: "send", run: send::send, usage: SEND, shows_properties: false },
     ZfsCommand { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
     ZfsCommand { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
     ZfsCommand { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
+    ZfsCommand {
+        name: "wait",
+        run: wait::run,
+        usage: "\twait [-t <activity>] <filesystem>\n",
+        shows_properties: false,
+    },
     ZfsCommand { name: "diff", run: diff::run, usage: DIFF, shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 14] = [
+pub(super) const WRITING: [&str; 12] = [
     "allow",
     "change-key",
     "jail",
     "load-key",
     "program",
-    "redact",
     "rewrite",
     "share",
     "unallow",
@@ -50,7 +56,6 @@ pub(super) const WRITING: [&str; 14] = [
     "unload-key",
     "unshare",
     "unzone",
-    "wait",
 ];
 
 const CREATE: &str = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n";
@@ -62,6 +67,7 @@ const ROLLBACK: &str = "\trollback [-rRf] <snapshot>\n";
 const CLONE: &str = "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n";
 const PROMOTE: &str = "\tpromote <clone-filesystem>\n";
 const BOOKMARK: &str = "\tbookmark [-r] <snapshot|bookmark> <newbookmark>\n";
+const REDACT: &str = "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n";
 const RECEIVE: &str = "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\
                        \t    <filesystem|volume|snapshot>\n\
                        \treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\
@@ -70,6 +76,7 @@ const RECEIVE: &str = "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <pro
 const SEND: &str = "\tsend [-DLPbcehnpsvw] [-i|-I snapshot]\n\
                     \t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\
                     \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\
+                    \tsend [-DnvPLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\
                     \tsend [-nvPe] -t <receive_resume_token>\n\
                     \tsend [-Pnv] --saved filesystem\n";
 const HOLD: &str = "\thold [-r] <tag> <snapshot> ...\n";

@@ -31,6 +31,8 @@ pub trait Host {
     }
     /// What is mounted now; without snapshots.
     fn mounts(&self) -> Vec<Mounted>;
+    /// How many files of a mounted file system have no name, and are not freed yet; 0 if it is not mounted.
+    fn unlinked(&self, dataset: &str) -> u64;
     /// Mounts a file system or snapshot, whose mountpoint is made if it is not there; an error that says
     /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made. False if it is mounted read-only though it was not
     /// to be, as it can only be read.
@@ -103,6 +105,8 @@ pub enum SnapshotChange {
     Release(Vec<(String, String)>),
     /// Makes a bookmark of a snapshot or bookmark.
     Bookmark { new: String, source: String },
+    /// Makes a redaction bookmark of a snapshot, for some later snapshots.
+    Redact { snapshot: String, bookmark: String, later: Vec<String> },
     /// Destroys a bookmark.
     DestroyBookmark { name: String },
     /// Gives a snapshot another name.

@@ -11,7 +11,7 @@ use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
 use dsl::receive::StreamReader;
-use dsl::write::{NewReceive, SNAPSHOT_EXISTS};
+use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
 use dsl::{Property, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::{StreamBegin, StreamFeatures};
@@ -19,7 +19,7 @@ use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
 
-use super::around::{exists, failure, make_with_parents, mount_new, words};
+use super::around::{exists, failure, make_with_parents, mount_new, unmount, words};
 use super::host::{DatasetChange, Host, SnapshotChange};
 use super::input::{CommandInput, Teller};
 
@@ -27,10 +27,13 @@ use super::input::{CommandInput, Teller};
 const READ_BYTES: usize = 1 << 20;
 /// What can be received.
 const KNOWN: StreamFeatures = StreamFeatures::SA_SPILL
+    .with(StreamFeatures::DEDUP)
+    .with(StreamFeatures::DEDUPPROPS)
     .with(StreamFeatures::EMBED_DATA)
     .with(StreamFeatures::LZ4)
     .with(StreamFeatures::LARGE_BLOCKS)
     .with(StreamFeatures::RESUMING)
+    .with(StreamFeatures::REDACTED)
     .with(StreamFeatures::COMPRESSED)
     .with(StreamFeatures::LARGE_DNODE)
     .with(StreamFeatures::ZSTD)
@@ -38,10 +41,6 @@ const KNOWN: StreamFeatures = StreamFeatures::SA_SPILL
     .with(StreamFeatures::SWITCH_TO_LARGE_BLOCKS)
     .with(StreamFeatures::LONGNAME)
     .with(StreamFeatures::LARGE_MICROZAP);
-const NO_DEDUP: &str = "ERROR: \"zfs receive\" no longer supports deduplicated send streams.  Use\n\
-                        the \"zstream redup\" command to convert this stream to a regular,\n\
-                        non-deduplicated stream.";
-
 /// What the list of a package says of one of its snapshots.
 #[derive(Default)]
 struct ListedSnapshot {
@@ -173,9 +172,6 @@ impl StreamReceiver<'_> {
             _ => "cannot receive incremental stream",
         };
         let refused = |why: String| Err(failure(&begin.name, format!("{what}: {why}")));
-        if begin.features.has(StreamFeatures::DEDUP) {
-            return Err(failure(&begin.name, format!("{NO_DEDUP}\n{what}: operation not supported")));
-        }
         let beyond = begin.features.names_beyond(KNOWN);
         if !beyond.is_empty() {
             return refused(format!("stream has unsupported feature: {}", beyond.join(", ")));
@@ -198,6 +194,8 @@ impl StreamReceiver<'_> {
         }
         let origin = self.origin_of(&begin, what)?;
         self.check_overwritten(&target, &begin, is_clone, what)?;
+        let list = if list.is_empty() { Ok(NvList::new()) } else { NvList::unpack(&list) };
+        let list = list.map_err(|e| self.cannot(what, &e))?;
         let resume = self.resume_of(&begin, &list).map_err(|e| self.cannot(what, &e))?;
         let new = NewReceive {
             target: target.clone(),
@@ -207,6 +205,7 @@ impl StreamReceiver<'_> {
             resumable: self.order.resumable,
             origin,
             resume,
+            redaction: StreamRedaction::of(&list),
             begin,
         };
         self.receive(reader, &new, what)
@@ -297,11 +296,10 @@ impl StreamReceiver<'_> {
         }
     }
 
-    fn resume_of(&self, begin: &StreamBegin, list: &[u8]) -> Result<Option<(u64, u64)>> {
+    fn resume_of(&self, begin: &StreamBegin, list: &NvList) -> Result<Option<(u64, u64)>> {
         if !begin.features.has(StreamFeatures::RESUMING) {
             return Ok(None);
         }
-        let list = NvList::unpack(list)?;
         Ok(Some((list.u64("resume_object")?, list.u64("resume_offset")?)))
     }
 
@@ -366,8 +364,13 @@ impl StreamReceiver<'_> {
         }
         self.notes.extend(notes);
         self.after(new, &listed);
-        if is_new {
+        let is_redacted = new.begin.features.has(StreamFeatures::REDACTED);
+        if is_new && !is_redacted {
             self.made.push(new.target.clone());
+        }
+        if !is_new && is_redacted {
+            // it is not whole any more
+            unmount(self.host, &new.target, true).map_or(Ok(()), Err)?;
         }
         self.say_rate(reader, began_ns)
     }

@@ -5,6 +5,7 @@
 //! ```
 
 mod plan;
+mod resumed;
 
 use std::fs::File;
 use std::io::Write;
@@ -33,11 +34,16 @@ pub(super) fn send(
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> Result<Response> {
     let done = |failures| Ok(Response::Done { failures, notes: Vec::new() });
-    let plan = match plan(&host.pool(), order, note)? {
+    let planned = match &order.token {
+        Some(token) => resumed::plan_resumed(&host.pool(), order, token)?,
+        None if order.saved => resumed::plan_saved(&host.pool(), order)?,
+        None => plan(&host.pool(), order, note)?,
+    };
+    let plan = match planned {
         Ok(plan) => plan,
         Err(failure) => return done(vec![failure]),
     };
-    let ids: Vec<u64> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
+    let ids: Vec<u64> = plan.streams.iter().flat_map(PlannedStream::kept).collect();
     let _kept = match host.keep_snapshots(&ids) {
         Ok(kept) => kept,
         Err(error) => {

@@ -29,6 +29,7 @@ pub(super) fn change(host: &dyn Host, request: &SnapshotRequest) -> Result<Chang
         SnapshotRequest::Bookmark { source, bookmark, recursive } => {
             self::bookmark(host, source, bookmark, *recursive)?
         }
+        SnapshotRequest::Redact { snapshot, bookmark, later } => redact(host, snapshot, bookmark, later),
         SnapshotRequest::Rename { from, to, recursive } => rename(host, from, to, *recursive),
         SnapshotRequest::Rollback { snapshot, later, clones, force } => {
             rollback(host, snapshot, (*later, *clones), *force)?
@@ -159,6 +160,27 @@ fn bookmark(host: &dyn Host, source: &str, bookmark: &str, recursive: bool) -> R
         failures.push(failure(&new, format!("cannot create bookmark '{new}': {why}")));
     }
     Ok(failures)
+}
+
+fn redact(host: &dyn Host, snapshot: &str, bookmark: &str, later: &[String]) -> Vec<Failure> {
+    let refused = |line: String| vec![failure(snapshot, line)];
+    let absent = |name: &&str| !host.pool().dsl().find(name).is_ok_and(|found| found.is_snapshot());
+    let names = std::iter::once(snapshot).chain(later.iter().map(String::as_str));
+    let absent: Vec<Failure> =
+        names.filter(absent).map(|name| failure(name, format!("provided snapshot {name} does not exist"))).collect();
+    if !absent.is_empty() {
+        return absent;
+    }
+    if bookmark.contains('#') {
+        return refused("redaction bookmark name must not contain '#'".to_owned());
+    }
+    let change =
+        SnapshotChange::Redact { snapshot: snapshot.to_owned(), bookmark: bookmark.to_owned(), later: later.to_vec() };
+    match host.change_snapshots(&change) {
+        Ok(_) => Vec::new(),
+        Err(e) if e.kind() == Kind::Exists => refused(e.what().to_owned()),
+        Err(e) => refused(words(&e)),
+    }
 }
 
 fn rename(host: &dyn Host, from: &str, to: &str, recursive: bool) -> Vec<Failure> {

@@ -10,7 +10,7 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::FeatureSet;
 use format::object_type::ObjectType;
 use format::stream::{
-    RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamSpill, StreamWrite,
+    RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamReference, StreamSpill, StreamWrite,
 };
 use format::swap;
 
@@ -31,6 +31,8 @@ pub trait ApplyHost {
     fn sync(&self) -> Result<()>;
     /// May so many bytes be written?
     fn admit(&self, bytes: u64) -> Result<()>;
+    /// What was received of the snapshot with that guid. Errors: `Corrupt` if there is none.
+    fn received_before(&self, guid: u64) -> Result<Arc<Objset>>;
     /// The stream has been applied up to there in that group.
     fn note(&self, txg: u64, point: ReceivePoint);
 }
@@ -47,6 +49,8 @@ pub struct Applier<'a> {
     enabled: FeatureSet,
     to_guid: u64,
     bytes_before: u64,
+    /// What was received before of a snapshot, by its guid, that was referred to last.
+    before: Option<(u64, Arc<Objset>)>,
 }
 
 impl<'a> Applier<'a> {
@@ -68,6 +72,7 @@ impl<'a> Applier<'a> {
             enabled,
             to_guid,
             bytes_before: resume.map_or(0, |point| point.bytes),
+            before: None,
         }
     }
 
@@ -78,14 +83,7 @@ impl<'a> Applier<'a> {
         let is_foreign = record.to_guid != self.to_guid;
         match record.fields {
             RecordFields::End { .. } => return Ok(false),
-            RecordFields::WriteByReference => {
-                let what = "deduplicated streams are not supported: zstream redup makes others of them";
-                return Err(Error::new(Kind::Unsupported, what));
-            }
             RecordFields::ObjectRange => return Err(Error::new(Kind::Unsupported, "raw streams are not supported")),
-            RecordFields::Redact { .. } => {
-                return Err(Error::new(Kind::Unsupported, "redacted streams are not supported"));
-            }
             _ if is_foreign => return Err(wrong("a record of another stream")),
             _ => {}
         }
@@ -94,7 +92,11 @@ impl<'a> Applier<'a> {
             RecordFields::Object(object) => self.object(&object, payload, bytes)?,
             RecordFields::FreeObjects { first, count } => self.free_objects(first, count)?,
             RecordFields::Write(write) => self.write(&write, payload, bytes)?,
-            RecordFields::Free { object, offset, len } => self.free(object, offset, len)?,
+            RecordFields::WriteByReference(reference) => self.write_again(&reference, bytes)?,
+            // what is left out is a hole, as OpenZFS keeps it: that the dataset is redacted says what holes may be
+            RecordFields::Free { object, offset, len } | RecordFields::Redact { object, offset, len } => {
+                self.free(object, offset, len)?;
+            }
             RecordFields::Spill(spill) => self.spill(&spill, payload)?,
             RecordFields::Embedded(embedded) => self.embedded(&embedded, &payload, bytes)?,
             _ => {}
@@ -275,6 +277,34 @@ impl<'a> Applier<'a> {
             }
             kind => unpacked(kind, &payload, record.len)?,
         };
+        let object = self.required(record.object)?;
+        let tx = self.begin(record.len)?;
+        let block = [Block::from(contents)];
+        object.write(&tx, record.offset, Data::in_blocks(&block, record.len as usize))?;
+        self.note(&tx, record.object, record.offset, bytes);
+        Ok(())
+    }
+
+    /// Writes what has been received before, once more.
+    fn write_again(&mut self, record: &StreamReference, bytes: u64) -> Result<()> {
+        if !self.features.has(StreamFeatures::DEDUP) {
+            return Err(wrong("references in a stream without them"));
+        }
+        if !self.features.has(StreamFeatures::LARGE_BLOCKS) && record.len > OLD_BLOCK_SIZE_MAX {
+            return Err(wrong("large blocks in a stream without them"));
+        }
+        let source = if record.from_guid == self.to_guid {
+            self.required(record.from_object)?
+        } else {
+            let objset = match &self.before {
+                Some((guid, objset)) if *guid == record.from_guid => objset.clone(),
+                _ => self.host.received_before(record.from_guid)?,
+            };
+            self.before = Some((record.from_guid, objset.clone()));
+            objset.object(record.from_object)?
+        };
+        let mut contents = AlignedBuf::zeroed(record.len as usize);
+        source.read(record.from_offset, &mut contents)?;
         let object = self.required(record.object)?;
         let tx = self.begin(record.len)?;
         let block = [Block::from(contents)];

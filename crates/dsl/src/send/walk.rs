@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Block, Bookmark, Error, Result};
+use base::{Block, Bookmark, Error, Kind, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
@@ -12,6 +12,7 @@ use format::stream::{
 use zio::{OnFailure, Physical};
 
 use super::StreamWriter;
+use crate::redaction::RedactionCursor;
 
 /// Blocks without the feature have no more bytes.
 const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
@@ -59,12 +60,47 @@ impl SendRange {
     }
 }
 
+/// What is left out, and what was left out of that which the stream begins from.
+pub(super) struct RedactionLists {
+    pub(super) by: Option<RedactionCursor>,
+    pub(super) from: Option<RedactionCursor>,
+}
+
+impl RedactionLists {
+    /// The next object that one of them has something of.
+    fn next_object(&mut self) -> Result<Option<u64>> {
+        let mut next: Option<u64> = None;
+        for cursor in [&mut self.by, &mut self.from].into_iter().flatten() {
+            let object = cursor.next_object()?;
+            next = next.into_iter().chain(object).min();
+        }
+        Ok(next)
+    }
+
+    fn skip_to(&mut self, object: u64) -> Result<()> {
+        [&mut self.by, &mut self.from].into_iter().flatten().try_for_each(|cursor| cursor.skip_to(object))
+    }
+
+    /// Whether a block is left out, whether it was, and up to where both are so.
+    fn of(&mut self, object: u64, blkid: u64, end: u64) -> Result<(bool, bool, u64)> {
+        let ask = |cursor: &mut Option<RedactionCursor>| match cursor {
+            Some(cursor) => cursor.covers(object, blkid, end),
+            None => Ok((false, end)),
+        };
+        let ((by, end_by), (from, end_from)) = (ask(&mut self.by)?, ask(&mut self.from)?);
+        Ok((by, from, end_by.min(end_from)))
+    }
+}
+
 /// The walk over one object set.
 pub(super) struct SendWalk<'a, 'b> {
     objset: &'a Arc<Objset>,
     features: StreamFeatures,
     to_guid: u64,
     range: SendRange,
+    lists: RedactionLists,
+    /// The block of the object at hand from which on its lists are to be looked at.
+    at: u64,
     out: &'a mut StreamWriter<'b>,
     items: Vec<SendItem>,
     bytes: u64,
@@ -75,9 +111,10 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         objset: &'a Arc<Objset>,
         (features, to_guid): (StreamFeatures, u64),
         range: SendRange,
+        lists: RedactionLists,
         out: &'a mut StreamWriter<'b>,
     ) -> SendWalk<'a, 'b> {
-        SendWalk { objset, features, to_guid, range, out, items: Vec::new(), bytes: 0 }
+        SendWalk { objset, features, to_guid, range, lists, at: 0, out, items: Vec::new(), bytes: 0 }
     }
 
     /// Sends all objects.
@@ -85,6 +122,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         let meta = self.objset.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         let from = self.range.resume.map_or(0, |(object, _)| object / per_block);
+        self.lists.skip_to(self.range.resume.map_or(1, |(object, _)| object))?;
         meta.changed_since(self.range.since_txg, from, &mut |part| match part {
             ChangedPart::Hole { first, count } => {
                 let last = meta.dnode().block_max.saturating_add(1);
@@ -94,18 +132,47 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 }
                 let number = |blkid: u64| blkid.saturating_mul(per_block).min(self.range.object_end());
                 let (first, end) = (number(first), number(end));
+                self.unchanged_objects(first)?;
+                self.lists.skip_to(end)?;
                 if first >= end { Ok(()) } else { self.push(SendItem::Ready(free_objects(first, end), Vec::new())) }
             }
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
         })?;
+        self.unchanged_objects(u64::MAX)?;
         self.flush()?;
         self.out.flush()
+    }
+
+    /// Sends what the lists say of objects before `end` whose dnodes have not changed.
+    fn unchanged_objects(&mut self, end: u64) -> Result<()> {
+        let end = end.min(self.range.object_end());
+        while let Some(id) = self.lists.next_object()?.filter(|id| *id < end) {
+            match self.objset.object(id) {
+                Ok(object) => {
+                    self.at = self.first_block(id, object.dnode());
+                    self.unchanged(&object, u64::MAX)?;
+                }
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            self.lists.skip_to(id.saturating_add(1))?;
+        }
+        Ok(())
+    }
+
+    /// The block that an object is sent from on.
+    fn first_block(&self, id: u64, dnode: &Dnode) -> u64 {
+        match self.range.resume {
+            Some((object, offset)) if object == id => offset / dnode.block_size.max(1),
+            _ => 0,
+        }
     }
 
     /// Sends the objects of a block of dnodes, and that the numbers between them are free.
     fn dnodes(&mut self, meta: &Object, blkid: u64, per_block: u64) -> Result<()> {
         let block = meta.block(blkid)?;
         let first = blkid.saturating_mul(per_block);
+        self.unchanged_objects(first)?;
         let mut next = first;
         for found in self.objset.dnodes_in_block(blkid, &block) {
             let (id, dnode) = found?;
@@ -115,9 +182,11 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             self.free_numbers(next, id)?;
             next = id.saturating_add(dnode.slots as u64);
             if self.range.resume.is_none_or(|(object, _)| id >= object) {
+                self.lists.skip_to(id)?;
                 self.object(id, dnode)?;
             }
         }
+        self.lists.skip_to(first.saturating_add(per_block).min(self.range.object_end()))?;
         self.free_numbers(next, first.saturating_add(per_block))
     }
 
@@ -149,13 +218,12 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole() && bp.reference_birth() <= self.range.since_txg) {
             self.spill(id, spill, true)?;
         }
-        let from = match self.range.resume {
-            Some((object, offset)) if object == id => offset / dnode.block_size.max(1),
-            _ => 0,
-        };
+        let from = self.first_block(id, &dnode);
         let spill = dnode.spill;
         let object = Object::outside(self.objset.clone(), id, dnode);
-        object.changed_since(self.range.since_txg, from, &mut |part| self.part(&object, part))?;
+        self.at = from;
+        object.changed_since(self.range.since_txg, from, &mut |part| self.changed(&object, part))?;
+        self.unchanged(&object, u64::MAX)?;
         match spill.filter(|bp| !bp.is_hole() && bp.reference_birth() > self.range.since_txg) {
             Some(spill) => self.spill(id, spill, false),
             None => Ok(()),
@@ -165,6 +233,55 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     fn spill(&mut self, object: u64, bp: BlkPtr, is_unmodified: bool) -> Result<()> {
         let fields = RecordFields::Spill(StreamSpill { object, len: bp.lsize(), is_unmodified, compressed_len: 0 });
         self.push_read(fields, object, SPILL_BLKID, bp, false)
+    }
+
+    /// Sends a part of an object that has changed, but for what is left out, and what the lists say of blocks before it.
+    fn changed(&mut self, object: &Object, part: ChangedPart) -> Result<()> {
+        let (first, count) = match part {
+            ChangedPart::Data { blkid, .. } => (blkid, 1),
+            ChangedPart::Hole { first, count } => (first, count),
+        };
+        self.unchanged(object, first)?;
+        let end = first.saturating_add(count);
+        let mut at = first;
+        while at < end {
+            let (is_out, was_out, to) = self.lists.of(object.id(), at, end)?;
+            match part {
+                // the receiver has left it out already
+                _ if is_out && was_out => {}
+                _ if is_out => self.redacted(object, at, to)?,
+                ChangedPart::Data { .. } => self.part(object, part)?,
+                ChangedPart::Hole { .. } => self.part(object, ChangedPart::Hole { first: at, count: to - at })?,
+            }
+            at = to;
+        }
+        self.at = end;
+        Ok(())
+    }
+
+    /// Sends what the lists say of the blocks from [`SendWalk::at`] on, before `end`, which have not changed.
+    fn unchanged(&mut self, object: &Object, end: u64) -> Result<()> {
+        while self.at < end {
+            let (is_out, was_out, to) = self.lists.of(object.id(), self.at, end)?;
+            let there = to.min(object.dnode().block_max.saturating_add(1));
+            match (is_out, was_out) {
+                (true, false) => self.redacted(object, self.at, to)?,
+                (false, true) if self.at < there => {
+                    object.changed_within(0, self.at..there, &mut |part| self.part(object, part))?;
+                }
+                _ => {}
+            }
+            self.at = to;
+        }
+        Ok(())
+    }
+
+    /// Tells that blocks are left out.
+    fn redacted(&mut self, object: &Object, first: u64, end: u64) -> Result<()> {
+        let size = object.dnode().block_size;
+        let Some(offset) = first.checked_mul(size) else { return Ok(()) };
+        let len = end.checked_mul(size).map_or(u64::MAX - offset, |end| end - offset);
+        self.push(SendItem::Ready(RecordFields::Redact { object: object.id(), offset, len }, Vec::new()))
     }
 
     fn part(&mut self, object: &Object, part: ChangedPart) -> Result<()> {

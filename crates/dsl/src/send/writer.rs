@@ -1,4 +1,4 @@
-//! The bytes of a stream: records with their sums; frees that follow each other are joined.
+//! The bytes of a stream: records with their sums; frees, and redactions, that follow each other are joined.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub struct StreamWriter<'a> {
     out: Option<&'a mut dyn Write>,
     sent: &'a AtomicU64,
     sum: [u64; 4],
-    /// A free that may grow.
+    /// A free, or a redaction, that may grow.
     pending: Option<StreamRecord>,
 }
 
@@ -48,7 +48,9 @@ impl<'a> StreamWriter<'a> {
         self.flush()?;
         match record.fields {
             // one up to the end of its object cannot grow
-            RecordFields::Free { len, .. } if len != u64::MAX => self.pending = Some(record),
+            RecordFields::Free { len, .. } | RecordFields::Redact { len, .. } if len != u64::MAX => {
+                self.pending = Some(record);
+            }
             RecordFields::FreeObjects { .. } => self.pending = Some(record),
             _ => self.write(record, payload)?,
         }
@@ -82,6 +84,10 @@ impl<'a> StreamWriter<'a> {
             (
                 RecordFields::Free { object, offset, len },
                 RecordFields::Free { object: same, offset: next, len: more },
+            )
+            | (
+                RecordFields::Redact { object, offset, len },
+                RecordFields::Redact { object: same, offset: next, len: more },
             ) if *object == *same && offset.checked_add(*len) == Some(*next) => {
                 *len = if *more == u64::MAX { u64::MAX } else { len.saturating_add(*more) };
                 true

@@ -13,11 +13,12 @@ use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
 use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
-use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS, REDACTION_BOOKMARKS};
+use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS};
 use format::object_type::ObjectType;
+use format::redaction::RedactionHead;
 
 use super::deadlist::Deadlist;
-use super::{Change, deadlist, feature};
+use super::{Change, deadlist, feature, redaction_list};
 use crate::name::split_bookmark;
 use crate::{Dsl, Subject};
 
@@ -153,8 +154,7 @@ impl<'a> Bookmarks<'a> {
     fn forget(&self, one: &BookmarkRecord) -> Result<()> {
         let change = self.change;
         if one.words[3] != 0 {
-            change.free_object(one.words[3])?;
-            feature::count(change, REDACTION_BOOKMARKS, -1)?;
+            redaction_list::free(change, one.words[3])?;
         }
         if one.words.len() > WORDS_MIN {
             feature::count(change, BOOKMARK_V2, -1)?;
@@ -224,6 +224,11 @@ impl<'a> Bookmarks<'a> {
 /// changed. Errors, as `zfs bookmark` words them: `NotFound`, `Exists`; `Invalid` for names, and for a snapshot that
 /// the file system does not come from; `Unsupported` without the feature.
 pub fn create_bookmark(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str) -> Result<()> {
+    create_with_list(change, dsl, new, source, 0)
+}
+
+/// As [`create_bookmark`], with a list of what is to be redacted; 0 is none.
+pub(super) fn create_with_list(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str, list: u64) -> Result<()> {
     let (fs, own) = split_bookmark(new)?;
     if !feature::is_enabled(change, BOOKMARKS)? {
         return Err(Error::new(Kind::Unsupported, "bookmark feature not enabled"));
@@ -240,8 +245,20 @@ pub fn create_bookmark(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str) 
     if !dsl.comes_before(&head, source.dir().id, source.creation_txg())? {
         return Err(foreign());
     }
-    let words = words_of(change, &source)?;
+    let mut words = words_of(change, &source)?;
+    if list != 0 {
+        words[3] = list;
+    }
     bookmarks.add(BookmarkRecord { name: own.to_owned(), words })
+}
+
+/// The object of the redaction list of a bookmark, 0 if it has none; `None` if there is no such bookmark. Errors: as from
+/// [`create_bookmark`].
+pub(super) fn list_of(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Option<u64>> {
+    let (fs, own) = split_bookmark(name)?;
+    let head = dsl.head(&dsl.find_dir(fs)?)?;
+    let all = Bookmarks::open(change, head.id)?.all()?;
+    Ok(all.into_iter().find(|one| one.name == own).map(|one| one.words[3]))
 }
 
 /// Destroys a bookmark. Errors: `NotFound`.
@@ -285,10 +302,13 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         return Ok(words);
     };
     let phys = &snapshot.phys;
-    if feature::used_by(change, snapshot.id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
-        return Err(Error::new(Kind::Unsupported, "bookmarks of redacted snapshots are not supported"));
-    }
     words[..3].copy_from_slice(&[phys.guid, phys.creation_txg, phys.creation_time_s]);
+    let redacted = feature::used_by(change, snapshot.id)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
+    if let Some((_, guids)) = redacted {
+        // what was left out of it is a hole: the list is empty, and says only for which snapshots
+        let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.u64s() };
+        words[3] = redaction_list::create(change, &head)?;
+    }
     if feature::is_enabled(change, BOOKMARK_WRITTEN)? {
         let next = change.dataset(phys.next_snap)?;
         let freed = Deadlist::open(change, next.deadlist)?.totals()?;

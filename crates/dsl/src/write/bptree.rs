@@ -24,7 +24,7 @@ use format::feature::ASYNC_DESTROY;
 use format::object_type::ObjectType;
 
 use super::space::{Delta, UsedColumn};
-use super::{Change, DIRECTORY, feature, space};
+use super::{Change, DIRECTORY, feature, livelist, space};
 
 const QUEUE: &str = "bptree_obj";
 const LIST: &str = "free_bpobj";
@@ -120,7 +120,7 @@ fn put_entry(
 
 /// Whether blocks of what was destroyed wait to be freed.
 pub(super) fn has_destroyed(change: &Change<'_>) -> Result<bool> {
-    if change.number(DIRECTORY, QUEUE)?.is_some() {
+    if change.number(DIRECTORY, QUEUE)?.is_some() || livelist::has_clones(change)? {
         return Ok(true);
     }
     match change.number(DIRECTORY, LIST)? {
@@ -133,8 +133,11 @@ pub(super) fn has_destroyed(change: &Change<'_>) -> Result<bool> {
 ///
 /// Errors: those of reading the blocks; what was freed before is noted, and the rest stays where it is.
 pub fn free_destroyed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
-    let listed = free_listed(change, count, free)?;
-    if listed < count { free_queued(change, count - listed, free) } else { has_destroyed(change) }
+    let mut freed = free_listed(change, count, free)?;
+    if freed < count {
+        freed += livelist::free_clones(change, count - freed, free)?;
+    }
+    if freed < count { free_queued(change, count - freed, free) } else { has_destroyed(change) }
 }
 
 /// Frees up to `count` blocks of the list of what is left of snapshots. Returns how many.

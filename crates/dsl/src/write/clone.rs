@@ -4,7 +4,7 @@ use base::{Error, Kind, Result, ResultExt};
 
 use super::create::Created;
 use super::deadlist::Deadlist;
-use super::{Change, counts, create, feature, props, room};
+use super::{Change, counts, create, feature, livelist, props, room};
 use crate::Dsl;
 use crate::name::{NameKinds, check_new_name};
 use crate::property::rules;
@@ -63,6 +63,7 @@ pub fn clone_snapshot(
     }
     let dir = create::create_dir(change, Some((parent.dir().id, own_name)))?;
     let dataset = create::create_head(change, dir, of.id)?;
+    livelist::create(change, dir)?;
     counts::count_new(change, parent.dir().id, dir)?;
     props::store_given(change, dir, dataset, &given).in_dataset(target)?;
     Ok(Some(Created { kind: source.head_kind(), dir, dataset, contents: Vec::new() }))

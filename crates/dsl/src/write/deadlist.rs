@@ -80,6 +80,36 @@ impl<'a> Deadlist<'a> {
         self.change.add(self.id, &format!("{key:x}"), part)
     }
 
+    /// The same, for a part that can tell of frees.
+    pub(super) fn add_key_with_frees(&self, key: u64) -> Result<()> {
+        let part = match feature::is_enabled(self.change, EMPTY_BPOBJ)? {
+            true => create_empty_list(self.change)?,
+            false => Bpobj::create_with_frees(self.change.mos, self.change.tx)?,
+        };
+        self.change.add(self.id, &format!("{key:x}"), part)
+    }
+
+    /// Removes a part, and gives up what is in it.
+    pub(super) fn take_part(&self, (key, part): (u64, u64)) -> Result<()> {
+        self.change.remove(self.id, &format!("{key:x}"))?;
+        if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+            return leave_empty_list(self.change);
+        }
+        self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
+        Bpobj::free(self.change.mos, self.change.tx, part)
+    }
+
+    /// Gives a part, which can tell of frees, other blocks.
+    pub(super) fn replace_part(&self, (key, part): (u64, u64), bps: &[BlkPtr]) -> Result<()> {
+        let Change { mos, tx, size_of, .. } = *self.change;
+        self.take_part((key, part))?;
+        let new = Bpobj::create_with_frees(mos, tx)?;
+        let list = Bpobj::open(mos, new)?;
+        list.append(tx, bps, size_of)?;
+        self.count(list.totals()?, false)?;
+        self.change.add(self.id, &format!("{key:x}"), new)
+    }
+
     /// Removes a part; what is in it goes to the part before. Nothing happens if there is none with that key.
     pub(super) fn remove_key(&self, key: u64) -> Result<()> {
         if self.is_plain {
@@ -177,6 +207,16 @@ impl<'a> Deadlist<'a> {
 
     /// Puts blocks on it.
     pub(super) fn insert(&self, bps: &[BlkPtr]) -> Result<()> {
+        self.put(bps, None)
+    }
+
+    /// Puts blocks on parts that can tell of frees, as born or as freed.
+    pub(super) fn insert_marked(&self, bps: &[BlkPtr], are_free: bool) -> Result<()> {
+        self.put(bps, Some(are_free))
+    }
+
+    fn put(&self, bps: &[BlkPtr], marked: Option<bool>) -> Result<()> {
+        let are_free = marked == Some(true);
         let Change { mos, tx, size_of, .. } = *self.change;
         if bps.is_empty() {
             return Ok(());
@@ -197,17 +237,20 @@ impl<'a> Deadlist<'a> {
         for ((key, part), bps) in by_part {
             let mut part = part;
             if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-                part = Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?;
+                part = match marked {
+                    None => Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?,
+                    Some(_) => Bpobj::create_with_frees(mos, tx)?,
+                };
                 leave_empty_list(self.change)?;
                 self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
             }
-            Bpobj::open(mos, part)?.append(tx, &bps, size_of)?;
+            Bpobj::open(mos, part)?.append_marked(tx, &bps, are_free, size_of)?;
         }
-        self.count(sum, false)
+        self.count(sum, are_free)
     }
 
     /// Key and list of each part, by key.
-    fn parts(&self) -> Result<Vec<(u64, u64)>> {
+    pub(super) fn parts(&self) -> Result<Vec<(u64, u64)>> {
         self.change.by_number(self.id)
     }
 

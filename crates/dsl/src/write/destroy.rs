@@ -1,7 +1,7 @@
 //! Destroying heads that have neither snapshots nor children.
 //!
-//! The records go at once. The blocks go to the queue of destroyed heads ([`super::bptree`]), if the pool has the
-//! feature, and their accounts to the directory `$FREE`; else the caller frees them in this group.
+//! The records go at once. The blocks of a clone are found by its list ([`super::livelist`]), if it has one. Others go to the
+//! queue of destroyed heads ([`super::bptree`]), if the pool has the feature, and their accounts to the directory `$FREE`; else the caller frees them in this group.
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::Totals;
@@ -15,7 +15,7 @@ use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
 use super::hold::GoneSnapshot;
 use super::space::{Delta, UsedColumn};
-use super::{Change, bptree, counts, destroy_snapshot, feature, hold, ledger, room, space};
+use super::{Change, bptree, counts, destroy_snapshot, feature, hold, livelist, room, space};
 use crate::Dsl;
 
 /// What is left to do of a destroyed file system or volume.
@@ -56,11 +56,13 @@ pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Des
 
 fn destroy_head(change: &Change<'_>, dir: u64, id: u64, name: &str) -> Result<Destroyed> {
     forget_refreservation(change, dir, id)?;
-    ledger::drop_livelist(change, dir)?;
     let head = change.dataset(id)?;
     leave_origin(change, &head, id)?;
     Deadlist::open(change, head.deadlist)?.free()?;
-    let destroyed = give_up_blocks(change, dir, &head)?;
+    let destroyed = match livelist::destroy(change, dir)? {
+        true => Destroyed::Queued,
+        false => give_up_blocks(change, dir, &head)?,
+    };
     Bookmarks::open(change, id)?.free()?;
     feature::leave_all(change, id)?;
     destroy_snapshot::forget_boot_file_system(change, id)?;

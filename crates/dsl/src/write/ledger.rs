@@ -5,6 +5,7 @@
 //!   killed  ─┬ born after the previous snapshot: freed; referenced -, unique -, directory's head -
 //!            └ else a snapshot has it: dead list; referenced -; directory: head ─▶ snapshots
 //!                                      if only the previous snapshot has it now: that one's unique +
+//!   both of a clone    ─▶ what it wrote and freed: [`super::livelist`]
 //! ```
 //!
 //! Sums are collected while the head is written, and brought to the records at the end, since only where they
@@ -14,18 +15,15 @@ use std::sync::Arc;
 
 use base::{Result, ResultExt};
 use dmu::bpobj::{SizeOf, Totals};
-use dmu::zap::Zap;
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
-use format::dsl::DatasetPhys;
-use format::feature::LIVELIST;
+use format::dsl::{DatasetPhys, DirPhys};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
+use super::livelist::{self, LiveChanges};
 use super::space::{Delta, UsedColumn, charged};
-use super::{Change, feature, room, space};
-
-const LIVELIST_FIELD: &str = "com.delphix:livelist";
+use super::{Change, room, space};
 
 /// Collects what one head writes and kills in one group.
 pub struct DatasetLedger<'a> {
@@ -37,6 +35,28 @@ pub struct DatasetLedger<'a> {
     dead: Totals,
     to_free: Vec<BlkPtr>,
     to_deadlist: Vec<BlkPtr>,
+    /// Of a clone that has a list of what it wrote: that, and what is to go there.
+    live: Option<LiveLedger>,
+}
+
+struct LiveLedger {
+    list: u64,
+    /// The group of the origin: only what was born later is the clone's.
+    since_txg: u64,
+    changes: LiveChanges,
+}
+
+impl LiveLedger {
+    fn of(mos: &Arc<Objset>, dir: u64) -> Result<Option<LiveLedger>> {
+        let Some(list) = livelist::find(mos, dir)? else { return Ok(None) };
+        let origin = DirPhys::parse(mos.object(dir)?.bonus())?.origin;
+        let since_txg = DatasetPhys::parse(mos.object(origin)?.bonus())?.creation_txg;
+        Ok(Some(LiveLedger { list, since_txg, changes: LiveChanges::default() }))
+    }
+
+    fn has(&self, bp: &BlkPtr) -> bool {
+        !bp.is_embedded() && bp.reference_birth() > self.since_txg
+    }
 }
 
 impl<'a> DatasetLedger<'a> {
@@ -52,6 +72,7 @@ impl<'a> DatasetLedger<'a> {
             dead: Totals::default(),
             to_free: Vec::new(),
             to_deadlist: Vec::new(),
+            live: LiveLedger::of(mos, phys.dir)?,
         })
     }
 
@@ -81,7 +102,9 @@ impl<'a> DatasetLedger<'a> {
             phys.unique_bytes = phys.unique_bytes.wrapping_add_signed(unique.used);
         })?;
         space::charge_and_move(change, before.dir, delta, unique.used, UsedColumn::Refreservation, UsedColumn::Head)?;
-        drop_livelist(change, before.dir)?;
+        if let Some(LiveLedger { list, changes, .. }) = &self.live {
+            livelist::add(change, *list, &change.dataset(id)?, changes)?;
+        }
         self.finish_dead(change, &before)
     }
 
@@ -111,8 +134,12 @@ impl<'a> DatasetLedger<'a> {
 
 impl Ledger for DatasetLedger<'_> {
     fn born(&mut self, bp: &BlkPtr) {
-        if !bp.is_hole() {
-            self.born = self.born.plus(Totals::of(bp, (self.size_of)(bp)));
+        if bp.is_hole() {
+            return;
+        }
+        self.born = self.born.plus(Totals::of(bp, (self.size_of)(bp)));
+        if let Some(live) = self.live.as_mut().filter(|live| live.has(bp)) {
+            live.changes.born.push(*bp);
         }
     }
 
@@ -121,6 +148,9 @@ impl Ledger for DatasetLedger<'_> {
             return Ok(());
         }
         let totals = Totals::of(bp, (self.size_of)(bp));
+        if let Some(live) = self.live.as_mut().filter(|live| live.has(bp)) {
+            live.changes.freed.push(*bp);
+        }
         if bp.reference_birth() > self.prev_snap_txg {
             self.freed = self.freed.plus(totals);
             if !bp.is_embedded() {
@@ -132,17 +162,4 @@ impl Ledger for DatasetLedger<'_> {
         }
         Ok(())
     }
-}
-
-/// Clones may keep a list of all that they wrote and freed, which makes destroying them quick. It would be
-/// wrong from now on, and a wrong one frees what is in use: so it goes.
-pub(super) fn drop_livelist(change: &Change<'_>, dir: u64) -> Result<()> {
-    let object = change.mos.object(dir)?;
-    if object.dnode().object_type.0 != 0xc4 {
-        return Ok(());
-    }
-    let Some(list) = Zap::open(object)?.u64(LIVELIST_FIELD)? else { return Ok(()) };
-    Deadlist::open(change, list)?.free()?;
-    change.remove(dir, LIVELIST_FIELD)?;
-    feature::count(change, LIVELIST, -1).map(drop)
 }

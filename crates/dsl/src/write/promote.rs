@@ -16,7 +16,7 @@ use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::rollback::{TXG_INITIAL, sizes};
 use super::space::{Delta, UsedColumn};
-use super::{Change, counts, ledger, snapshot, space};
+use super::{Change, counts, livelist, snapshot, space};
 use crate::Dsl;
 use crate::name::{LEN_MAX, refuse_internal};
 
@@ -82,8 +82,8 @@ pub fn promote(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Vec<String>
     promotion.move_origin()?;
     promotion.move_snapshots(&names)?;
     promotion.move_charges(moved)?;
-    ledger::drop_livelist(change, promotion.clone_dir.0)?;
-    ledger::drop_livelist(change, promotion.origin_dir.0)?;
+    livelist::drop_of(change, promotion.clone_dir.0)?;
+    livelist::drop_of(change, promotion.origin_dir.0)?;
     Ok(Vec::new())
 }
 

@@ -13,8 +13,9 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
 use format::feature::{
-    EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, ZSTD_COMPRESS,
+    EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
 };
+use format::nvlist::NvList;
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -23,7 +24,7 @@ use super::deadlist::Deadlist;
 use super::rollback::sizes;
 use super::snapshot::Planned;
 use super::space::{Delta, UsedColumn};
-use super::{Change, SnapshotFate, counts, create, destroy_snapshot, feature, ledger, room, snapshot, space};
+use super::{Change, SnapshotFate, counts, create, destroy_snapshot, feature, livelist, room, snapshot, space};
 use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::property::DatasetKind;
 use crate::resume::RECEIVE_CHILD;
@@ -36,7 +37,7 @@ const FEATURES: [(StreamFeatures, &str); 3] = [
     (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
 ];
 /// Features that the pool has to have for a stream's.
-const NEEDED: [(StreamFeatures, &str); 7] = [
+const NEEDED: [(StreamFeatures, &str); 8] = [
     (StreamFeatures::EMBED_DATA, EMBEDDED_DATA),
     (StreamFeatures::LZ4, LZ4_COMPRESS),
     (StreamFeatures::ZSTD, ZSTD_COMPRESS),
@@ -44,6 +45,7 @@ const NEEDED: [(StreamFeatures, &str); 7] = [
     (StreamFeatures::LARGE_DNODE, LARGE_DNODE),
     (StreamFeatures::LONGNAME, LONGNAME),
     (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
+    (StreamFeatures::REDACTED, REDACTED_DATASETS),
 ];
 const RESUME: [&str; 11] = [
     "com.delphix:resume_fromguid",
@@ -78,6 +80,25 @@ pub struct NewReceive {
     pub origin: Option<String>,
     /// The object and offset where the stream says it goes on.
     pub resume: Option<(u64, u64)>,
+    /// What the stream says of redaction.
+    pub redaction: StreamRedaction,
+}
+
+/// What a stream says of what was left out of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamRedaction {
+    /// Guids of the snapshots that it was redacted for.
+    pub snapshots: Option<Vec<u64>>,
+    /// It begins from something redacted: guids of the snapshots that this was redacted for.
+    pub from_snapshots: Option<Vec<u64>>,
+}
+
+impl StreamRedaction {
+    /// What the list behind BEGIN says.
+    pub fn of(list: &NvList) -> StreamRedaction {
+        let guids = |name: &str| list.opt_u64s(name).map(<[u64]>::to_vec);
+        StreamRedaction { snapshots: guids("redact_snaps"), from_snapshots: guids("redact_from_snaps") }
+    }
 }
 
 /// A receive that has begun.
@@ -137,6 +158,7 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
             phys.flags |= DatasetPhys::FLAG_CASE_INSENSITIVE;
         }
     })?;
+    put_redaction(change, begun.dataset, new)?;
     for (feature, guid) in FEATURES {
         if new.begin.features.has(feature) {
             feature::use_in(change, begun.dataset, guid)?;
@@ -146,6 +168,42 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
         put_resume_state(change, begun.dataset, new)?;
     }
     Ok(begun)
+}
+
+/// Makes a dataset that was begun redacted as the stream is, whatever it was made from.
+fn put_redaction(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
+    if feature::used_by(change, id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
+        change.remove(id, REDACTED_DATASETS)?;
+        feature::count(change, REDACTED_DATASETS, -1)?;
+    }
+    if !new.begin.features.has(StreamFeatures::REDACTED) {
+        return Ok(());
+    }
+    let Some(guids) = &new.redaction.snapshots else {
+        return refused(Kind::Corrupt, "invalid stream: it is redacted, and does not tell for which snapshots");
+    };
+    feature::zapify(change, id)?;
+    change.set(id, REDACTED_DATASETS, &ZapValue::new(8, guids))?;
+    feature::count(change, REDACTED_DATASETS, 1).map(drop)
+}
+
+/// Refuses a stream that does not fill all that was left out of the redacted snapshot that it begins from, nor leaves that
+/// out itself.
+fn check_redaction(change: &Change<'_>, from: u64, new: &NewReceive) -> Result<()> {
+    let redacted = feature::used_by(change, from)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
+    let Some((_, here)) = redacted.filter(|_| new.begin.from_guid != 0) else { return Ok(()) };
+    let here = here.u64s();
+    let is_among = |guids: &[u64]| guids.iter().all(|guid| here.contains(guid));
+    let StreamRedaction { snapshots, from_snapshots } = &new.redaction;
+    let is_right = match (from_snapshots, snapshots) {
+        (Some(guids), _) => is_among(guids),
+        (None, Some(guids)) if new.begin.features.has(StreamFeatures::REDACTED) => is_among(guids),
+        _ => here.contains(&new.to_guid),
+    };
+    match is_right {
+        true => Ok(()),
+        false => refused(Kind::Invalid, "invalid backup stream: it does not fit the redacted snapshot here"),
+    }
 }
 
 fn check_enabled(change: &Change<'_>, features: StreamFeatures) -> Result<()> {
@@ -191,6 +249,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
             }
             dsl.refuse_encrypted(&dsl.find_dir(origin.file_system())?)?;
             check_large_blocks(change, &origin, new)?;
+            check_redaction(change, origin.id, new)?;
             origin.id
         }
     };
@@ -198,6 +257,9 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
     Deadlist::open(change, origin_head.deadlist)?.check_parts()?;
     let dir = create::create_dir(change, Some((parent.dir().id, own)))?;
     let dataset = create::create_head(change, dir, origin)?;
+    if new.origin.is_some() {
+        livelist::create(change, dir)?;
+    }
     counts::count_new(change, parent.dir().id, dir)?;
     let is_empty = change.dataset(dataset)?.bp.is_hole();
     Ok(BegunReceive { dataset, name: new.target.clone(), head: dataset, is_empty })
@@ -254,6 +316,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     }
     let from = Dataset { id: at, name: fs.clone(), phys: change.dataset(at)? };
     check_large_blocks(change, &from, new)?;
+    check_redaction(change, at, new)?;
     if new.force {
         return Ok(at);
     }
@@ -291,7 +354,10 @@ fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()
             change.set(id, name, &ZapValue::one(1))?;
         }
     }
-    Ok(())
+    match &new.redaction.from_snapshots {
+        Some(guids) => change.set(id, "com.delphix:resume_redact_book_snaps", &ZapValue::new(8, guids)),
+        None => Ok(()),
+    }
 }
 
 /// Notes how far a resumable receive has come.
@@ -322,6 +388,13 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
         || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
     {
         return mismatch();
+    }
+    if new.begin.features.has(StreamFeatures::REDACTED) {
+        let (here, sent) = (dsl.redacted_for(&dataset)?, new.redaction.snapshots.clone());
+        let is_same = here.zip(sent).is_some_and(|(here, sent)| here.iter().all(|guid| sent.contains(guid)));
+        if !is_same {
+            return mismatch();
+        }
     }
     if dataset.id != head.id && new.begin.from_guid == 0 && !new.force {
         let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
@@ -423,8 +496,8 @@ fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, h
     put(begun.dataset, head)?;
     exchange_features(change, begun.dataset, begun.head)?;
     Bookmarks::open(change, begun.head)?.next_changed(head.prev_snap_txg, &new)?;
-    ledger::drop_livelist(change, head.dir)?;
-    ledger::drop_livelist(change, received.dir)
+    livelist::drop_of(change, head.dir)?;
+    livelist::drop_of(change, received.dir)
 }
 
 fn exchange_features(change: &Change<'_>, one: u64, other: u64) -> Result<()> {

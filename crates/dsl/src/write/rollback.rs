@@ -15,7 +15,7 @@ use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn};
-use super::{Change, destroy, feature, ledger, room, snapshot, space};
+use super::{Change, destroy, feature, livelist, room, snapshot, space};
 use crate::name::LEN_MAX;
 use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::{Dsl, Property, PropertyValue};
@@ -99,7 +99,7 @@ fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhy
     change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = 0)?;
     feature::drop_all(change, id)?;
     feature::copy_all(change, head.prev_snap, id)?;
-    ledger::drop_livelist(change, head.dir)?;
+    livelist::drop_of(change, head.dir)?;
     change.update_dataset(id, |phys| {
         phys.bp = target.bp;
         phys.deadlist = new.id();

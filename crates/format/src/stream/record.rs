@@ -11,6 +11,8 @@
 //!                compression u8 | 0 5 | key 40 | compressed size u64 | salt 8 | iv 12 | mac 16    and the data
 //!   FREE         object u64 | offset u64 | length u64 | to guid u64
 //!   END          sum of all before 32 | to guid u64
+//!   WRITE_BYREF  object u64 | offset u64 | length u64 | to guid u64 | guid of a snapshot u64 | its object u64 |
+//!                offset there u64 | checksum u8 | flags u8 | 0 6 | key 40
 //!   SPILL        object u64 | length u64 | to guid u64 | flags u8 | compression u8 | 0 6 | compressed size u64 |
 //!                salt 8 | iv 12 | mac 16 | type u32                                     and the block
 //!   WRITE_EMBEDDED  object u64 | offset u64 | length u64 | to guid u64 | compression u8 | type u8 | 0 6 |
@@ -20,6 +22,7 @@
 
 use base::{Endian, Error, Kind, Reader, Result};
 
+use super::fields::{StreamBegin, StreamEmbedded, StreamObject, StreamReference, StreamSpill, StreamWrite};
 use super::{LIST_BYTES_MAX, MAGIC, StreamFeatures};
 use crate::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr};
 use crate::dnode::{DNODE_SIZE_MAX, SLOT_SIZE};
@@ -72,8 +75,7 @@ pub enum RecordFields {
     End {
         sum: [u64; 4],
     },
-    /// Of streams with deduplication.
-    WriteByReference,
+    WriteByReference(StreamReference),
     Spill(StreamSpill),
     Embedded(StreamEmbedded),
     /// Of raw streams.
@@ -83,118 +85,6 @@ pub enum RecordFields {
         offset: u64,
         len: u64,
     },
-}
-
-/// The beginning of a stream, or of a package of streams.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamBegin {
-    /// A package of streams.
-    pub is_package: bool,
-    /// What is in it.
-    pub features: StreamFeatures,
-    /// When the snapshot was taken.
-    pub creation_time_s: u64,
-    /// Number of the object set's type.
-    pub objset_type: u32,
-    /// The `FLAG_` bits.
-    pub flags: u32,
-    /// Guid of the snapshot that it begins from; 0 if it is whole.
-    pub from_guid: u64,
-    /// Full name of the snapshot at the sender.
-    pub name: String,
-    /// Bytes of the packed list that follows.
-    pub list_len: u32,
-}
-
-impl StreamBegin {
-    /// What it begins from is another dataset's snapshot.
-    pub const FLAG_CLONE: u32 = 1 << 0;
-    /// Names of the dataset's snapshots are compared without case.
-    pub const FLAG_CASE_INSENSITIVE: u32 = 1 << 1;
-    /// A whole stream tells what is free, too.
-    pub const FLAG_FREE_RECORDS: u32 = 1 << 2;
-    /// OBJECT says whether there is a spill block, SPILL whether it has changed.
-    pub const FLAG_SPILL_BLOCK: u32 = 1 << 3;
-}
-
-/// An object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamObject {
-    /// Its number.
-    pub object: u64,
-    /// Its type.
-    pub object_type: ObjectType,
-    /// The type of its bonus buffer.
-    pub bonus_type: ObjectType,
-    /// Bytes of a block.
-    pub block_size: u64,
-    /// Bytes of the bonus buffer.
-    pub bonus_len: usize,
-    /// Checksum that it asks for.
-    pub checksum: u8,
-    /// Compression that it asks for.
-    pub compress: u8,
-    /// Slots of its dnode, at least 1.
-    pub slots: usize,
-    /// It has a spill block.
-    pub has_spill: bool,
-    /// Bytes of the bonus buffer in a raw stream, else 0.
-    pub raw_bonus_len: u32,
-}
-
-/// A block of data, or a part of one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamWrite {
-    /// The object.
-    pub object: u64,
-    /// Its type.
-    pub object_type: ObjectType,
-    /// Where it begins.
-    pub offset: u64,
-    /// Bytes of contents.
-    pub len: u64,
-    /// Number of its checksum.
-    pub checksum: u8,
-    /// The sum is good enough for deduplication.
-    pub has_dedup_sum: bool,
-    /// How it is compressed; 0 if it is not.
-    pub compress: u8,
-    /// Checksum and properties of the block on disk.
-    pub key: [u64; 5],
-    /// Bytes of what follows, if it is compressed.
-    pub compressed_len: u64,
-}
-
-/// A spill block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamSpill {
-    /// The object.
-    pub object: u64,
-    /// Bytes of it.
-    pub len: u64,
-    /// It has not changed since what the stream begins from.
-    pub is_unmodified: bool,
-    /// Bytes of what follows, in a raw stream.
-    pub compressed_len: u64,
-}
-
-/// A block that was embedded in its pointer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamEmbedded {
-    /// The object.
-    pub object: u64,
-    /// Where it begins.
-    pub offset: u64,
-    /// Bytes of the block.
-    pub len: u64,
-    /// How it is compressed.
-    pub compress: u8,
-    /// What is embedded.
-    pub kind: u8,
-    /// Bytes of contents.
-    pub lsize: u32,
-    /// Bytes of what follows, without what fills it up.
-    pub psize: u32,
 }
 
 impl StreamRecord {
@@ -221,7 +111,7 @@ impl StreamRecord {
                 (of(kind), r.u64()?)
             }
             5 => (RecordFields::End { sum: sum(&mut r)? }, r.u64()?),
-            6 => (RecordFields::WriteByReference, 0),
+            6 => reference(&mut r)?,
             7 => spill(&mut r)?,
             8 => embedded(&mut r)?,
             9 => (RecordFields::ObjectRange, 0),
@@ -271,7 +161,11 @@ impl StreamRecord {
                 out.u64(one.object).u64(one.offset).u64(one.len).u64(self.to_guid);
                 out.bytes(&[one.compress, one.kind, 0, 0, 0, 0, 0, 0]).u32(one.lsize).u32(one.psize).end();
             }
-            RecordFields::WriteByReference | RecordFields::ObjectRange => {}
+            RecordFields::WriteByReference(one) => {
+                out.u64(one.object).u64(one.offset).u64(one.len).u64(self.to_guid);
+                out.u64(one.from_guid).u64(one.from_object).u64(one.from_offset).end();
+            }
+            RecordFields::ObjectRange => {}
         }
         out.0.resize(RECORD_SIZE, 0);
         let mut bytes = [0; RECORD_SIZE];
@@ -297,7 +191,7 @@ fn kind_of(fields: &RecordFields) -> u32 {
         RecordFields::Write(_) => 3,
         RecordFields::Free { .. } => 4,
         RecordFields::End { .. } => 5,
-        RecordFields::WriteByReference => 6,
+        RecordFields::WriteByReference(_) => 6,
         RecordFields::Spill(_) => 7,
         RecordFields::Embedded(_) => 8,
         RecordFields::ObjectRange => 9,
@@ -393,6 +287,15 @@ fn write(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     let write =
         StreamWrite { object, object_type, offset, len, checksum, has_dedup_sum, compress, key, compressed_len };
     Ok((RecordFields::Write(write), to_guid))
+}
+
+fn reference(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
+    let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, r.u64()?);
+    let (from_guid, from_object, from_offset) = (r.u64()?, number_of(r.u64()?)?, r.u64()?);
+    check(is_block_size(len), "data of an impossible size")?;
+    check(offset.max(from_offset).checked_add(len).is_some(), "data beyond the last offset")?;
+    let one = StreamReference { object, offset, len, from_guid, from_object, from_offset };
+    Ok((RecordFields::WriteByReference(one), to_guid))
 }
 
 fn spill(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
@@ -515,6 +418,12 @@ mod tests {
             RecordFields::Spill(spill),
             RecordFields::Embedded(embedded),
             RecordFields::Redact { object: 9, offset: 0, len: 512 },
+            RecordFields::WriteByReference(StreamReference {
+                object: 9,
+                len: 512,
+                from_object: 8,
+                ..Default::default()
+            }),
         ];
         let sum_of =
             |fields: &RecordFields| if matches!(fields, RecordFields::Begin(_)) { [0; 4] } else { [1, 2, 3, 4] };
@@ -527,7 +436,7 @@ mod tests {
             assert_eq!(StreamRecord::parse(&record.to_bytes(), Endian::Little).unwrap(), record);
         }
         let lens: Vec<usize> = records().iter().map(StreamRecord::payload_len).collect();
-        assert_eq!(lens, [40, 176, 0, 512, 0, 0, 512, 80, 0]);
+        assert_eq!(lens, [40, 176, 0, 512, 0, 0, 512, 80, 0, 0]);
     }
 
     #[test]

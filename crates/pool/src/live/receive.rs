@@ -269,6 +269,18 @@ impl ApplyHost for Receiving {
         self.head.admit(bytes, bytes == 0)
     }
 
+    fn received_before(&self, guid: u64) -> Result<Arc<Objset>> {
+        let view = self.pool.view();
+        let dsl = view.dsl();
+        for dir in dsl.walk()? {
+            let found = dsl.snapshots(&dsl.head(&dir)?)?.into_iter().find(|one| one.phys.guid == guid);
+            if let Some(found) = found {
+                return dsl.objset(&found, dmu::Mode::Plain);
+            }
+        }
+        Err(Error::corrupt(format!("invalid stream: it refers to a snapshot that is not here, {guid:#x}")))
+    }
+
     fn note(&self, txg: u64, point: ReceivePoint) {
         if self.new.resumable {
             self.pool.receives().note(self.begun.dataset, txg, point);

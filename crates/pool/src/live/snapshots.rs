@@ -130,10 +130,18 @@ impl LivePool {
         })
     }
 
-    /// Destroys a bookmark. Errors: as from [`dsl::write::destroy_bookmark`].
+    /// Destroys a bookmark. Errors: as from [`dsl::write::destroy_bookmark`]; `Busy` if its list is made, or used.
     pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.run_last(move |context| {
+            let is_kept = |list: u64| context.pool.kept_snapshots().has(list);
+            if context
+                .dsl()?
+                .bookmark(&name)
+                .is_ok_and(|one| one.redaction_object != 0 && is_kept(one.redaction_object))
+            {
+                return Err(Error::new(Kind::Busy, "dataset is busy"));
+            }
             dsl::write::destroy_bookmark(&context.change, &context.dsl()?, &name)?;
             context.log_event("remove bookmark", &format!("name={name}"));
             Ok(())

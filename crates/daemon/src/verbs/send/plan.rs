@@ -13,16 +13,15 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
-use dsl::resume::{RECEIVE_CHILD, ResumeState};
-use dsl::send::{SavedPart, SendFlags, SendFrom, SendRequest};
-use dsl::{Dataset, DatasetBookmark, Dir, Property, PropertySource, PropertyValue, Subject};
+use dsl::send::{SavedPart, SendFlags, SendFrom, SendRedaction, SendRequest};
+use dsl::{Dataset, DatasetBookmark, Dir, Dsl, Property, PropertySource, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
 use protocol::datasets::Failure;
 use protocol::streams::{SendOrder, StreamNote};
 
-type PlanOutcome<T> = Result<Result<T, Failure>>;
+pub(super) type PlanOutcome<T> = Result<Result<T, Failure>>;
 
 /// What is to be sent.
 #[derive(Default)]
@@ -51,14 +50,53 @@ pub(super) struct PlannedStream {
     /// What it begins from, as it is told.
     pub(super) from_name: Option<String>,
     flags: SendFlags,
-    resume: Option<(u64, u64)>,
-    saved: Option<SavedPart>,
+    pub(super) resume: Option<(u64, u64)>,
+    pub(super) saved: Option<SavedPart>,
+    pub(super) redaction: SendRedaction,
+}
+
+/// What an incremental stream begins from, and what is redacted of that.
+pub(super) struct StreamSource {
+    from: SendFrom,
+    bookmark: Option<DatasetBookmark>,
+    snapshots: Option<Vec<u64>>,
+}
+
+impl StreamSource {
+    fn of_snapshot(dsl: &Dsl, one: &Dataset, is_clone: bool) -> Result<StreamSource> {
+        let from = SendFrom { guid: one.phys.guid, txg: one.phys.creation_txg, is_clone };
+        Ok(StreamSource { from, bookmark: None, snapshots: dsl.redacted_for(one)? })
+    }
+
+    fn of_bookmark(one: DatasetBookmark, is_clone: bool) -> StreamSource {
+        let from = SendFrom { guid: one.guid, txg: one.creation_txg, is_clone };
+        StreamSource { from, bookmark: Some(one).filter(|one| one.redaction_object != 0), snapshots: None }
+    }
 }
 
 impl PlannedStream {
+    /// All of a snapshot.
+    pub(super) fn whole(snapshot: Dataset, flags: SendFlags) -> PlannedStream {
+        let redaction = SendRedaction::default();
+        PlannedStream { snapshot, from: None, from_name: None, flags, resume: None, saved: None, redaction }
+    }
+
+    /// Lets it begin from something.
+    pub(super) fn begin_from(&mut self, source: StreamSource, name: Option<String>) {
+        (self.from, self.from_name) = (Some(source.from), name);
+        (self.redaction.from, self.redaction.from_snapshots) = (source.bookmark, source.snapshots);
+    }
+
     pub(super) fn request(&self) -> SendRequest<'_> {
-        let PlannedStream { snapshot, from, flags, resume, saved, .. } = self;
-        SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved: saved.clone() }
+        let PlannedStream { snapshot, from, flags, resume, saved, redaction, .. } = self;
+        let (saved, redaction) = (saved.clone(), redaction.clone());
+        SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved, redaction }
+    }
+
+    /// Objects of what may not be destroyed meanwhile.
+    pub(super) fn kept(&self) -> Vec<u64> {
+        let lists = [&self.redaction.by, &self.redaction.from].into_iter().flatten();
+        lists.map(|bookmark| bookmark.redaction_object).chain([self.snapshot.id]).collect()
     }
 }
 
@@ -68,12 +106,6 @@ pub(super) fn plan(
     order: &SendOrder,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> PlanOutcome<SendPlan> {
-    if let Some(token) = &order.token {
-        return plan_resumed(pool, order, token);
-    }
-    if order.saved {
-        return plan_saved(pool, order);
-    }
     if !order.to.contains('@') {
         let what = "sending a file system or volume that is no snapshot is not supported";
         return Ok(Err(failure(&order.to, format!("warning: cannot send '{}': {what}", order.to))));
@@ -94,25 +126,49 @@ pub(super) fn plan(
             Err(failed) => return Ok(Err(failed)),
         },
     };
+    let by = match order.redact.as_deref().map(|book| redaction_bookmark(pool, &snapshot, book)) {
+        None => None,
+        Some(Ok(by)) => Some(by),
+        Some(Err(failed)) => return Ok(Err(failed)),
+    };
     let mut plan = SendPlan::default();
     if order.properties || order.backup || order.holds {
         let mut gather = Gather::new(pool, order, None);
         gather.dataset(&fs_of(pool, &to)?, 0)?;
         plan.package = Some((order.to.clone(), holds, Some(gather.list(&order.to))));
     }
-    plan.streams.push(PlannedStream { snapshot, from, from_name, flags: flags(order), resume: None, saved: None });
+    let mut stream = PlannedStream::whole(snapshot, flags(order));
+    if let Some(from) = from {
+        stream.begin_from(from, from_name);
+    }
+    stream.redaction.by = by;
+    plan.streams.push(stream);
     Ok(Ok(plan))
+}
+
+/// The redaction bookmark of a snapshot that is to be sent.
+fn redaction_bookmark(pool: &Pool, snapshot: &Dataset, book: &str) -> Result<DatasetBookmark, Failure> {
+    let own = book.split_once('#').map_or(book, |(_, own)| own);
+    let name = format!("{}#{own}", snapshot.file_system());
+    let cannot = |why: &str| failure(&snapshot.name, format!("warning: cannot send '{}': {why}", snapshot.name));
+    let found =
+        pool.dsl().bookmark(&name).map_err(|_| failure(&name, format!("cannot open '{name}': no such bookmark")));
+    match found? {
+        found if found.redaction_object == 0 => Err(cannot("not a redaction bookmark")),
+        found if found.guid != snapshot.phys.guid => Err(cannot("the redaction bookmark is of another snapshot")),
+        found => Ok(found),
+    }
 }
 
 fn flags(order: &SendOrder) -> SendFlags {
     SendFlags { large_blocks: order.large_blocks, embedded: order.embedded, compressed: order.compressed }
 }
 
-fn failure(about: &str, line: String) -> Failure {
+pub(super) fn failure(about: &str, line: String) -> Failure {
     Failure { about: about.to_owned(), line }
 }
 
-fn missing(name: &str) -> Failure {
+pub(super) fn missing(name: &str) -> Failure {
     failure(name, format!("cannot open '{name}': dataset does not exist"))
 }
 
@@ -126,7 +182,7 @@ fn fs_of(pool: &Pool, snapshot: &Subject) -> Result<Subject> {
 }
 
 /// The snapshot or bookmark of that name, if a stream of `to` can begin from it.
-fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<SendFrom> {
+pub(super) fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<StreamSource> {
     let dsl = pool.dsl();
     let cross = || {
         let why = "not an earlier snapshot from the same fs";
@@ -134,18 +190,20 @@ fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<Se
     };
     let Some(at) = name.find(['@', '#']) else { return Ok(Err(missing(name))) };
     let Ok(from_dir) = dsl.find_dir(&name[..at]) else { return Ok(Err(missing(name))) };
-    let (guid, txg) = if name.as_bytes()[at] == b'@' {
+    let is_clone = from_dir.id != dir.id;
+    let source = if name.as_bytes()[at] == b'@' {
         let Ok(found) = dsl.find(name) else { return Ok(Err(missing(name))) };
-        (found.phys.guid, found.phys.creation_txg)
+        StreamSource::of_snapshot(dsl, &found, is_clone)?
     } else {
-        let bookmarks = dsl.bookmarks(&dsl.head(&from_dir)?)?;
-        let found: Option<DatasetBookmark> = bookmarks.into_iter().find(|bookmark| bookmark.name == name);
-        let Some(found) = found else {
+        let Ok(found) = dsl.bookmark(name) else {
             return Ok(Err(failure(name, format!("cannot open '{name}': no such pool or dataset"))));
         };
-        (found.guid, found.creation_txg)
+        StreamSource::of_bookmark(found, is_clone)
     };
-    if txg >= to.phys.creation_txg {
+    let txg = source.from.txg;
+    // what was left out of a snapshot may be sent later
+    let is_same = source.bookmark.is_some() && source.from.guid == to.phys.guid;
+    if txg >= to.phys.creation_txg && !is_same {
         return Ok(Err(cross()));
     }
     // up the origins, to the dataset that it is of
@@ -163,108 +221,7 @@ fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<Se
     if txg > latest {
         return Ok(Err(cross()));
     }
-    Ok(Ok(SendFrom { guid, txg, is_clone: from_dir.id != dir.id }))
-}
-
-/// Plans what is left of a stream.
-fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanOutcome<SendPlan> {
-    let dsl = pool.dsl();
-    let cannot = |why: String| failure("", format!("cannot resume send: {why}"));
-    let Ok(state) = ResumeState::parse(token) else { return Ok(Err(cannot("resume token is corrupt".to_owned()))) };
-    let name = state.to_name.as_str();
-    let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
-    let Ok(dir) = dsl.find_dir(name.split('@').next().unwrap_or_default()) else { return Ok(Err(gone())) };
-    let head = dsl.head(&dir)?;
-    let Some(snapshot) = dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == state.to_guid) else {
-        let changed = format!("'{name}' is no longer the same snapshot used in the initial send");
-        return Ok(Err(if dsl.find(name).is_ok() { cannot(changed) } else { gone() }));
-    };
-    if state.raw {
-        return Ok(Err(cannot("raw streams are not supported".to_owned())));
-    }
-    let from = match state.from_guid {
-        0 => None,
-        guid => match from_by_guid(pool, &dir, guid)? {
-            Some(name) => Some(name),
-            None => return Ok(Err(cannot(format!("incremental source {guid:#x} no longer exists")))),
-        },
-    };
-    let source = match &from {
-        None => None,
-        Some(from) => match find_from(pool, &snapshot, &dir, from)? {
-            Ok(source) => Some(source),
-            Err(failed) => return Ok(Err(failed)),
-        },
-    };
-    let flags = SendFlags {
-        large_blocks: order.large_blocks || state.large_blocks,
-        embedded: order.embedded || state.embedded,
-        compressed: order.compressed || state.compressed,
-    };
-    let resume = Some((state.object, state.offset));
-    let stream = PlannedStream { snapshot, from: source, from_name: from, flags, resume, saved: None };
-    Ok(Ok(SendPlan { streams: vec![stream], ..SendPlan::default() }))
-}
-
-/// Plans what an interrupted receive has left, from its beginning to where that ends: another receiver can go on there.
-fn plan_saved(pool: &Pool, order: &SendOrder) -> PlanOutcome<SendPlan> {
-    let dsl = pool.dsl();
-    let name = order.to.as_str();
-    let cannot = |why: &str| failure(name, format!("saved send failed: {why}"));
-    let Ok(dir) = dsl.find_dir(name) else { return Ok(Err(missing(name))) };
-    let head = dsl.head(&dir)?;
-    let Some(token) = dsl.resume_token(&dir, &head)? else {
-        return Ok(Err(cannot(&format!("'{name}' does not have any resumable receive state"))));
-    };
-    let Ok(state) = ResumeState::parse(&token) else {
-        return Ok(Err(cannot("dataset's resume token is corrupt")));
-    };
-    if state.raw {
-        return Ok(Err(cannot("raw streams are not supported")));
-    }
-    let partial = match dsl.find_dir(&format!("{name}/{RECEIVE_CHILD}")) {
-        Ok(child) => dsl.head(&child)?,
-        Err(_) => head,
-    };
-    let from = match state.from_guid {
-        0 => None,
-        guid => match from_by_guid(pool, &dir, guid)? {
-            Some(from) => Some(from),
-            None => return Ok(Err(cannot(&format!("incremental source {guid:#x} no longer exists")))),
-        },
-    };
-    let source = match &from {
-        None => None,
-        Some(from) => match find_from(pool, &partial, &dir, from)? {
-            Ok(source) => Some(source),
-            Err(failed) => return Ok(Err(failed)),
-        },
-    };
-    let flags = SendFlags { large_blocks: state.large_blocks, embedded: state.embedded, compressed: state.compressed };
-    let saved = Some(SavedPart { name: state.to_name, guid: state.to_guid, until: (state.object, state.offset) });
-    let stream = PlannedStream { snapshot: partial, from: source, from_name: from, flags, resume: None, saved };
-    Ok(Ok(SendPlan { streams: vec![stream], ..SendPlan::default() }))
-}
-
-/// The snapshot or bookmark with a guid, of a dataset or of what it is a clone of.
-fn from_by_guid(pool: &Pool, dir: &Dir, guid: u64) -> Result<Option<String>> {
-    let dsl = pool.dsl();
-    let mut at = dir.clone();
-    let mut seen = HashSet::new();
-    loop {
-        let head = dsl.head(&at)?;
-        if let Some(found) = dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == guid) {
-            return Ok(Some(found.name));
-        }
-        if let Some(found) = dsl.bookmarks(&head)?.into_iter().find(|one| one.guid == guid) {
-            return Ok(Some(found.name));
-        }
-        if at.phys.origin == 0 || !seen.insert(at.id) {
-            return Ok(None);
-        }
-        let name = dsl.name_of(at.phys.origin)?;
-        at = dsl.dir(dsl.dataset(at.phys.origin, &name)?.phys.dir, name.split('@').next().unwrap_or_default())?;
-    }
+    Ok(Ok(source))
 }
 
 /// Plans `-I` and `-R`.
@@ -354,20 +311,22 @@ fn plan_dataset(
         if !is_behind || !is_wanted {
             continue;
         }
-        let of = |from: &Dataset, is_clone| SendFrom { guid: from.phys.guid, txg: from.phys.creation_txg, is_clone };
+        let of = |from: &Dataset, is_clone| StreamSource::of_snapshot(dsl, from, is_clone);
         let origin = fs.dir().phys.origin;
         let (from, from_name) = match &previous {
-            Some(previous) => (Some(of(previous, false)), Some(own(previous))),
+            Some(previous) => (Some(of(previous, false)?), Some(own(previous))),
             None if origin != 0 && (range.replicate || range.from_origin) => {
                 let origin = dsl.dataset(origin, &dsl.name_of(origin)?)?;
                 // the empty snapshot that all others are clones of
                 let is_clone = !origin.name.contains('$');
-                (is_clone.then(|| of(&origin, true)), None)
+                (is_clone.then(|| of(&origin, true)).transpose()?, None)
             }
             None => (None, None),
         };
-        let stream =
-            PlannedStream { snapshot: one.clone(), from, from_name, flags: flags(order), resume: None, saved: None };
+        let mut stream = PlannedStream::whole(one.clone(), flags(order));
+        if let Some(from) = from {
+            stream.begin_from(from, from_name);
+        }
         plan.streams.push(stream);
         previous = Some(one.clone());
     }
