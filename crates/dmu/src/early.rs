@@ -79,6 +79,7 @@ impl Objset {
                 level: 0,
                 bookmark: block.object.bookmark(0, block.blkid),
                 policy: WritePolicy { embed: false, dedup: DedupMode::Off, ..own },
+                is_crypt: false,
                 previous: BlkPtr::HOLE,
                 fill: 1,
             }

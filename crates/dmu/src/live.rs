@@ -66,6 +66,7 @@ pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
     ObjsetPhys {
         meta_dnode,
         log_header: [0; 192],
+        macs: [0; 64],
         kind,
         flags: if kind == ObjsetType::Zfs { flags_of_new() } else { 0 },
         accounting: [None, None, None],

@@ -25,7 +25,8 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Block, Bookmark, Result, ResultExt};
+use base::{Block, Bookmark, Error, Kind, Result, ResultExt};
+use codec::compress::Compress;
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
@@ -86,6 +87,9 @@ impl Objset {
         let log_header = live.take_log_header();
         if dirty.is_empty() && log_header.is_none() {
             return Ok(None);
+        }
+        if !dirty.is_empty() && self.is_encrypted() {
+            return Err(Error::new(Kind::Encrypted, "objects of an encrypted set were changed"));
         }
         let mut writer = BlockWriter::new(self, txg, live.policy(), ledger);
         let mut written = WrittenObjects::default();
@@ -164,12 +168,19 @@ impl Objset {
         let mut head = Block::zeroed(ObjsetPhys::SIZE);
         phys.write(head.make_mut());
         let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
+        let is_crypt = self.is_encrypted();
+        let mut policy = writer.policy_of(0, ObjectType::OBJSET, (0, 0));
+        if is_crypt {
+            // others expect to find MACs in what is on disk
+            policy.compress = Compress::Off;
+        }
         let write = BlockWrite {
             data: head,
             object_type: ObjectType::OBJSET,
             level: 0,
             bookmark: Bookmark { objset: self.id(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },
-            policy: writer.policy_of(0, ObjectType::OBJSET, (0, 0)),
+            policy,
+            is_crypt,
             previous: before.bp,
             fill,
         };

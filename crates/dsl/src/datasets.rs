@@ -8,6 +8,7 @@ use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
+use crate::key::KEY_FIELD;
 use crate::{Dataset, DatasetBookmark, Dir, Dsl};
 
 impl Dsl {
@@ -28,7 +29,7 @@ impl Dsl {
 
     /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.
     pub fn key_object(&self, dir: &Dir) -> Result<Option<u64>> {
-        self.dir_field(dir, "com.datto:crypto_key_obj")
+        self.dir_field(dir, KEY_FIELD)
     }
 
     /// One of the later additions to a directory, which are kept in a ZAP beside its record.

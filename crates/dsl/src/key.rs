@@ -8,6 +8,9 @@ use dmu::zap::Zap;
 
 use crate::{Dir, Dsl};
 
+/// Where a directory has the object of its wrapped key.
+pub(crate) const KEY_FIELD: &str = "com.datto:crypto_key_obj";
+
 /// Parameters of the wrapped key of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInfo {
@@ -46,6 +49,23 @@ impl Dsl {
             })
         };
         read().map(Some).in_dataset(&dir.name)
+    }
+
+    /// Whether a directory may get another parent without another key: what inherits one goes only where
+    /// it inherits the same. Errors: `Encrypted`.
+    pub(crate) fn check_key_stays(&self, dir: &Dir, parent: &Dir) -> Result<()> {
+        match self.key_root(dir)? {
+            Some(root) if root != dir.id && self.key_root(parent)? != Some(root) => {
+                Err(Error::new(Kind::Encrypted, "cannot move encrypted child outside of its encryption root"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The directory whose wrapping key a directory has; `None` if it is not encrypted.
+    fn key_root(&self, dir: &Dir) -> Result<Option<u64>> {
+        let Some(object) = self.key_object(dir)? else { return Ok(None) };
+        Zap::open(self.mos().object(object)?)?.u64("DSL_CRYPTO_ROOT_DDOBJ").in_dataset(&dir.name)
     }
 
     /// Refuses to change what would have to change keys, too.

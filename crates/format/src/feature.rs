@@ -110,7 +110,7 @@ features! {
     SKEIN = "org.illumos:skein" "skein", false, Give, [EXTENSIBLE_DATASET];
     EDONR = "org.illumos:edonr" "edonr", false, Give, [EXTENSIBLE_DATASET];
     USEROBJ_ACCOUNTING = "org.zfsonlinux:userobj_accounting" "userobj_accounting", true, Give, [EXTENSIBLE_DATASET];
-    ENCRYPTION = "com.datto:encryption" "encryption", false, Read, [];
+    ENCRYPTION = "com.datto:encryption" "encryption", false, Write, [];
     PROJECT_QUOTA = "org.zfsonlinux:project_quota" "project_quota", true, Give, [EXTENSIBLE_DATASET];
     DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, Write, [];
     OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, Write, [];

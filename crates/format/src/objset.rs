@@ -82,6 +82,8 @@ pub struct ObjsetPhys {
     pub log_header: [u8; 192],
     /// What it is for.
     pub kind: ObjsetType,
+    /// Of an encrypted set, what its contents authenticate to: the portable MAC, the local one.
+    pub macs: [u8; 64],
     /// Flags: 1 space accounting is complete, 2 object accounting, 4 project accounting.
     pub flags: u64,
     /// ZAPs of space used by users, groups, projects.
@@ -92,13 +94,13 @@ impl ObjsetPhys {
     /// Bytes of a head with the dnodes of accounting by users and groups, and by projects.
     pub const SIZE: usize = 4096;
 
-    /// Writes the head; `out` is 1024, 2048 or 4096 bytes, and what does not fit in it is left out. The MACs
-    /// of encrypted sets are left as they are in `out`.
+    /// Writes the head; `out` is 1024, 2048 or 4096 bytes, and what does not fit in it is left out.
     pub fn write(&self, out: &mut [u8]) {
         self.meta_dnode.write(&mut out[..SLOT_SIZE]);
         out[512..704].copy_from_slice(&self.log_header);
         out[704..712].copy_from_slice(&self.kind.number().to_le_bytes());
         out[712..720].copy_from_slice(&self.flags.to_le_bytes());
+        out[720..784].copy_from_slice(&self.macs);
         for (dnode, slot) in self.accounting.iter().zip(out[1024..].chunks_exact_mut(SLOT_SIZE)) {
             match dnode {
                 Some(dnode) => dnode.write(slot),
@@ -122,6 +124,7 @@ impl ObjsetPhys {
             }
         }
         let log_header = *head[512..].first_chunk().expect("the head is 1024 bytes");
-        Ok(ObjsetPhys { meta_dnode, log_header, kind, flags: word(712), accounting })
+        let macs = *head[720..].first_chunk().expect("the head is 1024 bytes");
+        Ok(ObjsetPhys { meta_dnode, log_header, kind, flags: word(712), macs, accounting })
     }
 }

@@ -148,6 +148,7 @@ impl Zio {
                 Transformed::Bytes(bytes, compress, sum) => {
                     let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
                     let builder = builder.checksum(sum).fill(request.fill);
+                    let builder = if request.is_crypt { builder.crypt() } else { builder };
                     let search = self.find_twin(request, builder, &bytes)?;
                     if let TwinSearch::Found(bp) = search {
                         return Ok(PlacedBlock { bp, writes: Vec::new() });

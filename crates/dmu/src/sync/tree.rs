@@ -145,7 +145,7 @@ impl ObjectJob {
         let fill = if object_type == ObjectType::DNODE { dnodes_in(&block) } else { 1 };
         let bookmark = self.object.bookmark(0, blkid);
         let policy = writer.policy_of(0, object_type, (dnode.checksum, dnode.compress));
-        Ok(BlockWrite { data: block, object_type, level: 0, bookmark, policy, previous, fill })
+        Ok(BlockWrite { data: block, object_type, level: 0, bookmark, policy, is_crypt: false, previous, fill })
     }
 
     /// Notes that a block has been written.
@@ -224,7 +224,16 @@ impl ObjectJob {
             }
             let (object_type, bookmark) = (self.object_type, self.object.bookmark(level, number));
             let policy = writer.policy_of(level, object_type, (0, 0));
-            batch.push(BlockWrite { data: block, object_type, level, bookmark, policy, previous, fill });
+            batch.push(BlockWrite {
+                data: block,
+                object_type,
+                level,
+                bookmark,
+                policy,
+                is_crypt: false,
+                previous,
+                fill,
+            });
             numbers.push(number);
         }
         let before: Vec<BlkPtr> = batch.iter().map(|write| write.previous).collect();

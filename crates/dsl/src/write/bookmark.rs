@@ -18,6 +18,7 @@ use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
 use super::deadlist::Deadlist;
+use super::snapshot::IVSET_GUID;
 use super::{Change, deadlist, feature, redaction_list};
 use crate::name::split_bookmark;
 use crate::{Dsl, Subject};
@@ -235,7 +236,6 @@ pub(super) fn create_with_list(change: &Change<'_>, dsl: &Dsl, new: &str, source
     }
     let dir = dsl.find_dir(fs)?;
     let head = dsl.head(&dir)?;
-    dsl.refuse_encrypted(&dir)?;
     let mut bookmarks = Bookmarks::open(change, head.id)?;
     if bookmarks.all()?.iter().any(|one| one.name == own) {
         return Err(Error::new(Kind::Exists, "bookmark exists"));
@@ -308,6 +308,11 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         // what was left out of it is a hole: the list is empty, and says only for which snapshots
         let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.u64s() };
         words[3] = redaction_list::create(change, &head)?;
+    }
+    if change.mos.object(snapshot.id)?.dnode().object_type == ObjectType::ZAP_METADATA
+        && feature::is_enabled(change, BOOKMARK_V2)?
+    {
+        words[11] = change.number(snapshot.id, IVSET_GUID)?.unwrap_or(0);
     }
     if feature::is_enabled(change, BOOKMARK_WRITTEN)? {
         let next = change.dataset(phys.next_snap)?;

@@ -100,7 +100,7 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
 /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
 /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
 ///
-/// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_new_name`], those
+/// Errors, as `zfs create` words them: `Encrypted` below an encrypted one if it does not say `encryption=off`, `Exists`, `NotFound` without a parent, those of [`check_new_name`], those
 /// of wrong properties, `NoSpace` for a reservation.
 pub fn create_dataset(
     change: &Change<'_>,
@@ -119,12 +119,14 @@ pub fn create_dataset(
     if parent.kind() != DatasetKind::FileSystem {
         return Err(Error::new(Kind::Invalid, "parent is not a filesystem"));
     }
-    dsl.refuse_encrypted(parent.dir())?;
     let parent_dir = change.dir(parent.dir().id)?;
     if change.number(parent_dir.child_zap, own_name)?.is_some() {
         return Err(Error::new(Kind::Exists, "dataset already exists"));
     }
     let given = rules::check_all(new.properties, new.kind)?;
+    if !given.iter().any(|given| given.property == Some(Property::Encryption)) {
+        dsl.refuse_encrypted(parent.dir())?;
+    }
     needs::check(&given, feature::enabled(change)?, true)?;
     let inherited = |property| match parent.dataset() {
         Some(dataset) if !dataset.phys.bp.is_hole() => contents::of_file_system(&dsl.raw_objset(dataset)?, property),

@@ -5,10 +5,11 @@
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::Totals;
-use dmu::zap::Zap;
+use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
+use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
@@ -17,6 +18,10 @@ use super::hold::GoneSnapshot;
 use super::space::{Delta, UsedColumn};
 use super::{Change, bptree, counts, destroy_snapshot, feature, hold, livelist, room, space};
 use crate::Dsl;
+use crate::key::KEY_FIELD;
+
+/// How many directories have a wrapped key.
+const KEY_USERS: &str = "DSL_CRYPTO_REFCOUNT";
 
 /// What is left to do of a destroyed file system or volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +35,7 @@ pub struct DestroyedDataset {
 /// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
 ///
 /// Nobody may have it open. An origin whose destruction has waited for that goes, too. Errors: `NotFound`; `NotEmpty`
-/// if it has snapshots or children; `Encrypted`.
+/// if it has snapshots or children.
 pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<DestroyedDataset> {
     let dir = dsl.find_dir(name)?;
     let head = dsl.head(&dir)?;
@@ -41,7 +46,6 @@ pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Des
     if has_snapshots || change.entries_of(dir.phys.child_zap)? > 0 {
         return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
     }
-    dsl.refuse_encrypted(&dir)?;
     let origin = match head.phys.prev_snap {
         0 => None,
         origin => Some((origin, dsl.name_of(origin)?)),
@@ -141,7 +145,20 @@ fn destroy_dir(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
         }
         change.free_object(dir.deleg_zap)?;
     }
+    leave_key(change, id)?;
     let parent = change.dir(dir.parent)?;
     change.remove(parent.child_zap, name)?;
     feature::free_record(change, id)
+}
+
+/// The wrapped key of a directory goes with the last one that has it: clones have that of their origin.
+fn leave_key(change: &Change<'_>, dir: u64) -> Result<()> {
+    if change.mos.object(dir)?.dnode().object_type != ObjectType::ZAP_METADATA {
+        return Ok(());
+    }
+    let Some(key) = change.number(dir, KEY_FIELD)? else { return Ok(()) };
+    match change.number(key, KEY_USERS)? {
+        Some(users) if users > 1 => change.set(key, KEY_USERS, &ZapValue::one(users - 1)),
+        _ => change.free_object(key),
+    }
 }

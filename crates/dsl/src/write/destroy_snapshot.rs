@@ -42,7 +42,7 @@ pub enum SnapshotFate {
 /// these; else that is an error. `dsl` is that of the MOS that is being changed.
 ///
 /// Returns what became of each, or those that cannot go, and why: `Busy` if it is held, `Exists` if it has clones,
-/// `Encrypted`, `Unsupported` for dead lists of versions before 26.
+/// `Unsupported` for dead lists of versions before 26.
 pub fn destroy_snapshots(
     change: &Change<'_>,
     dsl: &Dsl,
@@ -85,7 +85,6 @@ fn fate_of_snapshot(change: &Change<'_>, dsl: &Dsl, name: &str, defer: bool) -> 
     let head = dsl.head(&dir)?;
     let Some(id) = snapshot::find_named(change, &head.phys, own)? else { return Ok(SnapshotFate::Absent) };
     let phys = change.dataset(id)?;
-    dsl.refuse_encrypted(&dir)?;
     let is_held = holds_on(change, &phys)? > 0;
     match is_held || phys.num_children > 1 {
         true if defer => Ok(SnapshotFate::Deferred(id)),

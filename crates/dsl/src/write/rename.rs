@@ -45,8 +45,7 @@ pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> R
     check_names_below(dsl, &dir, old, new)?;
     let old_parent = dir.phys.parent;
     if parent.dir().id != old_parent {
-        dsl.refuse_encrypted(&dir)?;
-        dsl.refuse_encrypted(parent.dir())?;
+        dsl.check_key_stays(&dir, parent.dir())?;
         check_quotas(change, &dir, parent.dir().id)?;
         move_accounts(change, &dir, parent.dir().id)?;
     }

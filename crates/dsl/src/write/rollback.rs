@@ -39,13 +39,12 @@ pub(super) fn sizes(phys: &DatasetPhys) -> Totals {
 /// snapshot is of this group: the next one can go back to it.
 ///
 /// Errors: `NotFound` if it is none of its snapshots, `Exists` if there are later ones or later bookmarks, `Quota`,
-/// `NoSpace` for what is reserved, `Encrypted`, `Unsupported` for dead lists of versions before 26.
+/// `NoSpace` for what is reserved, `Unsupported` for dead lists of versions before 26.
 pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> Result<Option<RolledBack>> {
     let (fs, own) = split_snapshot(to)?;
     let subject = dsl.subject(fs)?;
     let dir = subject.dir();
     let head = dsl.head(dir)?;
-    dsl.refuse_encrypted(dir)?;
     let snapshot = snapshot::find_named(change, &head.phys, own)?;
     let missing = || Error::new(Kind::NotFound, format!("'{to}' is not found among snapshots of '{fs}'"));
     let snapshot = snapshot.ok_or_else(missing)?;
@@ -115,7 +114,7 @@ fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhy
 /// Gives a snapshot another name; with `recursive`, also those of the same name of all datasets below, where there
 /// are such. `old` and `new` are full names of the same dataset's.
 ///
-/// Errors: `NotFound`, `Exists`, `TooLong`, `Invalid`, `Encrypted`.
+/// Errors: `NotFound`, `Exists`, `TooLong`, `Invalid`.
 pub fn rename_snapshot(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str, recursive: bool) -> Result<()> {
     let ((fs, from), (_, to)) = (split_snapshot(old)?, split_snapshot(new)?);
     let top = dsl.find_dir(fs)?;

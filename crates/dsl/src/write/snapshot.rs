@@ -14,7 +14,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::{Match, Zap, ZapValue};
 use format::dsl::DatasetPhys;
-use format::feature::EXTENSIBLE_DATASET;
+use format::feature::{BOOKMARK_V2, EXTENSIBLE_DATASET};
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
@@ -26,6 +26,8 @@ use crate::property::DatasetKind;
 use crate::property::rules::{self, Given};
 use crate::{Dataset, Dsl};
 
+/// Which initialization vectors an encrypted snapshot has: raw streams go on from the same ones only.
+pub(super) const IVSET_GUID: &str = "com.datto:ivset_guid";
 const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 
 /// What became of a request for snapshots.
@@ -99,7 +101,6 @@ pub(super) fn plan(change: &Change<'_>, dsl: &Dsl, name: &str, usable_bytes: u64
     let (fs, own) = split_snapshot(name)?;
     let dir = dsl.find_dir(fs)?;
     let head = dsl.head(&dir)?;
-    dsl.refuse_encrypted(&dir)?;
     if find_named(change, &head.phys, own)?.is_some() {
         return Err(Error::new(Kind::Exists, "dataset already exists"));
     }
@@ -143,6 +144,10 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
     let txg = snapshot.creation_txg;
     let id = create::put_dataset(change, &snapshot)?;
     feature::copy_all(change, head_id, id)?;
+    if head.bp.uses_crypt() && feature::is_enabled(change, BOOKMARK_V2)? {
+        feature::zapify(change, id)?;
+        change.add(id, IVSET_GUID, change.new_guid())?;
+    }
     put_between(change, head, head_id, id)?;
     let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);
     if reserved > 0 {

@@ -134,11 +134,6 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Cl
             _ => Claim::find(zio, head.id, &header, synced_txg, is_given_up),
         };
         let Some(claim) = claim.in_dataset(&head.name)? else { continue };
-        if objset.is_encrypted() {
-            let what = "the intent log of an encrypted dataset has to be claimed, which this version cannot do: import \
-                        the pool read-only, or let OpenZFS import and export it";
-            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
-        }
         claims.push((head.id, claim));
     }
     Ok(claims)

@@ -56,6 +56,8 @@ pub struct BlockWrite {
     pub bookmark: Bookmark,
     /// How it is to be written.
     pub policy: WritePolicy,
+    /// It is the head of an encrypted set: its pointer says so, and it is not compressed.
+    pub is_crypt: bool,
     /// What the block was before; a hole if it is new. It is not freed.
     pub previous: BlkPtr,
     /// Blocks, or dnodes, that are below it: what its pointer will say.

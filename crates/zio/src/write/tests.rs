@@ -130,6 +130,7 @@ fn request(data: &[u8], policy: WritePolicy, previous: BlkPtr) -> BlockWrite {
         level: 0,
         bookmark: BOOKMARK,
         policy,
+        is_crypt: false,
         previous,
         fill: 0,
     }

@@ -1,0 +1,71 @@
+//! Encrypted datasets beside others are left as they are; what needs no key is done to them.
+
+use base::Kind;
+use zil::ZilHeader;
+
+use super::{Lifted, destroy_snapshot, live_with, snapshot, sync, zpl_of};
+
+#[test]
+fn beside_encrypted_ones() {
+    live_with(&Lifted::of("encrypted"));
+}
+
+/// Snapshots, bookmarks, rollback, new names, holds and destruction need no key; contents do.
+#[test]
+fn what_needs_no_key() {
+    let lifted = Lifted::of("encrypted");
+    let pool = lifted.import();
+    let encrypted = "t_encrypted/aes-256-gcm";
+    assert_eq!(zpl_of(&pool, encrypted).err().unwrap().kind(), Kind::Encrypted);
+    let refused = |result: base::Result<()>| assert_eq!(result.unwrap_err().kind(), Kind::Encrypted);
+    refused(pool.create_dataset(&format!("{encrypted}/new"), Vec::new(), |_, _, _| Ok(())));
+    refused(pool.clone_snapshot(&format!("{encrypted}@s"), "t_encrypted/clone", &[]));
+    refused(pool.rename_dataset(&format!("{encrypted}/child"), "t_encrypted/child"));
+    for name in [encrypted, "t_encrypted/aes-256-gcm/vol", "t_encrypted/aes-128-ccm"] {
+        snapshot(&pool, &format!("{name}@new"));
+        let view = pool.view();
+        let taken = view.dsl().subject(&format!("{name}@new")).unwrap();
+        let ivset = taken.levels().find(dsl::Property::Ivsetguid);
+        assert!(ivset.is_some(), "{name}");
+    }
+    pool.bookmark(&format!("{encrypted}#mark"), &format!("{encrypted}@new")).unwrap();
+    pool.rename_dataset(&format!("{encrypted}/child"), &format!("{encrypted}/renamed")).unwrap();
+    pool.rename_dataset(&format!("{encrypted}/own"), "t_encrypted/own").unwrap();
+    pool.set_property(encrypted, "atime", "off").unwrap();
+    lifted.judge(pool);
+
+    let pool = lifted.import();
+    pool.rollback(&format!("{encrypted}@new")).unwrap();
+    sync(&pool);
+    lifted.judge(pool);
+
+    let pool = lifted.import();
+    destroy_snapshot(&pool, &format!("{encrypted}@new"));
+    // the clone has the key of its origin, which stays; those of the others go
+    for name in ["aes-256-gcm/clone", "aes-256-gcm/renamed", "own", "aes-192-ccm"] {
+        pool.destroy_dataset(&format!("t_encrypted/{name}")).unwrap();
+    }
+    sync(&pool);
+    lifted.judge(pool);
+}
+
+/// The log of an encrypted file system is claimed, and stays for those that have the key.
+#[test]
+fn logs_are_claimed_without_a_key() {
+    let lifted = Lifted::of("zilcrypt");
+    let pool = lifted.import();
+    let id = pool.view().dsl().find("t_zilcrypt/fs").unwrap().id;
+    let header = |pool: &pool::LivePool| {
+        let view = pool.view();
+        let dataset = view.dsl().dataset(id, "fs").unwrap();
+        let set = view.dsl().raw_objset(&dataset).unwrap();
+        assert!(set.is_encrypted());
+        ZilHeader::parse(&set.phys().log_header).unwrap()
+    };
+    let claimed = header(&pool);
+    assert!(claimed.is_claimed() && claimed.flags & ZilHeader::FLAG_REPLAY_NEEDED != 0, "{claimed:?}");
+    lifted.judge(pool);
+    let pool = lifted.import();
+    assert_eq!(header(&pool), claimed);
+    lifted.judge(pool);
+}
