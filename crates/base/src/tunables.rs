@@ -88,6 +88,8 @@ tunables! {
     ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000;
     /// Percent of a clone that it has to share with its origin, at least, for it to keep a list.
     ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", 75;
+    /// So many top-level vdevs may be missing of a pool that is imported read-only: what is on the others can be read.
+    ZFS_MAX_MISSING_TVDS = "zfs_max_missing_tvds", 0;
     /// Intervals without a heartbeat after which a pool with `multihost` is suspended; 0: it never is.
     ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", 10;
     /// Intervals for which a pool with `multihost` is watched before it is imported, at least.

@@ -25,6 +25,7 @@ pub mod compat;
 mod confine;
 mod descriptors;
 pub mod exports;
+mod files_version;
 pub mod hostid;
 pub mod import;
 pub mod leftovers;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result};
 use dsl::accounting::{Counted, Owner};
 use dsl::write::file_system_options;
-use dsl::{Dataset, PropertyValue, Subject};
+use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use format::feature::BLOCK_CLONING;
 use pool::{
@@ -32,7 +32,7 @@ use zpl::{Counts, Room, SyncMode, Zpl};
 use crate::compat::{self, Allowed};
 use crate::locks::{self, DeviceLocks};
 use crate::verbs::{DatasetChange, Limit, SnapshotChange, SnapshotGuard};
-use crate::{new_contents, pool_props, report};
+use crate::{files_version, new_contents, pool_props, report};
 
 /// The pool of a pool process.
 pub enum ServedPool {
@@ -305,6 +305,9 @@ impl ServedPool {
                 live.create_volume(&name, properties, new_contents::of_volume(env))
             }
             DatasetChange::Destroy { name } => live.destroy_dataset(&name),
+            DatasetChange::Set { name, property, value } if property == Property::Version.name() => {
+                files_version::upgrade(live, env, &name, &value)
+            }
             DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value),
             // the volume has done it
             DatasetChange::Resize { name, size } => live.log_resize(&name, size),
@@ -407,6 +410,10 @@ impl ServedPool {
             return self.enable_features(&[feature.to_owned()]);
         }
         let live = self.live()?;
+        if name == "version" {
+            let version = value.parse().map_err(|_| Error::new(Kind::Invalid, "no number"))?;
+            return live.upgrade(version);
+        }
         let stored = match name {
             "bootfs" if value.is_empty() => Some(PropertyValue::Number(0)),
             "bootfs" => Some(PropertyValue::Number(live.view().dsl().find(value)?.id)),

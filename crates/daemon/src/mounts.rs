@@ -39,11 +39,9 @@ impl Mounts {
         Mounts { helper, exports, list: Mutex::default() }
     }
 
-    /// Mounts a file system or snapshot of `pool` as `options` say; false if it is mounted read-only though it was not
-    /// to be, as it can only be read. Errors: those of making the mountpoint, reading the file system and mounting.
-    pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<bool> {
+    /// Mounts a file system or snapshot of `pool` as `options` say. Errors: those of making the mountpoint, reading the file system and mounting.
+    pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
         let source = Arc::new(FileSystem::open(pool, &self.exports, options, env)?);
-        let as_wanted = options.read_only || source.is_writable() || !pool.is_writable();
         descriptors::check_room(options.descriptors())?;
         let made = self.helper.make_folders(options)?;
         match fuse::mount(source.clone(), options, env, &self.helper) {
@@ -55,7 +53,7 @@ impl Mounts {
                 let mounted = Arc::new(MountedDataset { mount, source, helper, options, made });
                 self.lock().push(mounted.clone());
                 self.exports.add(mounted);
-                Ok(as_wanted)
+                Ok(())
             }
             Err(e) => {
                 self.helper.remove_folders(options, made);

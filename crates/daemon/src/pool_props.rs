@@ -73,6 +73,7 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
             let version: u64 = value.parse().map_err(|_| format!("bad numeric value '{value}'"))?;
             match version == pool_properties::VERSION {
                 true => Ok(()),
+                false if (1..=28).contains(&version) && !is_create => Ok(()),
                 false if (1..=28).contains(&version) => {
                     Err(format!("this version of Cenote makes only pools of version {}", pool_properties::VERSION))
                 }

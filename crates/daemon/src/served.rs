@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
+use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::nvlist::Value;
@@ -439,7 +440,7 @@ impl Host for Served {
         self.mounts.unlinked(dataset)
     }
 
-    fn mount(&self, plan: &PlannedMount) -> Result<bool> {
+    fn mount(&self, plan: &PlannedMount) -> Result<()> {
         self.mounts.mount(&self.pool, &plan.options, &self.env)
     }
 
@@ -469,7 +470,14 @@ impl Host for Served {
             }
             _ => {}
         }
-        self.pool.change(&self.env, change.clone())?;
+        let work = || self.pool.change(&self.env, change.clone());
+        match change {
+            // files are served as their version has them
+            DatasetChange::Set { name, property, .. } if property == Property::Version.name() => {
+                self.exports.frozen(name, work)?;
+            }
+            _ => work()?,
+        }
         self.volumes.renew(&self.pool)?;
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),

@@ -57,11 +57,9 @@ impl FileSystem {
         let visible = Visible::from_properties(xattr, u64::from(options.posix_acl));
         let is_snapshot = subject.kind() == DatasetKind::Snapshot;
         let writable = || if is_snapshot { Ok(None) } else { served.writable(env, &subject, &head, options.sync) };
-        let live = match writable() {
-            Ok(Some(zpl)) => zpl,
-            // of an old version, say
-            Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
-            _ => Zpl::open(objset(pool, &subject, &head)?)?,
+        let live = match writable()? {
+            Some(zpl) => zpl,
+            None => Zpl::open(objset(pool, &subject, &head)?)?,
         };
         let live = RwLock::new(Arc::new(live.showing(visible)));
         let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));

@@ -202,6 +202,13 @@ impl Bpobj {
         Ok(objset.allocate(tx, dnode)?.id())
     }
 
+    /// Makes an empty list of an older form, which knows no sublists: its head has so many words.
+    pub fn create_old(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, words: usize) -> Result<u64> {
+        let mut dnode = Dnode::new(ObjectType::BPOBJ, block_size, INDIRECT_SHIFT, 1, 1);
+        (dnode.bonus_type, dnode.bonus) = (ObjectType::BPOBJ_HEADER, vec![0; words * 8]);
+        Ok(objset.allocate(tx, dnode)?.id())
+    }
+
     /// List `id`. Errors: `NotFound`, `Corrupt` if it is none.
     pub fn open(objset: &Arc<Objset>, id: u64) -> Result<Bpobj> {
         let object = objset.object(id)?;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
-use format::objset::{ObjsetPhys, ObjsetType};
+use format::objset::{ObjsetPhys, ObjsetType, VERSION_OF_ACCOUNTING};
 
 use crate::node::Node;
 use crate::owners::{OwnersOf, flags_of_new};
@@ -58,7 +58,7 @@ pub(crate) struct FreeSlots {
 }
 
 /// The head of a set without objects.
-pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
+pub(crate) fn empty_head(kind: ObjsetType, pool_version: u64) -> ObjsetPhys {
     let mut meta_dnode = Dnode::new(ObjectType::DNODE, DNODE_BLOCK_SIZE, INDIRECT_SHIFT, 3, 1);
     // that of a file system has from the beginning all levels that it can come to need
     meta_dnode.levels = if kind == ObjsetType::Meta { 1 } else { 6 };
@@ -68,7 +68,7 @@ pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
         log_header: [0; 192],
         macs: [0; 64],
         kind,
-        flags: if kind == ObjsetType::Zfs { flags_of_new() } else { 0 },
+        flags: if kind == ObjsetType::Zfs && pool_version >= VERSION_OF_ACCOUNTING { flags_of_new() } else { 0 },
         accounting: [None, None, None],
     }
 }

@@ -101,7 +101,7 @@ impl Objset {
         policy: ObjsetPolicy,
     ) -> Result<Arc<Objset>> {
         let mut shared = if rootbp.is_hole() {
-            let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
+            let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind, policy.pool_version));
             let (keep, ahead) = (AtomicU8::new(Keep::ALL.as_u8()), AtomicU8::new(Which::All as u8));
             let (name, mode) = (name.to_owned(), Mode::Plain);
             ObjsetState { id, name, kind, root: RwLock::new(root), mode, keep, ahead, live: None }
@@ -207,6 +207,11 @@ impl Objset {
     /// Is space counted by project?
     pub fn counts_projects(&self) -> bool {
         counts_projects(self.phys().flags)
+    }
+
+    /// Version of the pool. Errors: `ReadOnly` for a set that is not open to be changed.
+    pub fn pool_version(&self) -> Result<u64> {
+        Ok(self.live()?.policy().pool_version)
     }
 
     /// How its blocks are to be written from now on.

@@ -34,6 +34,8 @@ pub struct ObjsetPolicy {
     pub embed: bool,
     /// Whether holes carry the txg in which they were made.
     pub hole_birth: bool,
+    /// Version of the pool: old ones have less in heads and dnodes.
+    pub pool_version: u64,
 }
 
 impl Default for ObjsetPolicy {
@@ -52,6 +54,7 @@ impl Default for ObjsetPolicy {
             is_meta: false,
             embed: true,
             hole_birth: true,
+            pool_version: format::feature::VERSION,
         }
     }
 }

@@ -165,7 +165,7 @@ impl Objset {
         write_data(std::slice::from_mut(&mut job), writer)?;
         let slots = job.slots();
         phys.meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
-        let mut head = Block::zeroed(ObjsetPhys::SIZE);
+        let mut head = Block::zeroed(ObjsetPhys::size_in(writer.pool_version()));
         phys.write(head.make_mut());
         let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
         let is_crypt = self.is_encrypted();

@@ -10,6 +10,8 @@ use crate::{Dir, Dsl};
 
 /// Where a directory has the object of its wrapped key.
 pub(crate) const KEY_FIELD: &str = "com.datto:crypto_key_obj";
+/// Which initialization vectors an encrypted snapshot has: raw streams go on from the same ones only.
+pub(crate) const IVSET_GUID: &str = "com.datto:ivset_guid";
 
 /// Parameters of the wrapped key of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -50,6 +50,8 @@ mod snapshot;
 mod space;
 #[cfg(test)]
 mod tests;
+mod upgrade;
+mod versions;
 
 use std::sync::Arc;
 
@@ -85,6 +87,7 @@ pub use rollback::{RolledBack, rename_snapshot, rollback};
 pub use room::RoomLeft;
 pub use snapshot::{Taken, take_snapshots};
 pub use space::charge_mos;
+pub use upgrade::upgrade_datasets;
 
 /// What was refused of a change of several things, which then was not made: each thing, and why.
 pub type RefusedChanges = Vec<(String, Error)>;
@@ -255,6 +258,11 @@ impl Change<'_> {
     /// What a block counts for.
     fn totals(&self, bp: &BlkPtr) -> Totals {
         Totals::of(bp, (self.size_of)(bp))
+    }
+
+    /// Whether the pool is of that version, or a later one.
+    fn is_since(&self, version: u64) -> Result<bool> {
+        Ok(self.mos.pool_version()? >= version)
     }
 
     /// A number for something new, never 0.

@@ -17,7 +17,7 @@ use std::fmt;
 
 use base::{Endian, Error, Reader, Result};
 
-use crate::znode::split_fuid;
+use crate::znode::{ACL_AT, Znode, ZnodeAcl, split_fuid};
 
 const OWNER: u16 = 0x1000;
 const GROUP: u16 = 0x2000;
@@ -135,6 +135,39 @@ impl Acl {
             }
         }
         out
+    }
+
+    /// The entries as [`Acl::parse`] reads them with version 0; of users and groups only the lower half of their ids.
+    pub fn old_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for ace in &self.entries {
+            let who = match ace.who {
+                Who::User(fuid) | Who::Group(fuid) => split_fuid(fuid).0,
+                _ => u32::MAX,
+            };
+            out.extend_from_slice(&who.to_le_bytes());
+            out.extend_from_slice(&ace.mask.to_le_bytes());
+            out.extend_from_slice(&ace.flags.to_le_bytes());
+            out.extend_from_slice(&ace.kind.to_le_bytes());
+        }
+        out
+    }
+
+    /// Puts it into the bonus buffer of a file with a fixed znode, in place of the ACL that is there: in form `version`, 0 or
+    /// 1. False, and nothing is changed, if it is too long.
+    pub fn put_into_znode(&self, bonus: &mut [u8], version: u16) -> bool {
+        let bytes = if version == 0 { self.old_bytes() } else { self.bytes() };
+        if bytes.len() > ZnodeAcl::EMBEDDED_SIZE || bonus.len() < Znode::SIZE {
+            return false;
+        }
+        let size = if version == 0 { self.entries.len() } else { bytes.len() };
+        let place = &mut bonus[ACL_AT..Znode::SIZE];
+        place.fill(0);
+        place[8..12].copy_from_slice(&(size as u32).to_le_bytes());
+        place[12..14].copy_from_slice(&version.to_le_bytes());
+        place[14..16].copy_from_slice(&(self.entries.len() as u16).to_le_bytes());
+        place[16..16 + bytes.len()].copy_from_slice(&bytes);
+        true
     }
 
     /// The text, one entry a line; `domain` names the domain of a number that is not 0.

@@ -182,13 +182,17 @@ impl Dnode {
             bonus_kind,
             self.checksum,
             self.compress,
-            flags | Dnode::FLAG_USED_BYTES,
+            flags,
         ]);
         out[8..10].copy_from_slice(&((self.block_size >> SECTOR_SHIFT) as u16).to_le_bytes());
         out[10..12].copy_from_slice(&(self.bonus.len() as u16).to_le_bytes());
         out[12] = (self.slots - 1) as u8;
         out[16..24].copy_from_slice(&self.block_max.to_le_bytes());
-        out[24..32].copy_from_slice(&self.used_bytes.to_le_bytes());
+        let used = match self.flags & Dnode::FLAG_USED_BYTES {
+            0 => self.used_bytes >> SECTOR_SHIFT,
+            _ => self.used_bytes,
+        };
+        out[24..32].copy_from_slice(&used.to_le_bytes());
         let mut at = CORE_SIZE;
         for bp in &self.blkptrs {
             out[at..at + BlkPtr::SIZE].copy_from_slice(bp.as_bytes());

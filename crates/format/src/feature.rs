@@ -40,25 +40,49 @@ pub fn find(guid: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.guid == guid)
 }
 
-/// A set of features.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeatureSet(u64);
+/// A set of features; or of a pool that is older than all of them, its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeatureSet {
+    /// Bit n: that in row n.
+    bits: u64,
+    version: u64,
+}
+
+impl Default for FeatureSet {
+    /// None.
+    fn default() -> FeatureSet {
+        FeatureSet { bits: 0, version: VERSION }
+    }
+}
+
+/// The version of all pools that may have features.
+pub const VERSION: u64 = 5000;
 
 impl FeatureSet {
     /// The features of which that is true.
     pub fn of(is_in: impl Fn(&Feature) -> bool) -> FeatureSet {
         let bits = FEATURES.iter().enumerate().filter(|(_, feature)| is_in(feature)).map(|(at, _)| 1 << at);
-        FeatureSet(bits.sum())
+        FeatureSet { bits: bits.sum(), version: VERSION }
     }
 
     /// Whether the feature of that guid is in it.
     pub fn has(self, guid: &str) -> bool {
-        FEATURES.iter().position(|feature| feature.guid == guid).is_some_and(|at| self.0 & 1 << at != 0)
+        FEATURES.iter().position(|feature| feature.guid == guid).is_some_and(|at| self.bits & 1 << at != 0)
+    }
+
+    /// What a pool of that version has, which may be below 5000.
+    pub fn in_version(self, version: u64) -> FeatureSet {
+        FeatureSet { version, ..self }
+    }
+
+    /// The version of the pool.
+    pub fn version(self) -> u64 {
+        self.version
     }
 
     /// Those of both sets.
     pub fn and(self, other: FeatureSet) -> FeatureSet {
-        FeatureSet(self.0 | other.0)
+        FeatureSet { bits: self.bits | other.bits, version: self.version }
     }
 }
 
@@ -126,7 +150,7 @@ features! {
     LIVELIST = "com.delphix:livelist" "livelist", true, Give, [EXTENSIBLE_DATASET];
     DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Write, [];
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
-    DRAID = "org.openzfs:draid" "draid", false, Read, [];
+    DRAID = "org.openzfs:draid" "draid", false, Write, [];
     ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];
     HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Write, [];
     BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
@@ -135,11 +159,11 @@ features! {
     REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Give, [REDACTION_BOOKMARKS, BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Read, [];
     FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Read, [];
-    LONGNAME = "org.zfsonlinux:longname" "longname", false, Read, [];
-    LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Read, [];
-    DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, Read, [];
+    LONGNAME = "org.zfsonlinux:longname" "longname", false, Write, [];
+    LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Write, [];
+    DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, Write, [];
     BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, Give, [];
-    PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, Read, [];
+    PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, Write, [];
     DRAID_FAILURE_DOMAINS = "com.seagate:draid_failure_domains" "draid_failure_domains", false, None, [];
 }
 

@@ -14,6 +14,10 @@ use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::dnode::{Dnode, SLOT_SIZE};
+use crate::feature::VERSION;
+
+/// From that version of pools on space is counted by users and groups.
+pub const VERSION_OF_ACCOUNTING: u64 = 15;
 
 /// By whom space is used. The head of an object set has a dnode of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,8 +95,17 @@ pub struct ObjsetPhys {
 }
 
 impl ObjsetPhys {
-    /// Bytes of a head with the dnodes of accounting by users and groups, and by projects.
-    pub const SIZE: usize = 4096;
+    /// Bytes of a head in a pool of that version: with the dnodes of accounting by users and groups, and by projects,
+    /// where there is such accounting.
+    pub fn size_in(pool_version: u64) -> usize {
+        if pool_version < VERSION_OF_ACCOUNTING {
+            1024
+        } else if pool_version < VERSION {
+            2048
+        } else {
+            4096
+        }
+    }
 
     /// Writes the head; `out` is 1024, 2048 or 4096 bytes, and what does not fit in it is left out.
     pub fn write(&self, out: &mut [u8]) {

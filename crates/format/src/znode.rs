@@ -13,6 +13,12 @@
 
 use base::{Endian, Error, Reader, Result};
 
+use crate::sa::Attr;
+
+/// Where the numbers of a znode begin, and its ACL.
+const WORDS_AT: usize = 64;
+pub(crate) const ACL_AT: usize = 176;
+
 /// The file is an attribute, or a directory of attributes, of another one.
 pub const FLAG_XATTR: u64 = 0x1;
 /// The ACL has no more to say than the mode.
@@ -119,6 +125,27 @@ impl Znode {
             gid,
             acl,
         })
+    }
+
+    /// Where an attribute lies in the znode: its first byte, and how many there are. `None` for what it has no place for.
+    pub fn place_of(attr: Attr) -> Option<(usize, usize)> {
+        let times = [Attr::Atime, Attr::Mtime, Attr::Ctime, Attr::Crtime];
+        if let Some(at) = times.iter().position(|time| *time == attr) {
+            return Some((at * 16, 16));
+        }
+        let words = [
+            Attr::Gen,
+            Attr::Mode,
+            Attr::Size,
+            Attr::Parent,
+            Attr::Links,
+            Attr::Xattr,
+            Attr::Rdev,
+            Attr::Flags,
+            Attr::Uid,
+            Attr::Gid,
+        ];
+        words.iter().position(|word| *word == attr).map(|at| (WORDS_AT + at * 8, 8))
     }
 
     /// The target of a short symbolic link of that many bytes; `None` if it is too long to be here.

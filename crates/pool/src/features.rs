@@ -16,6 +16,8 @@ pub struct Features {
     /// By guid: number of uses, and whether it is needed for reading.
     listed: BTreeMap<String, (u64, bool)>,
     descriptions: BTreeMap<String, String>,
+    /// Version of the pool.
+    version: u64,
 }
 
 /// As in `feature@NAME`.
@@ -30,10 +32,10 @@ pub enum FeatureState {
 }
 
 impl Features {
-    /// What the pool of that MOS lists; nothing, below version 5000.
-    pub fn read(mos: &Arc<Objset>) -> Result<Features> {
+    /// What the pool of that MOS and version lists; nothing, below version 5000.
+    pub fn read(mos: &Arc<Objset>, version: u64) -> Result<Features> {
         let directory = object_directory(mos)?;
-        let mut features = Features::default();
+        let mut features = Features { version, ..Features::default() };
         for (list, for_reading) in [("features_for_write", false), ("features_for_read", true)] {
             let Some(id) = directory.u64(list)? else { continue };
             for entry in Zap::open(mos.object(id)?)?.entries()? {
@@ -66,7 +68,7 @@ impl Features {
 
     /// Those that are enabled, as far as they are known.
     pub fn enabled(&self) -> FeatureSet {
-        FeatureSet::of(|feature| self.state(feature.guid) != FeatureState::Disabled)
+        FeatureSet::of(|feature| self.state(feature.guid) != FeatureState::Disabled).in_version(self.version)
     }
 
     /// All guids that are listed.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc::Gauge;
+use base::tunables::ZFS_MAX_MISSING_TVDS;
 use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
@@ -196,14 +197,14 @@ impl Pool {
         let config = packed_nvlist(&mos, config_object)?;
         let (tree, cache, mos) = open_mos(&with_classes(config.list("vdev_tree")?, &mos))?;
 
-        let features = Features::read(&mos)?;
+        let features = Features::read(&mos, uberblock.version)?;
         check_readable(&features, name)?;
         if let Some(salt) = mos::checksum_salt(&mos)? {
             cache.zio().set_salt(salt);
         }
         load_indirect(&tree, &mos)?;
         load_dirty_times(&tree, &mos)?;
-        check_devices(&tree)?;
+        check_devices(&tree, env.tunable(ZFS_MAX_MISSING_TVDS))?;
         let dsl = Dsl::open(mos.clone(), name)?;
         Ok(Pool {
             name: name.to_owned(),
@@ -257,7 +258,7 @@ impl Pool {
 
     /// The same pool as of another group.
     pub(crate) fn renewed(&self, config: NvList, uberblock: Uberblock, mos: Arc<Objset>) -> Result<Pool> {
-        let features = Features::read(&mos)?;
+        let features = Features::read(&mos, uberblock.version)?;
         Ok(Pool {
             name: self.name.clone(),
             candidate: self.candidate.clone(),
@@ -384,13 +385,17 @@ fn load_indirect(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a pool that lacks more devices than its redundancy bears.
-fn check_devices(tree: &Tree) -> Result<()> {
+/// Refuses a pool that lacks more devices than its redundancy bears, unless so many top-level vdevs may be missing.
+fn check_devices(tree: &Tree, may_miss: u64) -> Result<()> {
     if tree.health(tree.root().id()).is_readable() {
         return Ok(());
     }
-    let gone = tree.tops().filter(|top| !tree.health(top.id()).is_readable()).map(|top| top.name().to_owned());
-    let what = format!("one or more devices is currently unavailable: {}", gone.collect::<Vec<_>>().join(", "));
+    let gone: Vec<&str> =
+        tree.tops().filter(|top| !tree.health(top.id()).is_readable()).map(vdev::Vdev::name).collect();
+    if gone.len() as u64 <= may_miss {
+        return Ok(());
+    }
+    let what = format!("one or more devices is currently unavailable: {}", gone.join(", "));
     Err(Error::new(Kind::Missing, what))
 }
 

@@ -22,6 +22,7 @@ mod live;
 mod metaslabs;
 mod mos;
 mod props;
+mod rewind;
 
 mod space;
 mod status;
@@ -44,6 +45,7 @@ pub use live::{
     NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
+pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_whole, preview};
 pub use space::SpaceByVdev;
 pub use status::{
     Checkpoint, ErrorScrub, ExpansionStatus, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status,

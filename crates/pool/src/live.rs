@@ -76,6 +76,7 @@ mod sweeps;
 mod sync;
 mod vdev_props;
 mod vdevs;
+mod version;
 
 use std::sync::{Arc, Weak, mpsc};
 

@@ -66,6 +66,8 @@ pub(crate) enum Tail {
 pub(crate) struct Chain {
     header: ZilHeader,
     stage: ChainStage,
+    /// No chain is ever begun.
+    is_disabled: bool,
     blocks: VecDeque<ChainBlock>,
     grown: u64,
     /// The group whose header leads to it for the first time.
@@ -97,6 +99,7 @@ impl Chain {
         Chain {
             header,
             stage,
+            is_disabled: false,
             blocks: VecDeque::new(),
             grown: 0,
             started: 0,
@@ -106,6 +109,11 @@ impl Chain {
         }
     }
 
+    /// Nothing is to be logged: what others have logged is replayed all the same.
+    pub(crate) fn disable(&mut self) {
+        self.is_disabled = true;
+    }
+
     /// The header of a log that has to be replayed.
     pub(crate) fn old(&self) -> Option<ZilHeader> {
         (self.stage == ChainStage::Old).then_some(self.header)
@@ -113,12 +121,13 @@ impl Chain {
 
     /// In `txg` an old log was claimed, or found to be of no use.
     pub(crate) fn claim(&mut self, txg: u64, header: ZilHeader) {
-        *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(header) };
+        *self = Chain { dirty: self.dirty, grown: self.grown, is_disabled: self.is_disabled, ..Chain::new(header) };
         self.mark(txg);
     }
 
     pub(crate) fn tail(&self) -> Tail {
         match (self.stage, self.blocks.back()) {
+            _ if self.is_disabled => Tail::Refused,
             (ChainStage::Open, Some(tail)) => Tail::At(tail.bp, self.started),
             (ChainStage::Open, None) => Tail::Nowhere,
             _ => Tail::Refused,
@@ -237,7 +246,12 @@ impl Chain {
         let (mut blocks, mut data) = (Vec::new(), Vec::new());
         if let Some(doomed) = self.doomed.take() {
             (blocks, data) = doomed;
-            *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(ZilHeader::EMPTY) };
+            *self = Chain {
+                dirty: self.dirty,
+                grown: self.grown,
+                is_disabled: self.is_disabled,
+                ..Chain::new(ZilHeader::EMPTY)
+            };
         }
         if self.stage != ChainStage::Old {
             let is_done = |block: &ChainBlock| {

@@ -68,6 +68,11 @@ impl Log {
         sync: impl Fn() -> Result<()> + Send + std::marker::Sync + 'static,
     ) -> Result<Arc<Log>> {
         let header = ZilHeader::parse(&objset.phys().log_header)?;
+        let mut chain = Chain::new(header);
+        if objset.pool_version()? < VERSION_OF_CHAINS {
+            // what is to last waits for its group
+            chain.disable();
+        }
         let turns = CommitTurns::new(objset.cache().zio().env().clone(), txgs.clone());
         Ok(Arc::new(Log {
             objset,
@@ -75,7 +80,7 @@ impl Log {
             sync: Box::new(sync),
             contents: Mutex::default(),
             pending: Mutex::default(),
-            chain: Mutex::new(Chain::new(header)),
+            chain: Mutex::new(chain),
             turns,
             replaying: AtomicU64::new(0),
             throughput: AtomicBool::new(false),
@@ -457,6 +462,9 @@ impl Log {
         !chain.is_empty() && chain.old().is_none()
     }
 }
+
+/// Before that version of pools log blocks have their links at the end, which is not written here.
+const VERSION_OF_CHAINS: u64 = 23;
 
 /// Writes the link at the beginning of a block, and its sum.
 fn seal(block: &mut [u8], used: usize, name: &Sum, next: &BlkPtr) -> Result<()> {

@@ -14,7 +14,8 @@ use vdev::Extent;
 use crate::pointer::check_shape;
 use crate::zio::Zio;
 use header::HEADER_SIZE_MAX;
-pub(crate) use header::{DEPTH_MAX, HEADER_SIZE, MEMBERS, header_extent, is_good_header, members_in};
+use header::header_extent;
+pub(crate) use header::{DEPTH_MAX, HEADER_SIZE, MEMBERS, is_good_header, members_in};
 
 impl Zio {
     /// The physical bytes of a gang block by one of its copies. `wounded` is set if something of it is wrong, and
@@ -35,11 +36,16 @@ impl Zio {
 
     /// The same, and notes if a copy of the header is wrong.
     fn gang_members_noting(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<Vec<BlkPtr>> {
-        let extent = Extent { size: self.header_size(bp)?, ..header_extent(bp, dva) };
+        let extent = self.whole_header(bp, dva)?;
         let mut header = AlignedBuf::zeroed(extent.size as usize);
         let good = &mut |bytes: &[u8]| is_good_header(bp, bytes);
         self.read_noting(extent, &mut header, good, wounded)?;
         members_in(bp, &header)
+    }
+
+    /// Where a header is, with as much as it can be.
+    pub(crate) fn whole_header(&self, bp: &BlkPtr, dva: &Dva) -> Result<Extent> {
+        Ok(Extent { size: self.header_size(bp)?, ..header_extent(bp, dva) })
     }
 
     /// The most bytes that a header at all the addresses of `bp` can have.

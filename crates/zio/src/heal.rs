@@ -5,7 +5,7 @@ use codec::checksum::Checksum;
 use format::blkptr::BlkPtr;
 use vdev::Lacking;
 
-use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent, is_good_header, members_in};
+use crate::gang::{DEPTH_MAX, is_good_header, members_in};
 use crate::pointer::{check_shape, checksum_kind, extent};
 use crate::zio::Zio;
 
@@ -79,7 +79,8 @@ impl Zio {
         let (mut wrong, mut gone, mut outcome) = (Vec::new(), None, Ok(()));
         for dva in bp.copies() {
             let (right, extent) = match dva.is_gang() {
-                true => (&mut header, header_extent(bp, dva)),
+                // with a short header comes what is behind it
+                true => (&mut header, self.whole_header(bp, dva)?),
                 false => (&mut contents, extent(bp, dva)),
             };
             let is_good = |bytes: &[u8]| match dva.is_gang() {
@@ -115,7 +116,6 @@ impl Zio {
             }
         }
         if let Some(header) = header {
-            debug_assert_eq!(header.len(), HEADER_SIZE);
             let mut rest = known.unwrap_or_default();
             for member in members_in(bp, &header)? {
                 let (part, behind) = rest.split_at_checked(member.psize() as usize).unwrap_or_default();

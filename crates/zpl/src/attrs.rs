@@ -36,6 +36,9 @@ impl Op<'_> {
     /// Changes attributes of a file that this operation has locked.
     pub(crate) fn change(&self, object: &Object, changes: &[AttrChange]) -> Result<()> {
         let object = object.fresh()?;
+        if self.zpl().has_fixed_znodes() {
+            return self.change_fixed(&object, changes);
+        }
         match self.patches(&object, changes)? {
             Some(patches) => object.update(self.tx(), |dnode| {
                 for (at, (_, value)) in patches.iter().zip(changes) {
@@ -72,8 +75,11 @@ impl Op<'_> {
             ObjectType::SA => self.zpl().attributes(&node)?.all()?,
             _ => self.converted(&node)?,
         };
+        if let Some(acl) = self.zpl().attributes(&node)?.fixed().map(|znode| znode.acl.object).filter(|&id| id != 0) {
+            self.free_acl(acl)?;
+        }
         for (attr, value) in changes {
-            let number = self.live().tables().number(self.tx(), *attr)?;
+            let number = self.live().tables()?.number(self.tx(), *attr)?;
             match all.iter_mut().find(|(other, _)| *other == number) {
                 Some((_, old)) => *old = value.bytes().to_vec(),
                 None => all.push((number, value.bytes().to_vec())),
@@ -99,7 +105,7 @@ impl Op<'_> {
     /// Brings the attributes that [`PLACED`] names into their order, before all others.
     fn put_in_place(&self, all: &mut [(u16, Vec<u8>)]) -> Result<()> {
         let placed =
-            PLACED.iter().map(|attr| self.live().tables().number(self.tx(), *attr)).collect::<Result<Vec<u16>>>()?;
+            PLACED.iter().map(|attr| self.live().tables()?.number(self.tx(), *attr)).collect::<Result<Vec<u16>>>()?;
         all.sort_by_key(|(number, _)| placed.iter().position(|other| other == number).unwrap_or(placed.len()));
         Ok(())
     }
@@ -107,7 +113,7 @@ impl Op<'_> {
     fn build(&self, all: &[(u16, Vec<u8>)], object: &Object) -> Result<Built> {
         let dnode = object.dnode();
         let attrs: Vec<(u16, &[u8])> = all.iter().map(|(number, value)| (*number, &value[..])).collect();
-        self.live().tables().build(self.tx(), &attrs, dnode.bonus_size_max(false), dnode.bonus_size_max(true))
+        self.live().tables()?.build(self.tx(), &attrs, dnode.bonus_size_max(false), dnode.bonus_size_max(true))
     }
 
     /// The attributes that a file gets in place of its fixed znode.
@@ -146,7 +152,7 @@ impl Op<'_> {
         }
         Ok(self
             .live()
-            .tables()
+            .tables()?
             .numbered(self.tx(), &list)?
             .into_iter()
             .map(|(number, value)| (number, value.to_vec()))

@@ -22,6 +22,7 @@ use format::znode::{
 };
 
 use crate::attr_tables::{AttrChange, AttrValue, time, word};
+use crate::fixed;
 use crate::live::admit_owners;
 use crate::nodes::FileNode;
 use crate::op::Op;
@@ -84,7 +85,7 @@ impl ParentDirectory {
 }
 
 impl Birth {
-    fn attributes(&self) -> Vec<AttrChange> {
+    pub(crate) fn attributes(&self) -> Vec<AttrChange> {
         let mode = self.mode | self.kind.mode_bits();
         let projid = if self.projid.is_some() { FLAG_PROJID } else { 0 };
         let flags = self.flags | FLAG_ARCHIVE | FLAG_AV_MODIFIED | projid;
@@ -284,16 +285,29 @@ impl Op<'_> {
         }
         let is_directory = birth.kind == FileKind::Directory;
         let mut dnode = if is_directory { new_directory(slots) } else { new_file(slots) };
-        let tables = self.live().tables();
-        let numbered = tables.numbered(self.tx(), &list)?;
-        let (most, with_spill) = (dnode.bonus_size_max(false), dnode.bonus_size_max(true));
-        let built = tables.build(self.tx(), &numbered, most, with_spill)?;
-        dnode.bonus = built.bonus;
+        let (mut spill, mut long_target) = (None, None);
+        if self.zpl().has_fixed_znodes() {
+            let (bonus, target) = fixed::new_bonus(self.zpl().version(), &list)?;
+            fixed::to_fixed(&mut dnode, bonus);
+            long_target = target;
+        } else {
+            let tables = self.live().tables()?;
+            let numbered = tables.numbered(self.tx(), &list)?;
+            let (most, with_spill) = (dnode.bonus_size_max(false), dnode.bonus_size_max(true));
+            let built = tables.build(self.tx(), &numbered, most, with_spill)?;
+            (dnode.bonus, spill) = (built.bonus, built.spill);
+        }
+        if let Some(target) = &long_target {
+            dnode.block_size = (target.len() as u64).next_multiple_of(BLOCK_SIZE_MIN);
+        }
         let object = match birth.place {
             Some((id, _)) => self.zpl().objset().claim_number(self.tx(), id, dnode)?,
             None => self.zpl().objset().allocate(self.tx(), dnode)?,
         };
-        if let Some(spill) = built.spill {
+        if let Some(target) = long_target {
+            object.write(self.tx(), 0, &target)?;
+        }
+        if let Some(spill) = spill {
             object.set_spill(self.tx(), Some(&spill))?;
         }
         if is_directory {

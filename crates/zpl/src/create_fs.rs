@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result, RwLock};
 use dmu::INDIRECT_SHIFT;
-use dmu::zap::{Editor, ZapValue};
+use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
@@ -21,15 +21,25 @@ use format::sa::{Registry, build};
 use crate::attr_tables::{add_layouts, register};
 use crate::change::NewFs;
 use crate::create::{Birth, TABLE_BLOCK_SIZE, new_directory};
+use crate::fixed;
 use crate::master::{MASTER_NODE, NORM_UPPER};
 use crate::owners::owners_of;
 use crate::{CaseMode, FileKind};
 
-/// Makes an empty file system in a set that has no objects. Errors: `Unsupported` for another version than
-/// 5; `Invalid` for flags that are no normalization.
+/// The newest version.
+const VERSION: u64 = 5;
+/// The first version that knows forms of names.
+const VERSION_OF_FORMS: u64 = 3;
+
+/// Makes an empty file system in a set that has no objects. Errors: `Unsupported` for a version that is none, or has no
+/// place for what is asked of it; `Invalid` for flags that are no normalization.
 pub fn create_fs(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewFs) -> Result<()> {
-    if new.version != 5 {
-        let what = format!("file systems of version {} are not made, only of version 5", new.version);
+    if !(1..=VERSION).contains(&new.version) {
+        let what = format!("file systems of version {} are not made", new.version);
+        return Err(Error::new(Kind::Unsupported, what));
+    }
+    if new.version < VERSION_OF_FORMS && (new.normalization != 0 || new.utf8only || new.case != CaseMode::Sensitive) {
+        let what = format!("file systems of version {} compare names as they are", new.version);
         return Err(Error::new(Kind::Unsupported, what));
     }
     let case = match new.case {
@@ -49,37 +59,61 @@ pub fn create_fs(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewFs) -> Result<()> {
         Editor::create(&object.changing(tx), 0, 0, salt())?;
         Ok::<_, Error>(object)
     };
-    let sa = table(ObjectType::SA_MASTER_NODE)?;
+    let has_attrs = new.version >= VERSION;
+    let sa = if has_attrs { Some(make_attr_tables(tx, &mut table)?) } else { None };
     let queue = table(ObjectType::UNLINKED_SET)?;
+    let normflags = new.normalization | if case == 0 { 0 } else { NORM_UPPER };
+    let root = make_root(objset, tx, new, sa.map(|(_, tables)| tables), normflags, salt())?;
+    let forms = [("normalization", new.normalization), ("utf8only", new.utf8only.into()), ("casesensitivity", case)];
+    let forms = forms.into_iter().filter(|_| new.version >= VERSION_OF_FORMS);
+    let entries = [("VERSION", new.version), ("DELETE_QUEUE", queue.id()), ("ROOT", root)];
+    let attrs = sa.map(|(sa, _)| ("SA_ATTRS", sa));
+    forms.chain(entries).chain(attrs).try_for_each(|(name, value)| set(&master, tx, name, value))
+}
+
+/// Makes the tables of attributes, without any in them: the one that leads to the others, and these.
+fn make_attr_tables(tx: &Tx<'_>, table: &mut dyn FnMut(ObjectType) -> Result<Object>) -> Result<(u64, [u64; 2])> {
+    let sa = table(ObjectType::SA_MASTER_NODE)?;
     let registrations = table(ObjectType::SA_ATTR_REGISTRATION)?;
     let layouts = table(ObjectType::SA_ATTR_LAYOUTS)?;
     set(&sa, tx, "REGISTRY", registrations.id())?;
     set(&sa, tx, "LAYOUTS", layouts.id())?;
+    Ok((sa.id(), [registrations.id(), layouts.id()]))
+}
 
-    let normflags = new.normalization | if case == 0 { 0 } else { NORM_UPPER };
-    let root = make_root(objset, tx, new, [registrations.id(), layouts.id()], normflags, salt())?;
-    let entries = [
-        ("normalization", new.normalization),
-        ("utf8only", new.utf8only.into()),
-        ("casesensitivity", case),
-        ("VERSION", new.version),
-        ("SA_ATTRS", sa.id()),
-        ("DELETE_QUEUE", queue.id()),
-        ("ROOT", root),
-    ];
-    entries.into_iter().try_for_each(|(name, value)| set(&master, tx, name, value))
+/// Brings a file system to a later version: 2 to 5. Its files stay as they are, until they are changed. Errors:
+/// `Invalid` for an earlier version, or one that there is not; those of reading the master node.
+pub fn upgrade_fs(objset: &Arc<Objset>, tx: &Tx<'_>, version: u64, salt: u64) -> Result<()> {
+    let master = objset.object(MASTER_NODE)?;
+    let entries = Zap::open(master.clone())?;
+    let before = entries.require_u64("VERSION")?;
+    if !(before..=VERSION).contains(&version) {
+        return Err(Error::new(Kind::Invalid, format!("Can not downgrade; already at version {before}")));
+    }
+    if version >= VERSION && entries.u64("SA_ATTRS")?.is_none() {
+        let mut salts = salt;
+        let mut table = |kind| {
+            salts = salts.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+            let object = objset.allocate(tx, table_dnode(kind))?;
+            Editor::create(&object.changing(tx), 0, 0, salts)?;
+            Ok::<_, Error>(object)
+        };
+        let (sa, tables) = make_attr_tables(tx, &mut table)?;
+        register(objset, tx, tables[0], &mut Registry::new([], [])?)?;
+        set(&master, tx, "SA_ATTRS", sa)?;
+    }
+    set(&master, tx, "VERSION", version)
 }
 
 fn make_root(
     objset: &Arc<Objset>,
     tx: &Tx<'_>,
     new: &NewFs,
-    tables: [u64; 2],
+    tables: Option<[u64; 2]>,
     normflags: u64,
     salt: u64,
 ) -> Result<u64> {
     let mut registry = Registry::new([], [])?;
-    register(objset, tx, tables[0], &mut registry)?;
     let mut dnode = new_directory(new.dnode_slots);
     let root = objset.allocate(tx, dnode.clone())?;
     let birth = Birth {
@@ -97,12 +131,18 @@ fn make_root(
         generation: tx.txg(),
         now: [new.now.0, new.now.1.into()],
     };
-    let list: Vec<(u16, Vec<u8>)> = birth.numbered(&registry);
-    let attrs: Vec<(u16, &[u8])> = list.iter().map(|(number, value)| (*number, &value[..])).collect();
-    let mut built = build(&registry, &attrs, dnode.bonus_size_max(false), dnode.bonus_size_max(true))?;
-    add_layouts(objset, tx, tables[1], &mut registry, &mut built)?;
-    dnode.bonus = built.bonus;
-    root.update(tx, |at| at.bonus.clone_from(&dnode.bonus))?;
+    if let Some([registrations, layouts]) = tables {
+        register(objset, tx, registrations, &mut registry)?;
+        let list: Vec<(u16, Vec<u8>)> = birth.numbered(&registry);
+        let attrs: Vec<(u16, &[u8])> = list.iter().map(|(number, value)| (*number, &value[..])).collect();
+        let mut built = build(&registry, &attrs, dnode.bonus_size_max(false), dnode.bonus_size_max(true))?;
+        add_layouts(objset, tx, layouts, &mut registry, &mut built)?;
+        dnode.bonus = built.bonus;
+    } else {
+        let (bonus, _) = fixed::new_bonus(new.version, &birth.attributes())?;
+        fixed::to_fixed(&mut dnode, bonus);
+    }
+    root.update(tx, |at| (at.bonus_type, at.bonus) = (dnode.bonus_type, dnode.bonus.clone()))?;
     Editor::create(&root.changing(tx), 0, normflags, salt)?;
     objset.set_owners_of(owners_of(Arc::new(RwLock::new(Arc::new(registry)))))?;
     Ok(root.id())

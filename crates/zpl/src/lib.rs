@@ -35,6 +35,7 @@ mod diff;
 mod dir;
 mod drain;
 mod file;
+mod fixed;
 mod flags;
 mod fuid;
 mod fuzz;
@@ -66,7 +67,7 @@ mod zpl;
 
 pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};
 pub use counters::{Counters, Counts};
-pub use create_fs::create_fs;
+pub use create_fs::{create_fs, upgrade_fs};
 pub use diff::{DiffKind, DiffRow};
 pub use dir::DirEntry;
 pub use file::File;

@@ -96,7 +96,8 @@ pub(crate) struct LiveZpl {
     renames: Mutex<()>,
     orphans: OrphanQueue,
     drain: Drain,
-    tables: AttrTables,
+    /// `None` where files have fixed znodes.
+    tables: Option<AttrTables>,
 }
 
 impl LiveZpl {
@@ -107,7 +108,7 @@ impl LiveZpl {
         env: Env,
         options: ZplOptions,
         log: Option<Arc<Log>>,
-        (orphans, tables): (OrphanQueue, AttrTables),
+        (orphans, tables): (OrphanQueue, Option<AttrTables>),
     ) -> LiveZpl {
         let locks = Arc::new(ObjectLocks::new());
         let logged_files = log.as_ref().map(|log| {
@@ -185,8 +186,10 @@ impl LiveZpl {
     }
 
     /// The tables of attributes.
-    pub(crate) fn tables(&self) -> &AttrTables {
-        &self.tables
+    /// Errors: `Unsupported` where files have fixed znodes.
+    pub(crate) fn tables(&self) -> Result<&AttrTables> {
+        let fixed = || Error::new(Kind::Unsupported, "file systems of old versions have no system attributes");
+        self.tables.as_ref().ok_or_else(fixed)
     }
 
     /// Seconds since 1970, nanoseconds.

@@ -7,7 +7,7 @@ use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::zap::{Editor, Zap, ZapValue};
 use format::sa::Attr;
-use format::znode::{DirentValue, FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
 use zil::Intent;
 
 use crate::attr_tables::{AttrChange, time, word};
@@ -204,13 +204,13 @@ impl Op<'_> {
 
     /// Adds an entry to a directory's table, and changes nothing else.
     pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
-        let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
+        let value = self.zpl().dirent_of(ino, kind);
         Editor::new(&directory.changing(self.tx())).add(name, &ZapValue::one(value.into()))
     }
 
     /// Changes to which object an entry leads, and nothing else.
     pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
-        let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
+        let value = self.zpl().dirent_of(ino, kind);
         Editor::new(&directory.changing(self.tx())).set(name, &ZapValue::one(value.into()))
     }
 

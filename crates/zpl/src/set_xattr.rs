@@ -169,7 +169,7 @@ impl Op<'_> {
         let dir = self.zpl().xattr_node(&attrs)?;
         drop(attrs);
         let packed_at = pairs.iter().position(|(stored, _)| stored == name);
-        if let Some(value) = value.filter(|value| self.live().options().xattr_sa && value.len() <= PACKED_VALUE_MAX) {
+        if let Some(value) = value.filter(|value| self.packs_xattrs() && value.len() <= PACKED_VALUE_MAX) {
             match packed_at {
                 Some(at) => pairs[at].1 = value.to_vec(),
                 None => pairs.push((name.to_vec(), value.to_vec())),
@@ -205,6 +205,11 @@ impl Op<'_> {
             Err(error) if error.kind() == Kind::TooBig => Ok(false),
             stored => stored.map(|()| true),
         }
+    }
+
+    /// Whether small attributes lie with the file.
+    fn packs_xattrs(&self) -> bool {
+        self.live().options().xattr_sa && !self.zpl().has_fixed_znodes()
     }
 
     /// Makes the hidden directory of a file.

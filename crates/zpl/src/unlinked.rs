@@ -24,6 +24,8 @@ struct Orphan {
     has_name: bool,
     /// Its directory of extended attributes, which may be itself.
     xattrs: Option<u64>,
+    /// The object of a long ACL.
+    acl: Option<u64>,
 }
 
 impl Zpl {
@@ -75,7 +77,7 @@ impl Zpl {
         }
         let op = self.begin(NAME_BYTES, true)?;
         let _held = op.alone(&[ino]);
-        let Orphan { has_name, xattrs } = self.orphan(ino)?;
+        let Orphan { has_name, xattrs, acl } = self.orphan(ino)?;
         if has_name {
             return op.live().orphans().remove(op.tx(), ino);
         }
@@ -89,6 +91,7 @@ impl Zpl {
         }
         op.live().orphans().remove(op.tx(), ino)?;
         op.live().orphans().remove_unnamed(ino);
+        acl.map_or(Ok(()), |acl| op.free_acl(acl))?;
         self.objset().free_object(op.tx(), ino)
     }
 
@@ -100,7 +103,8 @@ impl Zpl {
         let is_xattr_dir =
             flags & format::znode::FLAG_XATTR != 0 && FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
         let xattrs = if is_xattr_dir { Some(ino) } else { attrs.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0) };
-        Ok(Orphan { has_name: links > 0 && !is_xattr_dir, xattrs })
+        let acl = attrs.fixed().map(|znode| znode.acl.object).filter(|&id| id != 0);
+        Ok(Orphan { has_name: links > 0 && !is_xattr_dir, xattrs, acl })
     }
 
     /// Frees the files in a directory of extended attributes, some at a time, and takes them out of it: their numbers

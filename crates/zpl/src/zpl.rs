@@ -7,8 +7,10 @@ use dmu::{Object, Objset, Txgs};
 use format::acl::Acl;
 use format::objset::ObjsetType;
 use format::sa::Registry;
+use format::znode::DirentValue;
 use zil::Log;
 
+use crate::FileKind;
 use crate::attr_tables::AttrTables;
 use crate::counters::Counters;
 use crate::fuid::Domains;
@@ -19,7 +21,9 @@ use crate::orphans::OrphanQueue;
 use crate::owners::owners_of;
 use crate::visible::Visible;
 
-/// The one version of file systems that are changed.
+/// The first version whose directories tell of which kind files are.
+const VERSION_OF_TYPES: u64 = 2;
+/// The first version of file systems with system attributes.
 const VERSION: u64 = 5;
 
 /// One file system or snapshot; clones are cheap, and are the same.
@@ -76,8 +80,7 @@ impl Zpl {
 
     /// The file system in `objset`, which is one that changes in memory, to be changed in the groups of
     /// `txgs`, which `log` is told of; without a log, a sync waits for a group. After a crash,
-    /// [`Zpl::replay_log`] and [`Zpl::clean_unlinked`] are to be called next. Errors: as of [`Zpl::open`];
-    /// `ReadOnly` for versions below 5.
+    /// [`Zpl::replay_log`] and [`Zpl::clean_unlinked`] are to be called next. Errors: as of [`Zpl::open`].
     pub fn open_writable(
         objset: Arc<Objset>,
         txgs: Arc<Txgs>,
@@ -87,12 +90,15 @@ impl Zpl {
     ) -> Result<Zpl> {
         let zpl = Zpl::open(objset)?;
         let master = &zpl.master;
-        if master.version < VERSION || master.sa_attrs == 0 || master.delete_queue == 0 {
-            let what = format!("file systems of version {} can only be read: upgrade it first", master.version);
-            return Err(Error::new(Kind::ReadOnly, what).in_dataset(zpl.objset().name()));
+        if master.version >= VERSION && master.sa_attrs == 0 || master.delete_queue == 0 {
+            let what = "the master node leads to no attributes, or to no queue of unlinked files";
+            return Err(Error::corrupt(what).in_dataset(zpl.objset().name()));
         }
         zpl.objset().set_owners_of(owners_of(zpl.nodes.shared_registry()))?;
-        let tables = AttrTables::open(&zpl.nodes, master.sa_attrs)?;
+        let tables = match zpl.has_fixed_znodes() {
+            true => None,
+            false => Some(AttrTables::open(&zpl.nodes, master.sa_attrs)?),
+        };
         let orphans = OrphanQueue::new(zpl.objset().clone(), master.delete_queue, zpl.counters.clone());
         let live = LiveZpl::new(&zpl.nodes, txgs, env, options, log, (orphans, tables));
         Ok(Zpl { live: Some(Arc::new(live)), ..zpl })
@@ -101,6 +107,17 @@ impl Zpl {
     /// The same file system with only some of its extended attributes showing.
     pub fn showing(self, visible: Visible) -> Zpl {
         Zpl { visible, ..self }
+    }
+
+    /// Whether its files have fixed znodes: versions before 5.
+    pub(crate) fn has_fixed_znodes(&self) -> bool {
+        self.master.sa_attrs == 0
+    }
+
+    /// What a directory says of a file in it; in the first version not of which kind it is.
+    pub(crate) fn dirent_of(&self, ino: u64, kind: FileKind) -> DirentValue {
+        let type_bits = if self.master.version < VERSION_OF_TYPES { 0 } else { (kind.mode_bits() >> 12) as u8 };
+        DirentValue { object: ino, type_bits }
     }
 
     /// Version of the file system, 1 to 5.

@@ -84,13 +84,23 @@ pub(crate) fn write(
         class: Class::Normal,
         special_up_to: 0,
         embed: false,
+        hole_birth: true,
     };
     let requests: Vec<BlockWrite> = (0..count)
         .map(|n| {
             let mut data = Block::zeroed(BLOCK);
             data.make_mut().copy_from_slice(&bytes_of(n));
             let bookmark = Bookmark { objset: 1, object: 2, level: 0, blkid: n as u64 };
-            BlockWrite { policy, data, object_type, level: 0, bookmark, is_crypt: false, previous: BlkPtr::HOLE, fill: 1 }
+            BlockWrite {
+                policy,
+                data,
+                object_type,
+                level: 0,
+                bookmark,
+                is_crypt: false,
+                previous: BlkPtr::HOLE,
+                fill: 1,
+            }
         })
         .collect();
     let written = zio.write_batch(1, &requests);

@@ -98,7 +98,7 @@ impl Host for Local {
     fn unlinked(&self, _: &str) -> u64 {
         0
     }
-    fn mount(&self, plan: &PlannedMount) -> Result<bool> {
+    fn mount(&self, plan: &PlannedMount) -> Result<()> {
         if plan.dataset == "t_send/received" {
             // its mountpoint would have to be made in a file system that is mounted read-only
             let cause = std::io::Error::from_raw_os_error(libc::EROFS);
@@ -107,7 +107,7 @@ impl Host for Local {
         let path = plan.options.mountpoint.to_string_lossy().into_owned();
         let options = vec!["ro".to_owned(), if plan.options.exec { "exec" } else { "noexec" }.to_owned()];
         self.mounts.lock().push(Mounted { dataset: plan.dataset.clone(), path, options });
-        Ok(true)
+        Ok(())
     }
 
     fn options_of(&self, dataset: &str) -> Option<MountOptions> {

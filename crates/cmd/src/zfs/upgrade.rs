@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use base::Shown;
 use dsl::Property;
-use protocol::datasets::{CellValue, DatasetRow, Select, Types, WantedProperty};
+use protocol::datasets::{CellValue, ChangeRequest, DatasetRow, Select, Types, WantedProperty};
 
 use super::client::{self, Pools};
 use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
 use super::list::SearchReach;
+use super::request::{ask, history_line};
 use crate::getopt::Opt;
 use crate::output::{FAILED, USAGE};
 
@@ -56,7 +57,7 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
     }
     let found = file_systems(pools, roots, recursive || !is_named || all)?;
     let mut outcome = match is_named {
-        true => set(&found.versions, version.unwrap_or(CURRENT)),
+        true => set(pools, &found.versions, version.unwrap_or(CURRENT), &history_line("upgrade", args))?,
         false => Outcome { out: list(&found.versions), ..Outcome::default() },
     };
     if !found.failures.is_empty() {
@@ -127,28 +128,38 @@ fn list(versions: &[(String, u64)]) -> String {
     out
 }
 
-/// Tells which file systems are of the version that they are to be of. None is changed: those that are older are only
-/// read.
-fn set(versions: &[(String, u64)], wanted: u64) -> Outcome {
+/// Brings file systems to a version.
+fn set(pools: &dyn Pools, versions: &[(String, u64)], wanted: u64, history: &str) -> Result<Outcome, Stopped> {
     let mut outcome = Outcome::default();
-    let mut same = 0;
+    let (mut same, mut upgraded) = (0, 0);
+    let mut told: Vec<&str> = Vec::new();
     for (name, version) in versions {
-        let name = Shown(name);
+        let shown = Shown(name);
         if *version < wanted {
-            outcome.err += &format!(
-                "cannot set property for '{name}': 'version': upgrading file systems is not supported by this version\n"
-            );
-            outcome.code = FAILED;
+            let pool = client::pool_of(name);
+            let properties = vec![(Property::Version.name().to_owned(), wanted.to_string())];
+            let change = ChangeRequest::Set { dataset: name.clone(), properties, no_mount: true };
+            // once for each pool
+            let line = (!told.contains(&pool)).then(|| history.to_owned());
+            told.push(pool);
+            let done = ask(pools, pool, change, line)?;
+            if done.code == 0 {
+                upgraded += 1;
+            } else {
+                outcome.code = FAILED;
+            }
+            outcome.out += &done.out;
+            outcome.err += &done.err;
         } else if *version > wanted {
-            outcome.out += &format!("{name}: can not be downgraded; it is already at version {version}\n");
+            outcome.out += &format!("{shown}: can not be downgraded; it is already at version {version}\n");
             outcome.code = FAILED;
         } else {
             same += 1;
         }
     }
-    outcome.out += "0 filesystems upgraded\n";
+    outcome.out += &format!("{upgraded} filesystems upgraded\n");
     if same > 0 {
         outcome.out += &format!("{same} filesystems already at this version\n");
     }
-    outcome
+    Ok(outcome)
 }

@@ -92,12 +92,24 @@ fn upgrade(pool: &mut OpenPool, report: &PoolReport, version: u64, history: &str
         let line = format!("Pool '{name}' is already formatted using more current version '{}'.\n\n", report.version);
         return Ok(Upgraded::No(line));
     }
+    let mut done = String::new();
     if report.version < VERSION {
-        return older_version(report, version);
+        match older_version(report, version)? {
+            Upgraded::Yes(text) => done = text,
+            no => return Ok(no),
+        }
+        let set = Request::Set { name: "version".into(), value: version.to_string(), history: history.to_owned() };
+        pool.ask(&set).map_err(|stop| refused(name, stop))?;
+        if version < VERSION {
+            return Ok(Upgraded::Yes(done + "\n"));
+        }
     }
     let allowed = Allowed::load(report.compatibility.as_deref().unwrap_or_default());
     allowed.map_err(|why| format!("Error: {why}"))?;
     let features: Vec<String> = missing(report).into_iter().map(str::to_owned).collect();
+    if features.is_empty() && !done.is_empty() {
+        return Ok(Upgraded::Yes(done + "\n"));
+    }
     if features.is_empty() {
         let line = format!("Pool '{name}' already has all supported and requested features enabled.\n");
         return Ok(Upgraded::No(line));
@@ -105,18 +117,21 @@ fn upgrade(pool: &mut OpenPool, report: &PoolReport, version: u64, history: &str
     if !report.is_writable {
         return Err(format!("cannot set property for '{name}': pool is read-only"));
     }
-    let mut text = format!("Enabled the following features on '{name}':\n");
+    let mut text = format!("{done}Enabled the following features on '{name}':\n");
     features.iter().for_each(|feature| text += &format!("  {feature}\n"));
     match pool.ask(&Request::Enable { features, history: history.to_owned() }) {
         Ok(_) => Ok(Upgraded::Yes(text + "\n")),
-        Err(Stop::Failed(why) | Stop::Usage(why)) => {
-            let why = why.split_once(": ").map_or(why.as_str(), |(_, why)| why);
-            Err(format!("cannot set property for '{name}': {why}"))
-        }
+        Err(stop) => Err(refused(name, stop)),
     }
 }
 
-/// Of a pool without feature flags. Such pools are open for reading only.
+fn refused(name: &str, stop: Stop) -> String {
+    let (Stop::Failed(why) | Stop::Usage(why)) = stop;
+    let why = why.split_once(": ").map_or(why.as_str(), |(_, why)| why);
+    format!("cannot set property for '{name}': {why}")
+}
+
+/// What becomes of a pool without feature flags.
 fn older_version(report: &PoolReport, version: u64) -> Result<Upgraded, String> {
     let name = &report.name;
     if report.version == version {
@@ -125,7 +140,11 @@ fn older_version(report: &PoolReport, version: u64) -> Result<Upgraded, String> 
     if report.compatibility.as_deref() == Some("legacy") {
         return Err("Upgrade not performed because 'compatibility' property set to 'legacy'.".to_owned());
     }
-    Err(format!("cannot upgrade '{name}': pool is read-only"))
+    if !report.is_writable {
+        return Err(format!("cannot upgrade '{name}': pool is read-only"));
+    }
+    let to = if version < VERSION { format!("version {version}") } else { "feature flags".to_owned() };
+    Ok(Upgraded::Yes(format!("Successfully upgraded '{name}' from version {} to {to}.\n", report.version)))
 }
 
 fn nothing_to_do(version: u64) -> String {

@@ -80,5 +80,17 @@ fn versions_of_file_systems() {
     assert!(head.starts_with(running) && head.ends_with("accessible by older software versions.\n\n\n"), "{text}");
     assert!(rows.lines().next().unwrap().ends_with(&format!("   {pool}")), "{text}");
     let (text, code) = world.zfs(&format!("upgrade {pool}"));
-    assert!(code == 1 && text.contains("upgrading file systems is not supported"), "{text}");
+    assert!(code == 1 && text.contains("pool is read-only"), "{text}");
+    world.check("export fuse_v9", 0, "");
+
+    world.check("import -f -N -d DIR/fuse-v9 fuse_v9", 0, "");
+    let (text, code) = world.zfs(&format!("upgrade {pool}"));
+    assert!(code == 1 && text.contains("pool must be upgraded"), "{text}");
+    let done = "This system supports ZFS pool feature flags.\n\n\
+                Successfully upgraded 'fuse_v9' from version 9 to version 28.\n\n";
+    world.check("upgrade -V 28 fuse_v9", 0, done);
+    let (text, code) = world.zfs(&format!("upgrade {pool}"));
+    assert_eq!((text.as_str(), code), ("1 filesystems upgraded\n", 0));
+    assert_eq!(world.zfs(&format!("get -Ho value version {pool}")), ("5\n".into(), 0));
+    world.check("export fuse_v9", 0, "");
 }

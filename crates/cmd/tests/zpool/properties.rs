@@ -109,10 +109,11 @@ fn a_file_system_of_an_old_version_stays_one() {
     }
     world.check("import -R DIR/mnt -d DIR fresh", 0, "");
     assert_eq!(world.zfs("get -Ho value version fresh/old"), ("4\n".into(), 0));
-    let why = "'version': upgrading file systems is not supported by this version";
-    let words = format!("cannot set property for 'fresh/old': {why}\n");
-    assert_eq!(world.zfs("set version=5 fresh/old"), (words, 1));
     assert_eq!(world.zfs("set version=4 fresh/old"), (String::new(), 0));
+    assert_eq!(world.zfs("set version=5 fresh/old"), (String::new(), 0));
+    assert_eq!(world.zfs("get -Ho value version fresh/old"), ("5\n".into(), 0));
+    let words = "cannot set property for 'fresh/old': Can not downgrade; already at version 5\n".to_owned();
+    assert_eq!(world.zfs("set version=4 fresh/old"), (words, 1));
     world.check("export fresh", 0, "");
 }
 

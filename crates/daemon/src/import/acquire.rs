@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
-use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState};
+use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState, PoolStatePreview, Rewind};
 use protocol::startup::Notify;
 use protocol::words::time;
 use protocol::{pool_names, pool_properties};
@@ -55,6 +55,13 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
             _ => failed(&e.to_string()),
         })?;
         options.watched = candidate.watch(env, hostid::system()).map_err(|e| failed(&in_use(&e, &candidate)))?;
+        if options.rewind == Rewind::Recover {
+            let newest = pool::newest_whole(env, &candidate, &options);
+            options.rewind = newest.map_or(Rewind::Recover, Rewind::Exactly);
+        }
+        if args.dry_run && args.extreme {
+            tell_states(&pool::preview(env, &candidate, &options), notify);
+        }
         let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
@@ -183,6 +190,24 @@ fn check_logs(
     let what = "The devices below are missing or corrupted, use '-m' to import the pool anyway:\n";
     notify.out(&format!("{what}{}\n", gone.concat()));
     Err(failed("one or more devices is currently unavailable"))
+}
+
+/// Lists the states that can be had, for `-T` or `--at-txg` to choose one.
+fn tell_states(states: &[PoolStatePreview], notify: &Notify) {
+    let newest_s = states.first().map_or(0, |state| state.timestamp_s);
+    let mut text = format!("{:>12}  {:<24}  {:>8}  FOUND\n", "TXG", "TIME", "LOSS");
+    for state in states {
+        let loss = format!("{}s", newest_s.saturating_sub(state.timestamp_s));
+        let found = match &state.found {
+            Ok(found) if found.is_whole() => format!("whole: {} datasets and snapshots", found.datasets),
+            Ok(found) => {
+                format!("{} blocks of metadata are lost, {} parts with them", found.lost_blocks, found.lost_parts)
+            }
+            Err(error) => format!("cannot be opened: {}", error.what().lines().next().unwrap_or_default()),
+        };
+        text += &format!("{:>12}  {:<24}  {loss:>8}  {found}\n", state.txg, time::ctime(state.timestamp_s));
+    }
+    notify.out(&text);
 }
 
 /// Says how far back the state is that was, or would be, opened.

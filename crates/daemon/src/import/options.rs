@@ -20,7 +20,7 @@ pub struct ImportOptions {
     pub force: bool,
     /// `-F`: an older state if the newest cannot be opened.
     pub rewind: bool,
-    /// `-X`: however old it is; only read to be checked, as `-F` looks at all there are.
+    /// `-X`: however old it is; `-F` alone looks at all there are, too. With `-n` all are listed.
     pub extreme: bool,
     /// `-n`: only see whether that would work.
     pub dry_run: bool,

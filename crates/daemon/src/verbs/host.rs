@@ -34,9 +34,8 @@ pub trait Host {
     /// How many files of a mounted file system have no name, and are not freed yet; 0 if it is not mounted.
     fn unlinked(&self, dataset: &str) -> u64;
     /// Mounts a file system or snapshot, whose mountpoint is made if it is not there; an error that says
-    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made. False if it is mounted read-only though it was not
-    /// to be, as it can only be read.
-    fn mount(&self, plan: &PlannedMount) -> Result<bool>;
+    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made.
+    fn mount(&self, plan: &PlannedMount) -> Result<()>;
     /// The options of a mounted file system, as they are now.
     fn options_of(&self, dataset: &str) -> Option<MountOptions>;
     /// Gives a mounted file system other options, in place; false if it has to be mounted anew for that. Errors: `Busy`

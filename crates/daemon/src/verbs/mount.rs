@@ -22,30 +22,27 @@ pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Response>
     if has(&request.options, "remount") {
         return remount(host, request);
     }
-    let mut tally = MountTally::default();
     let Some(name) = request.dataset.as_ref().filter(|_| !request.recursive) else {
-        let (plans, failures) = planned_below(host, request)?;
-        tally.failures = failures;
-        plans.into_iter().for_each(|plan| tally.add(mount_one(host, plan, request)));
-        return Ok(tally.answer());
+        let (plans, mut failures) = planned_below(host, request)?;
+        failures.extend(plans.into_iter().filter_map(|plan| mount_one(host, plan, request).err()));
+        return Ok(mounted(failures));
     };
     let subject = match open(host, name, Types::FILE_SYSTEMS) {
         Ok(subject) => subject,
-        Err(failure) => return Ok(MountTally::of(failure).answer()),
+        Err(failure) => return Ok(mounted(vec![failure])),
     };
     let plan = match plan(&host.pool(), host.bounds(), &subject)? {
         Ok(plan) => plan,
         Err(Refusal::NotByItself) => planned(host, &subject)?,
         Err(Refusal::Redacted) if request.force => planned(host, &subject)?,
-        Err(Refusal::Encrypted) if request.load_keys => return Ok(MountTally::of(no_keys(name)).answer()),
-        Err(refusal) => return Ok(MountTally::of(refused(name, refusal)).answer()),
+        Err(Refusal::Encrypted) if request.load_keys => return Ok(mounted(vec![no_keys(name)])),
+        Err(refusal) => return Ok(mounted(vec![refused(name, refusal)])),
     };
     if host.options_of(name).is_some() {
         let line = format!("cannot mount '{name}': filesystem already mounted");
-        return Ok(MountTally::of(Failure { about: name.clone(), line }).answer());
+        return Ok(mounted(vec![Failure { about: name.clone(), line }]));
     }
-    tally.add(mount_one(host, plan, request));
-    Ok(tally.answer())
+    Ok(mounted(mount_one(host, plan, request).err().into_iter().collect()))
 }
 
 /// What [`mount`] would mount.
@@ -83,16 +80,16 @@ fn remount(host: &dyn Host, request: &MountRequest) -> Result<Response> {
         Some(name) => mounted.dataset == *name,
         None => true,
     };
-    let mut tally = MountTally::default();
+    let mut failures = Vec::new();
     let meant: Vec<Mounted> = host.mounts().into_iter().filter(is_meant).collect();
     if let Some(name) = request.dataset.as_ref().filter(|_| meant.is_empty()) {
         let line = format!("cannot remount '{name}': not currently mounted");
-        tally.failures.push(Failure { about: name.clone(), line });
+        failures.push(Failure { about: name.clone(), line });
     }
     for mounted in meant {
-        tally.failures.extend(remount_one(host, &mounted.dataset, &request.options, false));
+        failures.extend(remount_one(host, &mounted.dataset, &request.options, false));
     }
-    Ok(tally.answer())
+    Ok(mounted(failures))
 }
 
 fn remount_one(host: &dyn Host, name: &str, words: &[String], sloppy: bool) -> Option<Failure> {
@@ -113,7 +110,7 @@ fn remount_one(host: &dyn Host, name: &str, words: &[String], sloppy: bool) -> O
 /// Mounts a file system or snapshot where mount(8) says; or else why not.
 pub(super) fn mount_at(host: &dyn Host, request: &MountAt) -> Result<Response> {
     let MountAt { dataset: name, point, options: words, .. } = request;
-    let failed = |line: String| Ok(MountTally::of(Failure { about: name.clone(), line }).answer());
+    let failed = |line: String| Ok(mounted(vec![Failure { about: name.clone(), line }]));
     let types = Types { snapshots: true, ..Types::FILE_SYSTEMS };
     let Ok(subject) = open(host, name, types) else {
         return failed(format!("filesystem '{name}' cannot be mounted, unable to open the dataset"));
@@ -136,7 +133,7 @@ pub(super) fn mount_at(host: &dyn Host, request: &MountAt) -> Result<Response> {
         ));
     }
     if let Some(refusal) = contents_refusal(&host.pool(), &subject)? {
-        return Ok(MountTally::of(refused(name, refusal)).answer());
+        return Ok(mounted(vec![refused(name, refusal)]));
     }
     plan.options.mountpoint = point.into();
     // the administrator names the place
@@ -150,46 +147,21 @@ pub(super) fn mount_at(host: &dyn Host, request: &MountAt) -> Result<Response> {
         plan.options.snapdir = SnapDir::Disabled;
     }
     if request.fake {
-        return Ok(MountTally::default().answer());
+        return Ok(mounted(Vec::new()));
     }
     if is_remount {
         let failures = remount_one(host, name, words, request.sloppy).into_iter().collect();
-        return Ok(MountTally { failures, ..MountTally::default() }.answer());
+        return Ok(mounted(failures));
     }
     if !is_snapshot && host.options_of(name).is_some() {
         return failed(format!("filesystem '{name}' is already mounted"));
     }
-    let mut tally = MountTally::default();
-    tally.add(mount_planned(host, plan));
-    Ok(tally.answer())
+    Ok(mounted(mount_planned(host, plan).err().into_iter().collect()))
 }
 
-/// How mounting went.
-#[derive(Default)]
-struct MountTally {
-    failures: Vec<Failure>,
-    /// Those that can only be read, and were not asked to.
-    only_read: Vec<String>,
-}
-
-impl MountTally {
-    fn of(failure: Failure) -> MountTally {
-        MountTally { failures: vec![failure], ..MountTally::default() }
-    }
-
-    /// Counts what was mounted, or not; see [`mount_one`].
-    fn add(&mut self, mounted: Result<Option<String>, Failure>) {
-        match mounted {
-            Ok(only_read) => self.only_read.extend(only_read),
-            Err(failure) => self.failures.push(failure),
-        }
-    }
-
-    fn answer(self) -> Response {
-        let names = self.only_read.join(", ");
-        let note = format!("mounted read-only, as file systems of versions below 5 can only be read here: {names}");
-        Response::Done { failures: self.failures, notes: if names.is_empty() { Vec::new() } else { vec![note] } }
-    }
+/// The answer to a request to mount.
+fn mounted(failures: Vec<Failure>) -> Response {
+    Response::Done { failures, notes: Vec::new() }
 }
 
 /// Unmounts what is asked for; the answer are the failures.
@@ -229,12 +201,8 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
     Ok(failures)
 }
 
-/// Mounts a file system with the options of a request; its name if it is read-only as it can only be read.
-pub(super) fn mount_one(
-    host: &dyn Host,
-    mut plan: PlannedMount,
-    request: &MountRequest,
-) -> Result<Option<String>, Failure> {
+/// Mounts a file system with the options of a request.
+pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &MountRequest) -> Result<(), Failure> {
     if let Err(why) = apply(&mut plan.options, &request.options, false) {
         let line = format!("cannot mount '{}': {why}", plan.dataset);
         return Err(Failure { about: plan.dataset, line });
@@ -243,11 +211,8 @@ pub(super) fn mount_one(
     mount_planned(host, plan)
 }
 
-fn mount_planned(host: &dyn Host, plan: PlannedMount) -> Result<Option<String>, Failure> {
-    match host.mount(&plan) {
-        Ok(as_planned) => Ok((!as_planned).then_some(plan.dataset)),
-        Err(error) => Err(Failure { line: why_not_mounted(&plan, &error), about: plan.dataset }),
-    }
+fn mount_planned(host: &dyn Host, plan: PlannedMount) -> Result<(), Failure> {
+    host.mount(&plan).map_err(|error| Failure { line: why_not_mounted(&plan, &error), about: plan.dataset })
 }
 
 fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {

@@ -22,6 +22,9 @@ use super::writer::BlockWriter;
 use crate::node::{Layer, SPILL_BLKID};
 use crate::{Object, Objset};
 
+/// From that version of pools on dnodes say how many bytes they use, before how many sectors.
+const VERSION_OF_USED_BYTES: u64 = 3;
+
 /// One object on its way to disk.
 pub(super) struct ObjectJob {
     object: Object,
@@ -189,6 +192,10 @@ impl ObjectJob {
         }
         dnode.levels = levels;
         dnode.used_bytes = self.used_bytes;
+        match writer.pool_version() {
+            ..VERSION_OF_USED_BYTES => dnode.flags &= !Dnode::FLAG_USED_BYTES,
+            _ => dnode.flags |= Dnode::FLAG_USED_BYTES,
+        }
         dnode.spill = self.spill.filter(|_| dnode.spill.is_some());
         Ok(Some(dnode))
     }

@@ -39,6 +39,11 @@ impl<'a> BlockWriter<'a> {
         BlockWriter { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
     }
 
+    /// Version of the pool.
+    pub(super) fn pool_version(&self) -> u64 {
+        self.policy.pool_version
+    }
+
     /// The group.
     pub(super) fn txg(&self) -> u64 {
         self.txg
@@ -144,7 +149,7 @@ impl<'a> BlockWriter<'a> {
 /// How a block of a set is written; `own` are the numbers of checksum and compression that its object asks for.
 pub(crate) fn write_policy(set: &ObjsetPolicy, level: u8, object_type: ObjectType, own: (u8, u8)) -> WritePolicy {
     let is_meta = set.is_meta || level > 0 || object_type.is_metadata();
-    let embed = set.embed;
+    let (embed, hole_birth) = (set.embed, set.hole_birth);
     if is_meta {
         let copies = match set.is_meta {
             true => 3,
@@ -154,7 +159,17 @@ pub(crate) fn write_policy(set: &ObjsetPolicy, level: u8, object_type: ObjectTyp
         let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
         let class = if object_type == ObjectType::DDT_ZAP { Class::Dedup } else { Class::Special };
         let dedup = DedupMode::Off;
-        return WritePolicy { checksum, dedup, compress, compress_level: 0, copies, class, special_up_to: 0, embed };
+        return WritePolicy {
+            checksum,
+            dedup,
+            compress,
+            compress_level: 0,
+            copies,
+            class,
+            special_up_to: 0,
+            embed,
+            hole_birth,
+        };
     }
     let checksum = match set.dedup {
         DedupMode::Off => Checksum::from_u8(own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum),
@@ -162,7 +177,8 @@ pub(crate) fn write_policy(set: &ObjsetPolicy, level: u8, object_type: ObjectTyp
     };
     let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
     let ObjsetPolicy { compress_level, copies, special_up_to, dedup, .. } = *set;
-    WritePolicy { checksum, dedup, compress, compress_level, copies, class: Class::Normal, special_up_to, embed }
+    let class = Class::Normal;
+    WritePolicy { checksum, dedup, compress, compress_level, copies, class, special_up_to, embed, hole_birth }
 }
 
 /// Whether a block of metadata has a copy more than data has. Source: the behaviour of OpenZFS 2.4.

@@ -16,6 +16,8 @@ use crate::{Property, PropertyValue};
 
 /// Bytes of the largest block that needs no feature.
 pub(crate) const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
+/// The value of `dedup` for none.
+const DEDUP_OFF: u64 = 2;
 /// Bits of a checksum value below those for options.
 const CHECKSUM_MASK: u64 = VERIFY - 1;
 /// Bits of a compression value below the level.
@@ -25,20 +27,57 @@ const COMPRESSION_MASK: u64 = (1 << COMPRESSION_BITS) - 1;
 /// Errors: `Unsupported`, `Invalid`, with what `zfs` prints.
 pub fn check(given: &[Given], enabled: FeatureSet, is_new: bool) -> Result<()> {
     for one in given {
+        if version_for(one) > enabled.version() {
+            return Err(too_old(is_new));
+        }
         match feature_for(one).filter(|feature| !enabled.has(feature)) {
             None => {}
             Some(LARGE_BLOCKS) => {
                 let what = format!("'{}' must be power of 2 from 512B to 128K", one.name);
                 return Err(Error::new(Kind::Invalid, what));
             }
-            Some(_) => {
-                let what = if is_new { "pool" } else { "pool and or dataset" };
-                let what = format!("{what} must be upgraded to set this property or value");
-                return Err(Error::new(Kind::Unsupported, what));
-            }
+            Some(_) => return Err(too_old(is_new)),
         }
     }
     Ok(())
+}
+
+fn too_old(is_new: bool) -> Error {
+    let what = if is_new { "pool" } else { "pool and or dataset" };
+    Error::new(Kind::Unsupported, format!("{what} must be upgraded to set this property or value"))
+}
+
+/// The version of pools from which on there is that value.
+fn version_for(given: &Given) -> u64 {
+    let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) else { return 1 };
+    match property {
+        Property::Compression => match u8::try_from(number & COMPRESSION_MASK).ok().and_then(Compress::from_u8) {
+            Some(Compress::Off | Compress::On | Compress::Lzjb | Compress::Inherit | Compress::Empty) | None => 1,
+            Some(Compress::Zle) => 20,
+            Some(_) => 5,
+        },
+        Property::Copies => 2,
+        Property::Dedup if *number != DEDUP_OFF => 21,
+        Property::Refquota | Property::Refreservation => 9,
+        Property::Normalization | Property::Utf8only | Property::Casesensitivity => 9,
+        Property::Version => pool_version_for_files(*number),
+        _ => 1,
+    }
+}
+
+/// The version of pools from which on there are file systems of a version.
+pub fn pool_version_for_files(version: u64) -> u64 {
+    match version {
+        ..3 => 1,
+        3 => 9,
+        4 => 15,
+        _ => 24,
+    }
+}
+
+/// The latest version of file systems that there is in pools of a version.
+pub fn files_version_in(pool_version: u64) -> u64 {
+    (2..=5).rfind(|&version| pool_version_for_files(version) <= pool_version).unwrap_or(1)
 }
 
 /// The guid of the feature that a value needs; `None` if all pools have what it takes.

@@ -66,7 +66,7 @@ pub fn check(name: &str, text: &str, kind: DatasetKind, is_new: bool) -> Result<
             PropertyValue::Number(number)
         }
     };
-    check_supported(property, &value, is_new)?;
+    check_supported(property, &value)?;
     Ok(Given { name: name.to_owned(), property: Some(property), value })
 }
 
@@ -207,7 +207,7 @@ fn shift_of(suffix: &str) -> Result<u32> {
 }
 
 /// Refuses values that ask for what this version does not do; that which says what it does can be set.
-fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> Result<()> {
+fn check_supported(property: Property, value: &PropertyValue) -> Result<()> {
     let number = if let PropertyValue::Number(number) = value { *number } else { 0 };
     let is = |text: &str| *value == PropertyValue::Text(text.to_owned());
     let is_choice = |name| property.value_of(name) == Some(number);
@@ -224,7 +224,6 @@ fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> R
         Property::Context | Property::Fscontext | Property::Defcontext | Property::Rootcontext if !is("none") => {
             refuse("mounting with SELinux contexts")
         }
-        Property::Version if is_new && number != ZPL_VERSION => refuse("making file systems of older versions"),
         Property::Volthreading if !is_choice("on") => refuse("a volume without threads"),
         _ => Ok(()),
     }

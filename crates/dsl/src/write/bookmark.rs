@@ -18,8 +18,8 @@ use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
 use super::deadlist::Deadlist;
-use super::snapshot::IVSET_GUID;
 use super::{Change, deadlist, feature, redaction_list};
+use crate::key::IVSET_GUID;
 use crate::name::split_bookmark;
 use crate::{Dsl, Subject};
 

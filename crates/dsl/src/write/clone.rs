@@ -3,7 +3,6 @@
 use base::{Error, Kind, Result, ResultExt};
 
 use super::create::Created;
-use super::deadlist::Deadlist;
 use super::{Change, counts, create, feature, livelist, props, room};
 use crate::Dsl;
 use crate::name::{NameKinds, check_new_name};
@@ -56,8 +55,6 @@ pub fn clone_snapshot(
     }
     needs::check(&given, feature::enabled(change)?, true)?;
     room::check_for_new(dsl, &parent, &given, usable_bytes)?;
-    let origin_head = change.dataset(change.dir(of.phys.dir)?.head_dataset)?;
-    Deadlist::open(change, origin_head.deadlist)?.check_parts()?;
     if of.phys.creation_txg >= change.tx.txg() {
         return Ok(None);
     }

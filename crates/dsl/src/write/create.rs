@@ -18,7 +18,7 @@ use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
-use super::{Change, DIRECTORY, counts, feature, props, room};
+use super::{Change, DIRECTORY, counts, feature, props, room, versions};
 use crate::name::{NameKinds, check_new_name};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueOrigin, needs};
@@ -92,7 +92,7 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
     let deferred_list = Bpobj::create(change.mos, change.tx, DEFERRED_BLOCK_SIZE, false)?;
     change.add(DIRECTORY, "sync_bplist", deferred_list)?;
     props::store_given(change, root_dir, root_dataset, &given)?;
-    let contents = own_contents(kind, &given, &|_| Ok(None))?;
+    let contents = own_contents(kind, &given, change.mos.pool_version()?, &|_| Ok(None))?;
     let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
     Ok((pool, Created { kind, dir: root_dir, dataset: root_dataset, contents }))
 }
@@ -132,16 +132,24 @@ pub fn create_dataset(
         Some(dataset) if !dataset.phys.bp.is_hole() => contents::of_file_system(&dsl.raw_objset(dataset)?, property),
         _ => Ok(None),
     };
-    let contents = own_contents(new.kind, &given, &inherited)?;
+    let contents = own_contents(new.kind, &given, change.mos.pool_version()?, &inherited)?;
     room::check_for_new(dsl, &parent, &given, usable_bytes)?;
 
-    let origin_head = change.dir(change.own_dir(ORIGIN)?)?.head_dataset;
-    let origin = change.dataset(origin_head)?.prev_snap;
+    let origin = common_origin(change)?;
     let dir = create_dir(change, Some((parent.dir().id, own_name)))?;
     let dataset = create_head(change, dir, origin)?;
     counts::count_new(change, parent.dir().id, dir)?;
     props::store_given(change, dir, dataset, &given).in_dataset(name)?;
     Ok(Created { kind: new.kind, dir, dataset, contents })
+}
+
+/// The snapshot that all begin with; 0 in pools that are too old to have one.
+pub(super) fn common_origin(change: &Change<'_>) -> Result<u64> {
+    if !change.is_since(versions::ORIGIN)? {
+        return Ok(0);
+    }
+    let head = change.dir(change.own_dir(ORIGIN)?)?.head_dataset;
+    Ok(change.dataset(head)?.prev_snap)
 }
 
 /// Makes a directory, and links it to its parent.
@@ -152,7 +160,7 @@ pub(super) fn create_dir(change: &Change<'_>, parent: Option<(u64, &str)>) -> Re
         parent: parent.map_or(0, |(id, _)| id),
         props_zap: change.create_table(ObjectType::DSL_PROPS)?,
         child_zap: change.create_table(ObjectType::DSL_DIR_CHILD_MAP)?,
-        flags: DirPhys::FLAG_USED_BREAKDOWN,
+        flags: if change.is_since(versions::USED_BREAKDOWN)? { DirPhys::FLAG_USED_BREAKDOWN } else { 0 },
         ..DirPhys::default()
     };
     object.update(change.tx, |dnode| dnode.bonus = phys.bonus())?;
@@ -162,9 +170,9 @@ pub(super) fn create_dir(change: &Change<'_>, parent: Option<(u64, &str)>) -> Re
     Ok(object.id())
 }
 
-pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> DatasetPhys {
+pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> Result<DatasetPhys> {
     let txg = change.tx.txg();
-    DatasetPhys {
+    Ok(DatasetPhys {
         dir,
         prev_snap: 0,
         prev_snap_txg: 0,
@@ -180,12 +188,12 @@ pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> DatasetPhys {
         unique_bytes: 0,
         fsid_guid: change.new_fsid(),
         guid: change.new_guid(),
-        flags: DatasetPhys::FLAG_UNIQUE_ACCURATE,
+        flags: if change.is_since(versions::UNIQUE_ACCURATE)? { DatasetPhys::FLAG_UNIQUE_ACCURATE } else { 0 },
         bp: format::blkptr::BlkPtr::HOLE,
         next_clones_zap: 0,
         props_zap: 0,
         userrefs_zap: 0,
-    }
+    })
 }
 
 pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<u64> {
@@ -193,9 +201,9 @@ pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<u64
 }
 
 /// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
-fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
+pub(super) fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
     let dir = create_dir(change, Some((root_dir, ORIGIN)))?;
-    let mut head = blank_dataset(change, dir);
+    let mut head = blank_dataset(change, dir)?;
     head.snapnames_zap =
         change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
     let head_id = put_dataset(change, &head)?;
@@ -205,10 +213,10 @@ fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
         num_children: 1,
         creation_txg: ORIGIN_TXG,
         deadlist: dead.id(),
-        ..blank_dataset(change, dir)
+        ..blank_dataset(change, dir)?
     };
     let snapshot_id = put_dataset(change, &snapshot)?;
-    let dead = dead.clone_parts(u64::MAX)?;
+    let dead = dead.clone_parts(u64::MAX, 0)?;
     dead.add_key(0)?;
     head.deadlist = dead.id();
     (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
@@ -218,8 +226,16 @@ fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
     Ok(snapshot_id)
 }
 
-/// Makes the head of a directory, a clone of `origin`.
+/// Makes the head of a directory, a clone of `origin`; in an old pool that may be none.
 pub(super) fn create_head(change: &Change<'_>, dir: u64, origin: u64) -> Result<u64> {
+    if origin == 0 {
+        let names = change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
+        let deadlist = Deadlist::create(change)?.id();
+        let head = DatasetPhys { snapnames_zap: names, deadlist, ..blank_dataset(change, dir)? };
+        let id = put_dataset(change, &head)?;
+        change.update_dir(dir, |phys| phys.head_dataset = id)?;
+        return Ok(id);
+    }
     let from = change.dataset(origin)?;
     let inherited = DatasetPhys::FLAG_INCONSISTENT | DatasetPhys::FLAG_CASE_INSENSITIVE;
     let mut head = DatasetPhys {
@@ -230,35 +246,48 @@ pub(super) fn create_head(change: &Change<'_>, dir: u64, origin: u64) -> Result<
         uncompressed_bytes: from.uncompressed_bytes,
         bp: from.bp,
         snapnames_zap: change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?,
-        ..blank_dataset(change, dir)
+        ..blank_dataset(change, dir)?
     };
     head.flags |= from.flags & inherited;
     let origin_head = change.dataset(change.dir(from.dir)?.head_dataset)?;
-    head.deadlist = Deadlist::open(change, origin_head.deadlist)?.clone_parts(head.prev_snap_txg)?.id();
+    head.deadlist = Deadlist::open(change, origin_head.deadlist)?.clone_parts(head.prev_snap_txg, origin)?.id();
     let id = put_dataset(change, &head)?;
     feature::copy_all(change, origin, id)?;
-    let clones = match from.next_clones_zap {
+    change.update_dataset(origin, |phys| phys.num_children += 1)?;
+    if change.is_since(versions::ORIGIN)? {
+        note_next_clone(change, origin, id)?;
+    }
+    if change.is_since(versions::DEADLISTS)? {
+        note_clone(change, from.dir, id)?;
+    }
+    change.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
+    Ok(id)
+}
+
+/// A snapshot has a clone, or the oldest snapshot of one, behind it.
+pub(super) fn note_next_clone(change: &Change<'_>, of: u64, next: u64) -> Result<()> {
+    let clones = match change.dataset(of)?.next_clones_zap {
         0 => change.create_table(ObjectType::NEXT_CLONES)?,
         table => table,
     };
-    change.add_number(clones, id)?;
-    change.update_dataset(origin, |phys| {
-        phys.num_children += 1;
-        phys.next_clones_zap = clones;
-    })?;
-    if change.dir(from.dir)?.clones_zap == 0 {
+    change.add_number(clones, next)?;
+    change.update_dataset(of, |phys| phys.next_clones_zap = clones)
+}
+
+/// A snapshot of a directory has that head as a clone.
+pub(super) fn note_clone(change: &Change<'_>, dir: u64, head: u64) -> Result<()> {
+    if change.dir(dir)?.clones_zap == 0 {
         let table = change.create_table(ObjectType::DSL_CLONES)?;
-        change.update_dir(from.dir, |phys| phys.clones_zap = table)?;
+        change.update_dir(dir, |phys| phys.clones_zap = table)?;
     }
-    change.add_number(change.dir(from.dir)?.clones_zap, id)?;
-    change.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
-    Ok(id)
+    change.add_number(change.dir(dir)?.clones_zap, head)
 }
 
 /// What is given, or the parent has, or is the default, of all that belongs inside of an object set.
 fn own_contents(
     kind: DatasetKind,
     given: &[Given],
+    pool_version: u64,
     inherited: &dyn Fn(Property) -> Result<Option<u64>>,
 ) -> Result<Vec<(Property, u64)>> {
     let given = |property| {
@@ -278,7 +307,8 @@ fn own_contents(
         }
         return Ok(vec![(Property::Volsize, size), (Property::Volblocksize, block_size)]);
     }
-    let mut contents = vec![(Property::Version, given(Property::Version).unwrap_or(rules::ZPL_VERSION))];
+    let latest = needs::files_version_in(pool_version);
+    let mut contents = vec![(Property::Version, given(Property::Version).unwrap_or(latest))];
     for property in [Property::Normalization, Property::Utf8only, Property::Casesensitivity] {
         debug_assert_eq!(property.info().from, ValueOrigin::Contents);
         let number = match given(property) {

@@ -22,9 +22,12 @@ use format::blkptr::BlkPtr;
 use format::feature::EMPTY_BPOBJ;
 use format::object_type::ObjectType;
 
-use super::{Change, DIRECTORY, feature};
+use super::{Change, DIRECTORY, feature, versions};
 
 const HEADER_SIZE: usize = 320;
+/// Words of the head of a plain list, and of one that tells no sizes before and after compression.
+const PLAIN_WORDS: usize = 4;
+const OLDEST_WORDS: usize = 2;
 const EMPTY: &str = "empty_bpobj";
 /// More clones of clones than are there.
 const CLONES_MAX: usize = 1 << 20;
@@ -38,8 +41,13 @@ pub(super) struct Deadlist<'a> {
 }
 
 impl<'a> Deadlist<'a> {
-    /// Makes a dead list without parts.
+    /// Makes a dead list without parts; in a pool that is older than these, a plain one.
     pub(super) fn create(change: &'a Change<'a>) -> Result<Deadlist<'a>> {
+        if !change.is_since(versions::DEADLISTS)? {
+            let words = if change.is_since(versions::SIZES_IN_LISTS)? { PLAIN_WORDS } else { OLDEST_WORDS };
+            let id = Bpobj::create_old(change.mos, change.tx, bpobj::BLOCK_SIZE, words)?;
+            return Ok(Deadlist { change, id, is_plain: true });
+        }
         let id =
             change.create_table_with(ObjectType::DEADLIST, (ObjectType::DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)?;
         Ok(Deadlist { change, id, is_plain: false })
@@ -49,6 +57,21 @@ impl<'a> Deadlist<'a> {
     pub(super) fn open(change: &'a Change<'a>, id: u64) -> Result<Deadlist<'a>> {
         let is_plain = change.mos.object(id)?.dnode().object_type == ObjectType::BPOBJ;
         Ok(Deadlist { change, id, is_plain })
+    }
+
+    /// Whether it is one plain list.
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// All blocks of a plain list.
+    pub(super) fn all(&self) -> Result<Vec<BlkPtr>> {
+        let mut all = Vec::new();
+        bpobj::for_each(self.change.mos, self.id, &mut |listed| {
+            all.push(listed.bp);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// Its object number.
@@ -64,18 +87,36 @@ impl<'a> Deadlist<'a> {
         }
     }
 
-    /// Makes an empty dead list with the parts whose key is below `end_txg`. Errors: `Unsupported` for a plain list.
-    pub(super) fn clone_parts(&self, end_txg: u64) -> Result<Deadlist<'a>> {
-        self.check_parts()?;
+    /// Makes an empty dead list with the parts whose key is below `end_txg`. If this one is plain, and the pool has parts
+    /// by now, it gets those of snapshot `latest` and all before it.
+    pub(super) fn clone_parts(&self, end_txg: u64, latest: u64) -> Result<Deadlist<'a>> {
         let list = Deadlist::create(self.change)?;
+        if list.is_plain {
+            return Ok(list);
+        }
+        if self.is_plain {
+            let (mut at, mut before_txg) = (latest, u64::MAX);
+            while at != 0 {
+                let phys = self.change.dataset(at)?;
+                if phys.prev_snap_txg >= before_txg {
+                    return Err(Error::corrupt("chain of snapshots does not go back in time"));
+                }
+                list.add_key(phys.prev_snap_txg)?;
+                (at, before_txg) = (phys.prev_snap, phys.prev_snap_txg);
+            }
+            return Ok(list);
+        }
         for (key, _) in self.parts()?.into_iter().filter(|(key, _)| *key < end_txg) {
             list.add_key(key)?;
         }
         Ok(list)
     }
 
-    /// Adds a part for blocks born after `key`.
+    /// Adds a part for blocks born after `key`; a plain list has none.
     pub(super) fn add_key(&self, key: u64) -> Result<()> {
+        if self.is_plain {
+            return Ok(());
+        }
         let part = create_empty_list(self.change)?;
         self.change.add(self.id, &format!("{key:x}"), part)
     }
@@ -157,10 +198,12 @@ impl<'a> Deadlist<'a> {
         Ok(sum)
     }
 
-    /// Moves all parts of `from` into this one's, and leaves that empty.
+    /// Moves all parts of `from`, which is to be freed, into this one's.
     pub(super) fn merge(&self, from: &Deadlist<'_>) -> Result<()> {
         self.check_parts()?;
-        from.check_parts()?;
+        if from.is_plain {
+            return self.insert(&from.all()?);
+        }
         let parts = self.parts()?;
         self.count(from.totals()?, false)?;
         for (key, part) in from.parts()? {

@@ -11,16 +11,19 @@
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{Bpobj, Totals};
+use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn, charged};
-use super::{Change, DIRECTORY, RefusedChanges, counts, deadlist, feature, room, snapshot, space};
+use super::{Change, DIRECTORY, RefusedChanges, counts, deadlist, feature, room, snapshot, space, versions};
 use crate::Dsl;
 use crate::name::split_snapshot;
 
 const FREE_LIST: &str = "free_bpobj";
+/// What is freed in the next group.
+const PUT_OFF_LIST: &str = "sync_bplist";
 
 /// A snapshot, when it is asked to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +44,7 @@ pub enum SnapshotFate {
 /// Destroys snapshots, all or none. With `defer` (`-d`), one that is held or has clones only goes with the last of
 /// these; else that is an error. `dsl` is that of the MOS that is being changed.
 ///
-/// Returns what became of each, or those that cannot go, and why: `Busy` if it is held, `Exists` if it has clones,
-/// `Unsupported` for dead lists of versions before 26.
+/// Returns what became of each, or those that cannot go, and why: `Busy` if it is held, `Exists` if it has clones.
 pub fn destroy_snapshots(
     change: &Change<'_>,
     dsl: &Dsl,
@@ -90,7 +92,7 @@ fn fate_of_snapshot(change: &Change<'_>, dsl: &Dsl, name: &str, defer: bool) -> 
         true if defer => Ok(SnapshotFate::Deferred(id)),
         true if is_held => Err(Error::new(Kind::Busy, "dataset is busy")),
         true => Err(Error::new(Kind::Exists, "snapshot is cloned")),
-        false => check_removable(change, &phys).map(|()| SnapshotFate::Destroyed { id, next: phys.next_snap }),
+        false => Ok(SnapshotFate::Destroyed { id, next: phys.next_snap }),
     }
 }
 
@@ -100,13 +102,6 @@ pub(super) fn holds_on(change: &Change<'_>, snapshot: &DatasetPhys) -> Result<u6
         0 => Ok(0),
         table => change.entries_of(table),
     }
-}
-
-/// Refuses what cannot be taken out of its chain.
-fn check_removable(change: &Change<'_>, snapshot: &DatasetPhys) -> Result<()> {
-    let next = change.dataset(snapshot.next_snap)?;
-    Deadlist::open(change, snapshot.deadlist)?.check_parts()?;
-    Deadlist::open(change, next.deadlist)?.check_parts()
 }
 
 /// Destroys snapshot `id`, which is called `name` and has neither holds nor clones.
@@ -129,10 +124,14 @@ pub(super) fn remove(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
     change.update_dataset(next_id, |next| {
         (next.prev_snap, next.prev_snap_txg) = (phys.prev_snap, phys.prev_snap_txg);
     })?;
-    release_blocks(change, &phys, &next_dead)?;
-    let own_dead = Deadlist::open(change, phys.deadlist)?;
-    next_dead.merge(&own_dead)?;
-    own_dead.free()?;
+    if next_dead.is_plain() {
+        take_over_plain(change, id, &phys, (next_id, next_dead))?;
+    } else {
+        release_blocks(change, &phys, &next_dead)?;
+        let own_dead = Deadlist::open(change, phys.deadlist)?;
+        next_dead.merge(&own_dead)?;
+        own_dead.free()?;
+    }
     if !has_bookmark {
         deadlist::remove_key_of_clones(change, phys.dir, phys.creation_txg)?;
     }
@@ -183,15 +182,41 @@ fn release_blocks(change: &Change<'_>, phys: &DatasetPhys, next_dead: &Deadlist<
     space::charge(change, change.own_dir("$FREE")?, UsedColumn::Head, delta)
 }
 
+/// The same where the next one has a plain list: each block on it is looked at. What is left of it goes to the list of
+/// the snapshot, which becomes that of the next one. What is freed is freed with the next group.
+fn take_over_plain(
+    change: &Change<'_>,
+    id: u64,
+    phys: &DatasetPhys,
+    (next_id, next_dead): (u64, Deadlist<'_>),
+) -> Result<()> {
+    let (dead, kept): (Vec<BlkPtr>, Vec<BlkPtr>) =
+        next_dead.all()?.into_iter().partition(|bp| bp.reference_birth() > phys.prev_snap_txg);
+    let freed = dead.iter().fold(Totals::default(), |sum, bp| sum.plus(change.totals(bp)));
+    space::charge(change, phys.dir, UsedColumn::Snapshots, Delta::between(Totals::default(), freed).negative())?;
+    let dead: Vec<BlkPtr> = dead.into_iter().filter(|bp| !bp.is_embedded()).collect();
+    if !dead.is_empty() {
+        let list = Bpobj::open(change.mos, change.in_directory(PUT_OFF_LIST)?)?;
+        list.append(change.tx, &dead, change.size_of)?;
+    }
+    Deadlist::open(change, phys.deadlist)?.insert(&kept)?;
+    change.update_dataset(next_id, |next| next.deadlist = phys.deadlist)?;
+    change.update_dataset(id, |gone| gone.deadlist = 0)?;
+    next_dead.free()
+}
+
 /// A head's previous snapshot has changed: what is its alone, and what of its refreservation is not used.
 fn recount_unique(change: &Change<'_>, id: u64) -> Result<()> {
     let head = change.dataset(id)?;
     let before = if head.prev_snap == 0 { 0 } else { change.dataset(head.prev_snap)?.referenced_bytes };
     let dead = Deadlist::open(change, head.deadlist)?.totals()?.used;
     let unique = head.referenced_bytes.wrapping_sub(before.wrapping_sub(dead));
+    let is_accurate = change.is_since(versions::UNIQUE_ACCURATE)?;
     change.update_dataset(id, |phys| {
         phys.unique_bytes = unique;
-        phys.flags |= DatasetPhys::FLAG_UNIQUE_ACCURATE;
+        if is_accurate {
+            phys.flags |= DatasetPhys::FLAG_UNIQUE_ACCURATE;
+        }
     })?;
     let reserved = room::refreservation_of(change, head.dir)?;
     let used = charged(head.unique_bytes, reserved, unique.wrapping_sub(head.unique_bytes) as i64);

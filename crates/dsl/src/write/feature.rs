@@ -27,7 +27,8 @@ pub(super) fn enabled(change: &Change<'_>) -> Result<FeatureSet> {
             guids.extend(entries.into_iter().map(|entry| entry.name.to_string()));
         }
     }
-    Ok(FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid)))
+    let enabled = FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid));
+    Ok(enabled.in_version(change.mos.pool_version()?))
 }
 
 /// Whether a feature is enabled.

@@ -6,7 +6,7 @@ use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
-use super::{Change, RefusedChanges, destroy_snapshot};
+use super::{Change, RefusedChanges, destroy_snapshot, versions};
 use crate::name::split_snapshot;
 use crate::{Dataset, Dsl};
 
@@ -27,6 +27,9 @@ pub struct GoneSnapshot {
 /// Holds snapshots, all or none: pairs of a full name and a tag. Returns those that cannot be held, and why not:
 /// `NotFound`, `Exists` if there is such a hold, `TooLong`.
 pub fn hold(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Result<RefusedChanges> {
+    if !change.is_since(versions::HOLDS)? {
+        return Err(Error::new(Kind::Unsupported, "pool must be upgraded"));
+    }
     let mut refused = Vec::new();
     for (name, tag) in holds {
         if let Err(e) = check_hold(change, dsl, name, tag) {

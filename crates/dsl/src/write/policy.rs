@@ -6,6 +6,7 @@ use dmu::{DedupMode, Keep, Objset, ObjsetPolicy, Redundant, Which};
 use format::blkptr::BLOCK_SIZE_MAX;
 use format::feature::{EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LARGE_BLOCKS, LARGE_DNODE, LZ4_COMPRESS};
 
+use super::versions;
 use crate::property::names::{COMPRESSION_BITS, VERIFY};
 use crate::property::needs;
 use crate::{Level, Property, PropertyValue};
@@ -68,6 +69,7 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
         compress_meta: standard,
         copies: number(levels, Property::Copies).clamp(1, 3) as u8,
         redundant: match number(levels, Property::RedundantMetadata) {
+            _ if enabled.version() < versions::COPIES => Redundant::None,
             1 => Redundant::Most,
             2 => Redundant::Some,
             3 => Redundant::None,
@@ -77,6 +79,7 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
         is_meta: false,
         embed: enabled.has(EMBEDDED_DATA),
         hole_birth: enabled.has(HOLE_BIRTH),
+        pool_version: enabled.version(),
     }
 }
 

@@ -10,13 +10,12 @@
 use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::rollback::{TXG_INITIAL, sizes};
 use super::space::{Delta, UsedColumn};
-use super::{Change, counts, livelist, snapshot, space};
+use super::{Change, counts, create, livelist, snapshot, space};
 use crate::Dsl;
 use crate::name::{LEN_MAX, refuse_internal};
 
@@ -65,9 +64,6 @@ pub fn promote(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Vec<String>
         clone_dir: (dir.id, dir.phys.clone()),
         origin_dir: (origin.dir, origin_dir),
     };
-    for (_, phys) in promotion.shared.iter().chain(&promotion.of_clone).chain(&promotion.of_origin) {
-        Deadlist::open(change, phys.deadlist)?.check_parts()?;
-    }
     let names = promotion.names_to_move(dsl)?;
     let mut conflicts = promotion.conflicts(&names)?;
     if names.iter().any(|(own, _)| name.len() + 1 + own.len() > LEN_MAX) {
@@ -138,7 +134,7 @@ impl Promotion<'_> {
     }
 
     fn move_origin(&self) -> Result<()> {
-        let Promotion { clone_dir: (clone_dir, clone_phys), origin_dir: (origin_dir, origin_phys), .. } = self;
+        let Promotion { clone_dir: (clone_dir, _), origin_dir: (origin_dir, origin_phys), .. } = self;
         let origin = self.change.dataset(self.origin)?;
         let oldest = self.of_clone.last().map_or(self.clone, |(id, _)| *id);
         let older = origin_phys.origin;
@@ -146,22 +142,16 @@ impl Promotion<'_> {
         snapshot::replace_next_clone(self.change, &origin, oldest, Some(origin.next_snap))?;
         self.change.update_dir(*clone_dir, |phys| phys.origin = older)?;
         self.change.update_dir(*origin_dir, |phys| phys.origin = self.origin)?;
-        let key = |id: u64| format!("{id:x}");
-        self.change.remove(origin_phys.clones_zap, &key(self.clone))?;
-        if older != 0 {
-            let clones = self.change.dir(self.change.dataset(older)?.dir)?.clones_zap;
-            self.change.remove(clones, &key(self.origin_head))?;
-            self.change.add_number(clones, self.clone)?;
-        }
-        let own = match clone_phys.clones_zap {
-            0 => {
-                let table = self.change.create_table(ObjectType::DSL_CLONES)?;
-                self.change.update_dir(*clone_dir, |phys| phys.clones_zap = table)?;
-                table
+        if origin_phys.clones_zap != 0 {
+            let key = |id: u64| format!("{id:x}");
+            self.change.remove(origin_phys.clones_zap, &key(self.clone))?;
+            if older != 0 {
+                let clones = self.change.dir(self.change.dataset(older)?.dir)?.clones_zap;
+                self.change.remove(clones, &key(self.origin_head))?;
+                self.change.add_number(clones, self.clone)?;
             }
-            table => table,
-        };
-        self.change.add_number(own, self.origin_head)?;
+            create::note_clone(self.change, *clone_dir, self.origin_head)?;
+        }
         let mut to = Bookmarks::open(self.change, self.clone)?;
         Bookmarks::open(self.change, self.origin_head)?.move_up_to(origin.creation_txg, &mut to)?;
         let next = Deadlist::open(self.change, self.change.dataset(oldest)?.deadlist)?;
@@ -177,10 +167,10 @@ impl Promotion<'_> {
             self.change.add(to, name, *id)?;
             self.change.update_dataset(*id, |phys| phys.dir = clone_dir)?;
             let clones = self.change.dataset(*id)?.next_clones_zap;
-            if clones == 0 {
+            let (left, new) = (self.change.dir(origin_dir)?.clones_zap, self.change.dir(clone_dir)?.clones_zap);
+            if clones == 0 || left == 0 || new == 0 {
                 continue;
             }
-            let (left, new) = (self.change.dir(origin_dir)?.clones_zap, self.change.dir(clone_dir)?.clones_zap);
             for (_, clone) in self.change.by_number(clones)? {
                 let dir = self.change.dataset(clone)?.dir;
                 // the former head is in the clone's table already

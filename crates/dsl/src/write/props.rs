@@ -164,7 +164,7 @@ pub(super) fn put_value(change: &Change<'_>, table: u64, given: &Given) -> Resul
     change.set(table, &given.name, &value)
 }
 
-/// A property of the object set's own. The version of a file system stays as it is.
+/// A property of the object set's own. A file system's version is only ever raised.
 fn in_contents(dsl: &Dsl, subject: &Subject, property: Property, number: u64) -> Result<Option<ObjsetProperty>> {
     if property != Property::Version {
         return Ok(Some((property, number)));
@@ -176,10 +176,7 @@ fn in_contents(dsl: &Dsl, subject: &Subject, property: Property, number: u64) ->
     match number.cmp(&version) {
         Ordering::Equal => Ok(None),
         Ordering::Less => Err(Error::new(Kind::Invalid, format!("Can not downgrade; already at version {version}"))),
-        Ordering::Greater => {
-            let what = "'version': upgrading file systems is not supported by this version";
-            Err(Error::new(Kind::Unsupported, what))
-        }
+        Ordering::Greater => Ok(Some((property, number))),
     }
 }
 

@@ -13,9 +13,11 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
 use format::feature::{
-    EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
+    EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
+    REDACTED_DATASETS, ZSTD_COMPRESS,
 };
 use format::nvlist::NvList;
+use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -164,7 +166,8 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
             feature::use_in(change, begun.dataset, guid)?;
         }
     }
-    if new.resumable {
+    // without the feature there is no place for how far it is
+    if new.resumable && feature::is_enabled(change, EXTENSIBLE_DATASET)? {
         put_resume_state(change, begun.dataset, new)?;
     }
     Ok(begun)
@@ -232,10 +235,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
         return refused(Kind::Invalid, format!("parent of '{}' is not a filesystem", new.target));
     }
     let origin = match &new.origin {
-        None => {
-            let head = change.dir(change.own_dir("$ORIGIN")?)?.head_dataset;
-            change.dataset(head)?.prev_snap
-        }
+        None => create::common_origin(change)?,
         Some(name) => {
             let origin = dsl.find(name)?;
             if !origin.is_snapshot() {
@@ -253,8 +253,6 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
             origin.id
         }
     };
-    let origin_head = change.dataset(change.dir(change.dataset(origin)?.dir)?.head_dataset)?;
-    Deadlist::open(change, origin_head.deadlist)?.check_parts()?;
     let dir = create::create_dir(change, Some((parent.dir().id, own)))?;
     let dataset = create::create_head(change, dir, origin)?;
     if new.origin.is_some() {
@@ -295,8 +293,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         if !new.force {
             return refused(Kind::Exists, format!("destination '{fs}' exists\nmust specify -F to overwrite it"));
         }
-        let origin = change.dir(change.own_dir("$ORIGIN")?)?.head_dataset;
-        return Ok(change.dataset(origin)?.prev_snap);
+        return create::common_origin(change);
     }
     let no_source = || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
     let mut at = head.phys.prev_snap;
@@ -360,8 +357,11 @@ fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()
     }
 }
 
-/// Notes how far a resumable receive has come.
+/// Notes how far a receive has come, if it is one that can be resumed.
 pub fn save_receive_point(change: &Change<'_>, id: u64, point: ReceivePoint) -> Result<()> {
+    if change.mos.object(id)?.dnode().object_type != ObjectType::ZAP_METADATA {
+        return Ok(());
+    }
     change.set(id, "com.delphix:resume_object", &ZapValue::one(point.object))?;
     change.set(id, "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
     change.set(id, "com.delphix:resume_bytes", &ZapValue::one(point.bytes))

@@ -39,7 +39,7 @@ pub(super) fn sizes(phys: &DatasetPhys) -> Totals {
 /// snapshot is of this group: the next one can go back to it.
 ///
 /// Errors: `NotFound` if it is none of its snapshots, `Exists` if there are later ones or later bookmarks, `Quota`,
-/// `NoSpace` for what is reserved, `Unsupported` for dead lists of versions before 26.
+/// `NoSpace` for what is reserved.
 pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> Result<Option<RolledBack>> {
     let (fs, own) = split_snapshot(to)?;
     let subject = dsl.subject(fs)?;
@@ -65,7 +65,6 @@ pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> 
     if reserved > 0 && reserved > dsl.available_in_dir(dir, usable_bytes)? {
         return Err(Error::new(Kind::NoSpace, "out of space"));
     }
-    Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
     if head.phys.prev_snap_txg >= change.tx.txg() {
         return Ok(None);
     }
@@ -92,7 +91,7 @@ fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhy
     if reserved > 0 {
         space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
-    let new = dead.clone_parts(u64::MAX)?;
+    let new = dead.clone_parts(u64::MAX, head.prev_snap)?;
     dead.free()?;
     Bookmarks::open(change, id)?.next_changed(head.prev_snap_txg, &new)?;
     change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = 0)?;

@@ -20,14 +20,13 @@ use format::object_type::ObjectType;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn};
-use super::{Change, RefusedChanges, counts, create, feature, props, room, space};
+use super::{Change, RefusedChanges, counts, create, feature, props, room, space, versions};
+use crate::key::IVSET_GUID;
 use crate::name::split_snapshot;
 use crate::property::DatasetKind;
 use crate::property::rules::{self, Given};
 use crate::{Dataset, Dsl};
 
-/// Which initialization vectors an encrypted snapshot has: raw streams go on from the same ones only.
-pub(super) const IVSET_GUID: &str = "com.datto:ivset_guid";
 const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 
 /// What became of a request for snapshots.
@@ -66,6 +65,9 @@ pub fn take_snapshots(
     usable_bytes: u64,
 ) -> Result<Taken> {
     let given = rules::check_all(properties, DatasetKind::Snapshot)?;
+    if !given.is_empty() && !change.is_since(versions::SNAPSHOT_PROPERTIES)? {
+        return Err(Error::new(Kind::Unsupported, "pool must be upgraded to set properties of snapshots"));
+    }
     if let Some(given) = given.iter().find(|given| given.property.is_some()) {
         let what = format!("'{}': only user properties can be set as a snapshot is taken", given.name);
         return Err(Error::new(Kind::Invalid, what));
@@ -107,7 +109,6 @@ pub(super) fn plan(change: &Change<'_>, dsl: &Dsl, name: &str, usable_bytes: u64
     if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
         return Err(Error::new(Kind::Busy, "dataset is busy"));
     }
-    Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
     let reserved = room::refreservation_of(change, dir.id)?.min(head.phys.unique_bytes);
     if reserved > 0 && reserved > dsl.available_in_dir(&dir, usable_bytes)? {
         return Err(Error::new(Kind::NoSpace, "out of space"));
@@ -139,7 +140,7 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
         uncompressed_bytes: head.uncompressed_bytes,
         flags: head.flags,
         bp: head.bp,
-        ..create::blank_dataset(change, head.dir)
+        ..create::blank_dataset(change, head.dir)?
     };
     let txg = snapshot.creation_txg;
     let id = create::put_dataset(change, &snapshot)?;
@@ -153,7 +154,8 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
     if reserved > 0 {
         space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
-    let dead = Deadlist::open(change, head.deadlist)?.clone_parts(u64::MAX)?;
+    let accurate = create::blank_dataset(change, head.dir)?.flags;
+    let dead = Deadlist::open(change, head.deadlist)?.clone_parts(u64::MAX, head.prev_snap)?;
     dead.add_key(head.prev_snap_txg)?;
     for key in Bookmarks::open(change, head_id)?.keys_after(head.prev_snap_txg)? {
         dead.add_key(key)?;
@@ -161,7 +163,7 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
     change.update_dataset(head_id, |phys| {
         phys.deadlist = dead.id();
         (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, txg, 0);
-        phys.flags |= DatasetPhys::FLAG_UNIQUE_ACCURATE;
+        phys.flags |= accurate;
     })?;
     change.add(head.snapnames_zap, own, id)?;
     note_snapshots_changed(change, head.dir)?;

@@ -418,11 +418,12 @@ fn values_that_need_a_feature() {
 }
 
 #[test]
-fn versions_of_file_systems_stay() {
+fn file_systems_have_the_version_that_is_asked_for() {
     let (world, _) = World::new(&[]);
-    let error = world.create("tank/x", &[("version", "4")]).unwrap_err();
-    assert_eq!(error.what(), "'version': making file systems of older versions is not supported by this version");
-    assert_eq!(world.names(), ["tank"]);
+    let created = world.create("tank/x", &[("version", "4")]).unwrap();
+    assert!(created.contents.contains(&(Property::Version, 4)));
+    let created = world.create("tank/y", &[]).unwrap();
+    assert!(created.contents.contains(&(Property::Version, 5)));
 }
 
 #[test]

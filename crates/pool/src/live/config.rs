@@ -1,6 +1,6 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
-use format::feature::FeatureSet;
+use format::feature::{FeatureSet, VERSION};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{OfflineReason, Tree, Vdev};
@@ -11,6 +11,8 @@ pub(super) struct Config {
     /// As the labels have it; the pool may be open under another one.
     pub(super) name: String,
     pub(super) guid: u64,
+    /// 1 to 28, or 5000.
+    pub(super) version: u64,
     /// 0: in use, 1: exported, 2: destroyed.
     pub(super) state: u64,
     /// The group that it was written in.
@@ -64,7 +66,9 @@ impl Config {
         list.set("guid", Value::U64(leaf.guid()));
         put_shape(&mut list, tree);
         list.set("vdev_tree", Value::List(without_tables(&self.top_config(tree, top))));
-        list.set("features_for_read", Value::List(self.features()));
+        if self.version == VERSION {
+            list.set("features_for_read", Value::List(self.features()));
+        }
         list
     }
 
@@ -86,7 +90,7 @@ impl Config {
 
     fn head(&self) -> NvList {
         let mut list = NvList::new();
-        list.set("version", Value::U64(5000));
+        list.set("version", Value::U64(self.version));
         list.set("name", Value::Str(self.name.clone()));
         list.set("state", Value::U64(self.state));
         list.set("txg", Value::U64(self.txg));

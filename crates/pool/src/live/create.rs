@@ -26,7 +26,7 @@ use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::feature::{
-    ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
+    ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING, VERSION,
 };
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -43,6 +43,8 @@ use crate::import::cache_for;
 use crate::mos::DIRECTORY;
 use crate::{Pool, metaslabs};
 
+/// From that version of pools on blocks have copies.
+const VERSION_OF_COPIES: u64 = 2;
 /// The group that a pool begins with.
 pub(super) const TXG_INITIAL: u64 = 4;
 /// The table of all tables of vdevs.
@@ -84,6 +86,7 @@ impl LivePool {
         let config = Config {
             name: new.name.clone(),
             guid: tree.root().guid(),
+            version: VERSION,
             state: 0,
             txg: TXG_INITIAL,
             host: new.host.clone(),
@@ -391,10 +394,11 @@ pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
     ObjsetPolicy {
         compress,
         compress_meta: compress,
-        copies: 3,
+        copies: if enabled.version() < VERSION_OF_COPIES { 1 } else { 3 },
         is_meta: true,
         embed: enabled.has(EMBEDDED_DATA),
         hole_birth: enabled.has(HOLE_BIRTH),
+        pool_version: enabled.version(),
         ..ObjsetPolicy::default()
     }
 }

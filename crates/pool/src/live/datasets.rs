@@ -7,7 +7,7 @@ use dmu::{Cache, Growth, Objset, ObjsetPolicy, OnFailure, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, DestroyedDataset, GoneSnapshot, NewDataset, RefusedChanges};
-use dsl::{Dsl, Level};
+use dsl::{Dsl, Level, Property};
 use format::nvlist;
 
 use super::head::{Head, HeadRoom};
@@ -164,10 +164,23 @@ impl LivePool {
             Ok(in_contents)
         })?;
         match in_contents {
-            // of all that is in contents, this alone can be set
+            Some((Property::Version, _)) => {
+                Err(Error::new(Kind::Invalid, "files are for others to bring to a version"))
+            }
+            // of all that is in contents, these alone can be set
             Some((property, limit)) => self.set_default_limit(dataset, property, limit),
             None => self.renew_policies(),
         }
+    }
+
+    /// Notes in the history that a file system came to a later version, when that is on disk.
+    pub fn log_files_version(&self, name: &str, before: u64, version: u64) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |context| {
+            let id = context.dsl()?.find(&name)?.id;
+            context.log_dataset_event((&name, id), "upgrade", &format!("oldver={before} newver={version}"));
+            Ok(())
+        })
     }
 
     /// Notes in the history that a volume has another size.

@@ -50,9 +50,10 @@ impl SyncContext<'_> {
 
     /// Adds that the pool was made or imported, and by what.
     pub(super) fn log_version(&self, name: &str) {
-        let host = self.pool.config().host.1.clone();
+        let config = self.pool.config().clone();
+        let (host, pool_version) = (config.host.1, config.version);
         let version = concat!("cenote-", env!("CARGO_PKG_VERSION"));
-        self.log_event(name, &format!("pool version 5000; software version {version}; uts {host}"));
+        self.log_event(name, &format!("pool version {pool_version}; software version {version}; uts {host}"));
     }
 
     /// Tells of a record, by the names that events have for what is in it.

@@ -82,6 +82,7 @@ impl LivePool {
             label.opt_list("features_for_read").map(|list| list.iter().map(|(guid, _)| guid.to_owned()).collect());
         let config = Config {
             name,
+            version: uberblock.version,
             guid: options.new_guid.unwrap_or_else(|| pool.guid()),
             state: 0,
             txg: uberblock.txg,
@@ -104,7 +105,6 @@ impl LivePool {
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
         live.checkpoint_state().replace(checkpoint);
-        // what destroyed heads left may still wait
         live.frees().wake();
         // those that were away and are there again
         let back = live.tree().leaves().filter(|leaf| !leaf.state().dtl().is_empty());
@@ -196,12 +196,6 @@ fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pend
 /// Refuses what cannot be written to without harm.
 fn check_writable(pool: &Pool) -> Result<()> {
     let refuse = |what: String| Err(Error::new(Kind::ReadOnly, what));
-    if pool.uberblock().version != 5000 {
-        return refuse(format!("pools of version {} can be imported read-only", pool.uberblock().version));
-    }
-    if pool.uberblock().endian != base::Endian::Little {
-        return refuse("pools of the other byte order can be imported read-only".into());
-    }
     let is_foreign = |guid: &&str| {
         pool.features().state(guid) == FeatureState::Active
             && format::feature::find(guid).is_none_or(|feature| feature.support < Support::Write)
@@ -211,11 +205,9 @@ fn check_writable(pool: &Pool) -> Result<()> {
         let list = foreign.join("\n\t");
         return refuse(format!("the pool uses features that can only be read, not written:\n\t{list}"));
     }
-    let is_fixed = |vdev: &vdev::Vdev| {
-        matches!(vdev.kind(), vdev::VdevKind::Draid(_) | vdev::VdevKind::DraidSpare { .. } | vdev::VdevKind::Missing)
-    };
-    if pool.tree().iter().any(is_fixed) {
-        return refuse("pools with draid vdevs can be imported read-only".into());
+    let is_whole = pool.tree().health(pool.tree().root().id()).is_readable();
+    if !is_whole || pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Missing) {
+        return refuse("pools of which a vdev is missing can be imported read-only".into());
     }
     if pool.tree().tops().any(|top| top.top_spec().is_some_and(|spec| spec.removing)) {
         return refuse("pools of which a device is being removed can be imported read-only".into());

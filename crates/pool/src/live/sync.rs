@@ -19,18 +19,21 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, ResultExt};
 use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::{Ledger, Mode, Objset, OnFailure};
+use dmu::{Ledger, Mode, Objset, ObjsetPolicy, OnFailure};
 use dsl::property::needs;
 use dsl::write::{Change, DatasetLedger, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{LARGE_BLOCKS, LARGE_DNODE, ZSTD_COMPRESS};
 use format::uberblock::Uberblock;
 
+use super::create::mos_policy;
 use super::head::Head;
 use super::{LivePool, SyncContext};
 
 /// From this pass on frees are put off: zfs_sync_pass_deferred_free.
 const PASS_DEFERRED: u32 = 3;
+/// From this pass on nothing is compressed, so that what is written anew fits in its place: zfs_sync_pass_dont_compress.
+const PASS_UNCOMPRESSED: u32 = 8;
 /// A group that has not converged by then never will.
 const PASSES_MAX: u32 = 64;
 
@@ -141,6 +144,13 @@ impl LivePool {
 
     /// Writes the MOS until nothing more changes.
     pub(super) fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
+        let done = self.sync_mos_in_passes(context);
+        // late passes leave out compression
+        context.change.mos.set_policy(mos_policy(self.config().enabled))?;
+        done
+    }
+
+    fn sync_mos_in_passes(&self, context: &SyncContext<'_>) -> Result<()> {
         let change = &context.change;
         let txg = change.tx.txg();
         let allocator = self.cache().zio().allocator()?;
@@ -148,6 +158,14 @@ impl LivePool {
             if pass == 2 {
                 // a leaf that could not take the first pass has missed the group
                 context.write_dtls()?;
+            }
+            if pass == PASS_UNCOMPRESSED {
+                let policy = mos_policy(self.config().enabled);
+                change.mos.set_policy(ObjsetPolicy {
+                    compress: Compress::Off,
+                    compress_meta: Compress::Off,
+                    ..policy
+                })?;
             }
             if pass > 1 {
                 self.maps().write(change, allocator.take_changes(txg), pass)?;
@@ -208,7 +226,7 @@ impl LivePool {
         let config = self.config().clone();
         let uberblock = Uberblock {
             endian: base::Endian::Little,
-            version: 5000,
+            version: config.version,
             txg,
             guid_sum: config.guid_sum(self.tree()),
             timestamp_s: self.env().now_s(),

@@ -7,13 +7,10 @@ use testkit::corpus;
 use testkit::program;
 
 /// Cases, and what keeps them from being imported for writing.
-const ONLY_READ: [(&str, &[&str]); 6] = [
-    ("dynamicgang", &["com.klarasystems:dynamic_gang_header"]),
+const ONLY_READ: [(&str, &[&str]); 3] = [
     ("expanded", &["org.openzfs:raidz_expansion"]),
     ("expanding", &["org.openzfs:raidz_expansion"]),
     ("fastdedup", &["com.klarasystems:fast_dedup"]),
-    ("largemicrozap", &["com.klarasystems:large_microzap"]),
-    ("longnames", &["org.zfsonlinux:longname"]),
 ];
 
 #[test]

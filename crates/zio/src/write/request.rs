@@ -40,6 +40,8 @@ pub struct WritePolicy {
     pub special_up_to: u64,
     /// Whether the pool may have blocks embedded in their pointers.
     pub embed: bool,
+    /// Whether a hole tells in which group it was made.
+    pub hole_birth: bool,
 }
 
 /// A block to write: what the layers above say of it.

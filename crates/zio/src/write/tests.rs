@@ -27,6 +27,7 @@ const POLICY: WritePolicy = WritePolicy {
     copies: 1,
     class: Class::Normal,
     embed: true,
+    hole_birth: true,
 };
 
 /// Nothing was ever allocated.

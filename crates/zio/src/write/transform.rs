@@ -43,6 +43,7 @@ pub(super) fn transform(
     if kind != Compress::Off {
         if compress::is_zero(data) {
             return Ok(Transformed::InPointer(match previous.birth() {
+                _ if !policy.hole_birth => BlkPtr::HOLE,
                 0 => BlkPtr::HOLE,
                 _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
             }));

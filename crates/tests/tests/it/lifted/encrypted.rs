@@ -24,9 +24,8 @@ fn what_needs_no_key() {
     for name in [encrypted, "t_encrypted/aes-256-gcm/vol", "t_encrypted/aes-128-ccm"] {
         snapshot(&pool, &format!("{name}@new"));
         let view = pool.view();
-        let taken = view.dsl().subject(&format!("{name}@new")).unwrap();
-        let ivset = taken.levels().find(dsl::Property::Ivsetguid);
-        assert!(ivset.is_some(), "{name}");
+        let taken = view.dsl().find(&format!("{name}@new")).unwrap();
+        assert!(view.dsl().dataset_field(&taken, "com.datto:ivset_guid").unwrap().is_some(), "{name}");
     }
     pool.bookmark(&format!("{encrypted}#mark"), &format!("{encrypted}@new")).unwrap();
     pool.rename_dataset(&format!("{encrypted}/child"), &format!("{encrypted}/renamed")).unwrap();

@@ -1,0 +1,87 @@
+//! What can still be had of a pool: the states that its uberblocks lead to, and how much of each is there.
+//!
+//! ```text
+//!   ring of uberblocks   txg 1207 ─▶ MOS, metadata of all datasets: whole
+//!                        txg 1206 ─▶ MOS: whole, but 3 blocks of metadata are not
+//!                        txg 1205 ─▶ cannot be opened
+//! ```
+//!
+//! Space that a group frees is used again two groups later, so older states lose their blocks one by one.
+
+use base::{Env, Result};
+use dmu::traverse::Visit;
+use format::uberblock::Uberblock;
+
+use crate::check::{BlockKind, CheckOptions, Observer, Verify};
+use crate::{Candidate, OpenOptions, Pool, Rewind};
+
+/// A state of a pool.
+#[derive(Debug)]
+pub struct PoolStatePreview {
+    /// The group that it is of.
+    pub txg: u64,
+    /// When it was written, seconds since 1970.
+    pub timestamp_s: u64,
+    /// What is there of it, or why it cannot be opened.
+    pub found: Result<PreviewFindings>,
+}
+
+/// What is there of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviewFindings {
+    /// Datasets and snapshots.
+    pub datasets: u64,
+    /// Blocks of metadata that no device has any more.
+    pub lost_blocks: u64,
+    /// Parts that cannot be walked, for want of these.
+    pub lost_parts: u64,
+}
+
+impl PreviewFindings {
+    /// Whether nothing is missing of its metadata.
+    pub fn is_whole(&self) -> bool {
+        self.lost_blocks == 0 && self.lost_parts == 0
+    }
+}
+
+/// Looks at nothing.
+struct Blind;
+
+impl Observer for Blind {
+    fn block(&mut self, _visit: &Visit<'_>, _kind: BlockKind) {}
+}
+
+/// Looks at the state of each uberblock, the newest first: all metadata is read. `options` say how a state is opened; which
+/// one is of no account.
+pub fn preview(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Vec<PoolStatePreview> {
+    let of = |uberblock: Uberblock| {
+        let options = OpenOptions { rewind: Rewind::Exactly(uberblock.txg), ..options.clone() };
+        let found = Pool::open(env, candidate, &options).and_then(|pool| findings(&pool));
+        PoolStatePreview { txg: uberblock.txg, timestamp_s: uberblock.timestamp_s, found }
+    };
+    candidate.uberblocks().into_iter().map(of).collect()
+}
+
+/// The group of the newest state whose metadata is whole; if none is, of the newest that can be opened; `None` if none can.
+pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Option<u64> {
+    let mut newest = None;
+    for uberblock in candidate.uberblocks() {
+        let options = OpenOptions { rewind: Rewind::Exactly(uberblock.txg), ..options.clone() };
+        let Ok(pool) = Pool::open(env, candidate, &options) else { continue };
+        if findings(&pool).is_ok_and(|found| found.is_whole()) {
+            return Some(uberblock.txg);
+        }
+        newest = newest.or(Some(uberblock.txg));
+    }
+    newest
+}
+
+/// What is there of an open pool's metadata. Errors: those that keep it from being walked at all.
+pub fn findings(pool: &Pool) -> Result<PreviewFindings> {
+    let mut datasets = 0u64;
+    for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
+        datasets += 1 + pool.dsl().snapshots(&pool.dsl().head(&dir)?)?.len() as u64;
+    }
+    let report = pool.check(CheckOptions { verify: Verify::Metadata, space: false }, &mut Blind)?;
+    Ok(PreviewFindings { datasets, lost_blocks: report.damaged_blocks, lost_parts: report.lost_parts })
+}

@@ -1,0 +1,100 @@
+//! Pools of versions 1 to 28 are written to as their versions have it, and brought to later ones.
+
+use format::feature::{FEATURES, Support, VERSION};
+
+use super::{Lifted, check_files, file_systems, live_with, make_files, snapshot, sync, write_files, zpl_of};
+
+#[test]
+fn the_last_without_features() {
+    live_with(&Lifted::of("v28"));
+}
+
+#[test]
+fn of_opensolaris() {
+    for case in ["fuse-v21", "fuse-v15", "fuse-v9", "fuse-v3", "fuse-v1"] {
+        println!("{case}");
+        live_with(&Lifted::of(case));
+    }
+}
+
+#[test]
+fn of_all_shapes() {
+    for case in ["fuse-single", "fuse-mirror", "fuse-raidz1", "fuse-raidz2", "fuse-files", "fuse-snapshots"] {
+        println!("{case}");
+        live_with(&Lifted::of(case));
+    }
+}
+
+/// A log of version 22 or before is claimed, and replayed; nothing is logged after that.
+#[test]
+fn an_old_log() {
+    live_with(&Lifted::of("fuse-log"));
+}
+
+/// A pool goes from its version to the latest, step by step, and is used at each.
+#[test]
+fn from_each_version_to_later_ones() {
+    for case in ["fuse-v1", "fuse-v9", "fuse-v15"] {
+        let lifted = Lifted::of(case);
+        let mut expected = Vec::new();
+        for version in [2, 3, 9, 11, 15, 22, 24, 26, 28, VERSION] {
+            let pool = lifted.import();
+            check_files(&pool, &expected);
+            if version <= pool.version() {
+                assert_eq!(pool.upgrade(version).is_ok(), version == pool.version());
+                continue;
+            }
+            println!("{case} to {version}");
+            let root = pool.name().to_owned();
+            if pool.version() < 24 && version >= 24 {
+                let refused = pool.check_files_version(1, 5).unwrap_err();
+                assert_eq!(refused.kind(), base::Kind::Unsupported);
+            }
+            snapshot(&pool, &format!("{root}@before-{version}"));
+            pool.upgrade(version).unwrap();
+            let of = pool.view();
+            assert_eq!((of.uberblock().version, of.config().u64("version").unwrap()), (version, version));
+            drop(of);
+            expected.extend(write_files(&pool, &root, version));
+            let new = format!("{root}/at-{version}");
+            pool.create_dataset(&new, Vec::new(), make_files).unwrap();
+            snapshot(&pool, &format!("{new}@snap"));
+            expected.extend(write_files(&pool, &new, version));
+            pool.clone_snapshot(&format!("{new}@snap"), &format!("{new}-clone"), &[]).unwrap();
+            expected.extend(write_files(&pool, &format!("{new}-clone"), version));
+            snapshot(&pool, &format!("{root}@after-{version}"));
+            if version >= 24 {
+                for name in file_systems(&pool) {
+                    let head = pool.head(pool.view().dsl().find(&name).unwrap().id).unwrap();
+                    let tx = pool.txgs().begin().unwrap();
+                    zpl::upgrade_fs(&head, &tx, 5, version).unwrap();
+                    drop(tx);
+                    assert_eq!(zpl_of(&pool, &name).unwrap().version(), 5);
+                }
+                expected.extend(write_files(&pool, &root, version + 100));
+            }
+            if version == VERSION {
+                let given = FEATURES.iter().filter(|feature| feature.support == Support::Give);
+                pool.enable_features(given.map(|feature| feature.guid.to_owned()).collect()).unwrap();
+                expected.extend(write_files(&pool, &root, version + 200));
+            }
+            lifted.judge(pool);
+        }
+        // the snapshots of all these ages go, the middle ones first
+        let pool = lifted.import();
+        check_files(&pool, &expected);
+        let root = pool.name().to_owned();
+        let dsl = pool.view();
+        let head = dsl.dsl().find(&root).unwrap();
+        let mut names: Vec<String> =
+            dsl.dsl().snapshots(&head).unwrap().into_iter().map(|snapshot| snapshot.name).collect();
+        drop(dsl);
+        names.retain(|name| name.contains("@before-") || name.contains("@after-"));
+        while !names.is_empty() {
+            let name = names.remove(names.len() / 2);
+            super::destroy_snapshot(&pool, &name);
+        }
+        sync(&pool);
+        lifted.judge(pool);
+    }
+}
