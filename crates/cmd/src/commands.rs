@@ -46,6 +46,7 @@ const COMMANDS: &[Command] = &[
     },
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
     plain("mount-helper", "", serve::mount_helper),
+    plain("listen-helper", "", |_| daemon::listen_helper::run()),
     plain("zedlets", "", |_| daemon::zedlets::run()),
     plain("help", "show this list", help),
     plain("version", "show the version", version),

@@ -7,14 +7,18 @@ use base::{Error, Kind, Result};
 use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
-use protocol::volumes::{NBD_PROPERTY, file_of, is_on, nbd_socket, nbd_uri};
+use protocol::volumes::{
+    ISCSI_PROPERTY, NBD_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
+    nbd_network_uri, nbd_socket, nbd_uri,
+};
 
 use crate::output;
 
 /// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
 ///
 /// Volumes are files, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
-/// is on.
+/// is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
+/// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen.
 #[derive(clap::Parser)]
 #[command(name = "cenote volumes", no_binary_name = true)]
 struct VolumesArgs {
@@ -55,13 +59,20 @@ fn list(names: &[String]) -> Result<String> {
             if file.exists() {
                 text += &format!("{}\tfile\t{}\n", row.name, file.display());
             }
-            let is_offered = row
-                .cells
-                .first()
-                .and_then(Option::as_ref)
-                .is_some_and(|cell| matches!(&cell.value, CellValue::Text(value) if is_on(value)));
-            if is_offered && nbd_socket(run.path(), &pool).exists() {
+            let cell = |at: usize| row.cells.get(at).and_then(Option::as_ref).map(|cell| &cell.value);
+            let offers = |at: usize| matches!(cell(at), Some(CellValue::Text(value)) if is_on(value));
+            if let (true, Some(CellValue::Number(guid))) = (offers(1), cell(2)) {
+                for address in std::fs::read_to_string(iscsi_addresses(run.path(), &pool)).unwrap_or_default().lines() {
+                    let target = iscsi_uri(address, &iscsi_target(&row.name, *guid));
+                    text += &format!("{}\tiscsi\t{target}\n", row.name);
+                }
+            }
+            if offers(0) && nbd_socket(run.path(), &pool).exists() {
                 text += &format!("{}\tnbd\t{}\n", row.name, nbd_uri(run.path(), &row.name));
+                // there is none if it listens nowhere
+                for address in std::fs::read_to_string(nbd_addresses(run.path(), &pool)).unwrap_or_default().lines() {
+                    text += &format!("{}\tnbd\t{}\n", row.name, nbd_network_uri(address, &row.name));
+                }
             }
         }
     }
@@ -74,7 +85,11 @@ fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<DatasetRow>> {
         roots,
         root_types: Types::DATASETS,
         types: Types::VOLUMES,
-        properties: vec![WantedProperty::User(NBD_PROPERTY.to_owned())],
+        properties: vec![
+            WantedProperty::User(NBD_PROPERTY.to_owned()),
+            WantedProperty::User(ISCSI_PROPERTY.to_owned()),
+            WantedProperty::Native("guid".to_owned()),
+        ],
         ..Select::default()
     };
     let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);

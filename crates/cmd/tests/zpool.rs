@@ -17,6 +17,8 @@ mod diff;
 mod events;
 #[path = "zpool/exporter.rs"]
 mod exporter;
+#[path = "zpool/iscsi.rs"]
+mod iscsi;
 #[path = "zpool/killed.rs"]
 mod killed;
 #[path = "zpool/livelists.rs"]

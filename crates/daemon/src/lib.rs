@@ -10,7 +10,7 @@
 //!   for writing; `server`: connections.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
-//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `volume_handle`: one that an export has open; `new_contents`: what is in a new dataset.
+//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
@@ -28,7 +28,9 @@ pub mod exports;
 mod files_version;
 pub mod hostid;
 pub mod import;
+mod iscsi_export;
 pub mod leftovers;
+pub mod listen_helper;
 pub mod live;
 pub mod locks;
 mod log;
@@ -36,6 +38,7 @@ pub mod mount_helper;
 pub mod mount_plan;
 mod mounts;
 mod nbd_export;
+mod network_door;
 mod new_contents;
 pub mod panics;
 pub mod pool_props;
@@ -47,6 +50,7 @@ mod source;
 pub mod verbs;
 mod volume_handle;
 mod volume_mount;
+mod volume_offers;
 mod volume_tree;
 pub mod volumes;
 pub mod zedlets;

@@ -5,31 +5,34 @@
 //!     export "tank/vm"     the volume of that name, if its property org.cenote:nbd is on
 //! ```
 //!
+//! By network they are to be had where property org.cenote:nbd_listen of the pool's root file system says: at a loopback
+//! address, or by TLS, with certificates from the folder org.cenote:nbd_tls; at other addresses only by TLS, and clients
+//! have to show a certificate.
+//!
 //! The socket is there from when the first volume has the property until the pool is exported. What has been connected
 //! before the property is taken away stays connected.
 
-use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, Permissions};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
-use dsl::Subject;
-use dsl::property::DatasetKind;
 use export::Export;
-use nbd::{Disk, Disks, Server};
-use pool::Pool;
-use protocol::volumes::{NBD_PROPERTY, is_on, nbd_folder, nbd_socket};
+use nbd::{Disk, Disks, NbdServer, Tls};
+use protocol::volumes::{NBD_LISTEN, NBD_PROPERTY, NBD_TLS, nbd_addresses, nbd_folder, nbd_socket};
 use zvol::Zvol;
 
 use crate::exports::Exports;
 use crate::live::ServedPool;
+use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::volume_handle::VolumeHandle;
-use crate::volume_tree::is_shown;
+use crate::volume_offers::{offered, offers};
 use crate::volumes::OpenVolumes;
 
 /// How long a client may take to be gone, after it has left, and between looks.
@@ -40,6 +43,7 @@ const LEAVE_PAUSE: Duration = Duration::from_millis(10);
 pub struct NbdExport {
     exports: Arc<Exports>,
     disks: Arc<PoolDisks>,
+    network: Arc<NetworkAccess>,
     env: Env,
     /// The folder where the processes of pools are found.
     run: PathBuf,
@@ -55,7 +59,11 @@ struct PoolDisks {
 struct Listening {
     pool: String,
     path: PathBuf,
-    server: Arc<Server>,
+    server: Arc<NbdServer>,
+    door: NetworkDoor,
+    tls: Arc<Mutex<Option<Tls>>>,
+    /// Where clients read which addresses of the network there are.
+    addresses: PathBuf,
     env: Env,
     has_ended: AtomicBool,
 }
@@ -65,19 +73,20 @@ impl NbdExport {
     pub fn new(
         exports: Arc<Exports>,
         (pool, volumes): (Arc<ServedPool>, Arc<OpenVolumes>),
+        network: Arc<NetworkAccess>,
         env: Env,
         run: PathBuf,
     ) -> NbdExport {
         let disks = Arc::new(PoolDisks { pool, volumes });
-        NbdExport { exports, disks, env, run, listening: Mutex::default() }
+        NbdExport { exports, disks, network, env, run, listening: Mutex::default() }
     }
 
     /// The property may have been set: listens if there is a volume that has it. This looks through all datasets. That
     /// nobody can listen keeps nobody from using the pool: it is logged.
     pub fn renew(&self) {
         let mut listening = self.listening.lock();
-        if listening.upgrade().is_some_and(|listening| listening.is_served()) {
-            return;
+        if let Some(listening) = listening.upgrade().filter(|listening| listening.is_served()) {
+            return self.renew_network(&listening);
         }
         match self.disks.names() {
             Ok(names) if names.is_empty() => return,
@@ -87,6 +96,7 @@ impl NbdExport {
         match self.listen() {
             Ok(new) => {
                 *listening = Arc::downgrade(&new);
+                self.renew_network(&new);
                 self.exports.add(new);
             }
             Err(error) => tracing::warn!("volumes are not served by NBD: {error}"),
@@ -97,6 +107,45 @@ impl NbdExport {
     pub fn check_unused(&self, dataset: u64) -> Result<()> {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
         listening.wait_until(|server| !server.is_in_use(dataset))
+    }
+
+    /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
+    /// listen so.
+    pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
+        let invalid = |what: String| Error::new(Kind::Invalid, what);
+        if property == NBD_PROPERTY && !["on", "off"].contains(&value) {
+            return Err(invalid(format!("'{property}' must be one of 'on | off'")));
+        }
+        if ![NBD_LISTEN, NBD_TLS].contains(&property) {
+            return Ok(());
+        }
+        let view = self.disks.pool.view();
+        if dataset != view.name() {
+            return Err(invalid(format!("'{property}' is set on the pool's root file system only")));
+        }
+        self.network.trust();
+        let now = |name: &str| match name == property {
+            true => Ok(Some(value.to_owned()).filter(|value| !is_none(value))),
+            false => self.network.property(&view, name),
+        };
+        let plan = NetworkPlan::new(now(NBD_LISTEN)?, now(NBD_TLS)?)?;
+        let open = self.listening.lock().upgrade().map(|listening| listening.door.addresses()).unwrap_or_default();
+        let new = plan.addresses.iter().filter(|address| !open.contains(address));
+        new.map(|address| self.network.try_to_listen(*address)).try_for_each(|listener| listener.map(drop))
+    }
+
+    /// Listens where properties say. What cannot be is logged.
+    fn renew_network(&self, listening: &Listening) {
+        let view = self.disks.pool.view();
+        let property = |name| self.network.property(&view, name);
+        let plan = property(NBD_LISTEN).and_then(|listen| NetworkPlan::new(listen, property(NBD_TLS)?));
+        let plan = plan.unwrap_or_else(|error| {
+            tracing::warn!("volumes are not served by NBD by network: {error}");
+            NetworkPlan::default()
+        });
+        if let Err(error) = listening.follow(plan) {
+            tracing::warn!("volumes are not served by NBD by network: {error}");
+        }
     }
 
     fn listen(&self) -> Result<Arc<Listening>> {
@@ -111,15 +160,20 @@ impl NbdExport {
         }
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        let server = Server::new(self.env.clone(), self.disks.clone());
+        let server = NbdServer::new(self.env.clone(), self.disks.clone());
         let (env, has_ended) = (self.env.clone(), AtomicBool::new(false));
-        let listening = Arc::new(Listening { pool, path, server, env, has_ended });
+        let (serving, tls) = (server.clone(), Arc::<Mutex<Option<Tls>>>::default());
+        let wanted = tls.clone();
+        let take = move |client| serving.serve(client, wanted.lock().clone());
+        let door = NetworkDoor::new(self.network.clone(), env.clone(), take);
+        let addresses = nbd_addresses(&self.run, &pool);
+        let listening = Arc::new(Listening { pool, path, server, door, tls, addresses, env, has_ended });
         let weak = Arc::downgrade(&listening);
         let accept = move || {
             for stream in listener.incoming() {
                 let Some(listening) = weak.upgrade().filter(|listening| listening.is_served()) else { return };
                 match stream {
-                    Ok(stream) => listening.server.serve(stream),
+                    Ok(stream) => listening.server.serve(stream, None),
                     Err(error) => {
                         tracing::warn!("a client of NBD could not connect: {error}");
                         listening.env.pause(LEAVE_PAUSE);
@@ -135,9 +189,52 @@ impl NbdExport {
     }
 }
 
+/// Where volumes are to be had by network, and how.
+#[derive(Default)]
+struct NetworkPlan {
+    addresses: Vec<SocketAddr>,
+    tls: Option<Tls>,
+}
+
+impl NetworkPlan {
+    /// What properties say. Errors: `Invalid`, with what is wrong.
+    fn new(listen: Option<String>, tls: Option<String>) -> Result<NetworkPlan> {
+        let addresses = addresses_in(&listen.unwrap_or_default())?;
+        let tls = tls.map(|folder| Tls::load(Path::new(&folder))).transpose()?;
+        let is_safe = tls.as_ref().is_some_and(Tls::is_client_known);
+        match addresses.iter().find(|address| !is_safe && !address.ip().is_loopback()) {
+            None => Ok(NetworkPlan { addresses, tls }),
+            Some(address) => {
+                let what = format!(
+                    "{address} is no loopback address: '{NBD_TLS}' has to name a folder with certificates, ca-cert.pem \
+                     among them"
+                );
+                Err(Error::new(Kind::Invalid, what))
+            }
+        }
+    }
+}
+
 impl Listening {
+    /// Errors: where it cannot listen.
+    fn follow(&self, plan: NetworkPlan) -> Result<()> {
+        let scheme = if plan.tls.is_some() { "nbds" } else { "nbd" };
+        *self.tls.lock() = plan.tls;
+        let renewed = self.door.renew(&plan.addresses);
+        let mut lines = String::new();
+        for address in self.door.addresses() {
+            // writing to a string does not fail
+            let _ = writeln!(lines, "{scheme}://{address}");
+        }
+        match lines.is_empty() {
+            true => drop(fs::remove_file(&self.addresses)),
+            false => fs::write(&self.addresses, lines)?,
+        }
+        renewed
+    }
+
     /// Errors: `Busy` if it is not so within a short time.
-    fn wait_until(&self, is_so: impl Fn(&Server) -> bool) -> Result<()> {
+    fn wait_until(&self, is_so: impl Fn(&NbdServer) -> bool) -> Result<()> {
         let began = self.env.ticks_ns();
         while !is_so(&self.server) {
             if self.env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
@@ -176,7 +273,7 @@ impl Export for Listening {
         // for the thread that waits for clients to see it
         let _ = std::os::unix::net::UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
-        Ok(())
+        self.follow(NetworkPlan::default())
     }
 
     fn renamed(&self, _: &str) {}
@@ -198,22 +295,7 @@ impl Export for Listening {
 
 impl Disks for PoolDisks {
     fn names(&self) -> Result<Vec<String>> {
-        let view = self.pool.view();
-        let (mut names, mut entered) = (Vec::new(), HashSet::new());
-        let mut waiting = vec![view.dsl().root_subject()?];
-        while let Some(subject) = waiting.pop() {
-            // in a damaged tree, one might come by again and again
-            if !entered.insert(subject.dir().id) {
-                continue;
-            }
-            if subject.kind() == DatasetKind::FileSystem {
-                waiting.extend(view.dsl().subjects_below(&subject)?.into_iter().flatten());
-            } else if is_offered(&view, &subject)? {
-                names.push(subject.name().to_owned());
-            }
-        }
-        names.sort();
-        Ok(names)
+        Ok(offered(&self.pool.view(), NBD_PROPERTY)?.iter().map(|subject| subject.name().to_owned()).collect())
     }
 
     fn find(&self, name: &str) -> Result<Option<Arc<dyn Disk>>> {
@@ -222,7 +304,7 @@ impl Disks for PoolDisks {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid | Kind::TooLong) => return Ok(None),
             subject => subject?,
         };
-        let Some(dataset) = subject.dataset().filter(|_| is_offered(&view, &subject).unwrap_or(false)) else {
+        let Some(dataset) = subject.dataset().filter(|_| offers(&view, &subject, NBD_PROPERTY).unwrap_or(false)) else {
             return Ok(None);
         };
         let handle = VolumeHandle::open(self.pool.clone(), self.volumes.clone(), dataset.id)?;
@@ -242,14 +324,4 @@ impl Disk for VolumeHandle {
     fn volume(&self) -> Result<Arc<Zvol>> {
         self.now()
     }
-}
-
-/// Whether a volume, or a snapshot of one, is to be had by NBD.
-fn is_offered(view: &Pool, subject: &Subject) -> Result<bool> {
-    let property = subject.levels().find_user(NBD_PROPERTY).map(|sourced| sourced.value);
-    let is_on = match property {
-        Some(dsl::PropertyValue::Text(text)) => is_on(&text),
-        _ => false,
-    };
-    Ok(is_on && is_shown(view, subject)?)
 }

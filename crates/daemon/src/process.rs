@@ -14,10 +14,12 @@ use protocol::startup::Notify;
 use protocol::{kstat, wire};
 
 use crate::import::{ImportOptions, acquire};
+use crate::listen_helper::ListenHelper;
 use crate::live::{self, ServedPool};
 use crate::locks::DeviceLocks;
 use crate::mount_helper::{self, ENDING};
 use crate::mount_plan::MountBounds;
+use crate::network_door::NetworkAccess;
 use crate::report::ProcessFacts;
 use crate::served::{ProcessEnd, Served};
 use crate::{confine, descriptors, leftovers, log, panics, server, verbs, zedlets};
@@ -33,7 +35,7 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
         let mounts =
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
         let bounds = MountBounds::new(options.altroot(), acquired.is_own, options.mount_options.as_deref());
-        let places = HostPlaces { bounds, cachefile: options.cachefile_property() };
+        let places = HostPlaces { bounds, is_own: acquired.is_own, cachefile: options.cachefile_property() };
         serve(env, acquired.pool, acquired.locks, &places, &mounts, ready)
     })
 }
@@ -50,7 +52,7 @@ pub fn create(is_started: bool) -> ExitCode {
         // nobody else has put anything there
         let bounds =
             MountBounds { setuid: true, devices: true, ..MountBounds::new(request.altroot.as_deref(), true, None) };
-        let places = HostPlaces { bounds, cachefile };
+        let places = HostPlaces { bounds, is_own: true, cachefile };
         serve(env, pool, locks, &places, &mounts, ready)
     })
 }
@@ -86,6 +88,7 @@ struct Ready {
     helper: Helper,
     /// Where events go, if there are scripts for them.
     zedlets: Mutex<Option<ChildStdin>>,
+    listen_helper: Mutex<Option<ListenHelper>>,
 }
 
 /// Runs `main` in a process that is ready for it.
@@ -102,8 +105,9 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
     // before any other thread is there
     let helper = mount_helper::started().map_err(|e| e.to_string());
     let zedlets = Mutex::new(zedlets::started());
+    let listen_helper = Mutex::new(Some(ListenHelper::started()));
     let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
-    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets })) {
+    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets, listen_helper })) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -117,6 +121,8 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
 struct HostPlaces<'a> {
     /// Where file systems are mounted.
     bounds: MountBounds,
+    /// Whether this machine made the pool, or had it last.
+    is_own: bool,
     /// Property `cachefile`.
     cachefile: Option<&'a str>,
 }
@@ -160,7 +166,9 @@ fn serve(
     };
     let pid = std::process::id();
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
-    let served = Arc::new(Served::new(env, pool, locks, session, helper.clone(), dir.path(), end.clone()));
+    let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
+    let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.is_own)));
+    let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
     if let Some(file) = places.cachefile
         && let Err(e) = served.set_cachefile(file)
     {

@@ -18,16 +18,18 @@ use pool::{
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
-use protocol::volumes::{NBD_PROPERTY, folder};
+use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, folder};
 use protocol::wire::{PoolReply, Request};
 
 use crate::cachefile;
 use crate::exports::Exports;
+use crate::iscsi_export::IscsiExport;
 use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::nbd_export::NbdExport;
+use crate::network_door::{NetworkAccess, mark_for};
 use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_mount::VolumeMount;
 use crate::volumes::OpenVolumes;
@@ -46,6 +48,7 @@ pub struct Served {
     volumes: Arc<OpenVolumes>,
     volume_mount: VolumeMount,
     nbd: NbdExport,
+    iscsi: IscsiExport,
     locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
@@ -71,7 +74,7 @@ impl Served {
         pool: ServedPool,
         locks: DeviceLocks,
         session: report::ProcessFacts,
-        helper: Helper,
+        (helper, network): (Helper, Arc<NetworkAccess>),
         run: &Path,
         end: mpsc::Sender<ProcessEnd>,
     ) -> Served {
@@ -80,7 +83,8 @@ impl Served {
         let (exports, volumes, pool) = (Arc::<Exports>::default(), Arc::<OpenVolumes>::default(), Arc::new(pool));
         let given_out = (pool.clone(), volumes.clone());
         Served {
-            nbd: NbdExport::new(exports.clone(), given_out.clone(), env.clone(), run.to_owned()),
+            nbd: NbdExport::new(exports.clone(), given_out.clone(), network.clone(), env.clone(), run.to_owned()),
+            iscsi: IscsiExport::new(exports.clone(), given_out.clone(), network, env.clone(), run.to_owned()),
             volume_mount: VolumeMount::new(helper.clone(), exports.clone(), given_out, env.clone(), folder(run)),
             env,
             pool,
@@ -113,6 +117,7 @@ impl Served {
     pub fn give_out_volumes(&self) {
         self.volume_mount.renew();
         self.nbd.renew();
+        self.iscsi.renew();
     }
 
     /// Whether the pool can be changed.
@@ -464,9 +469,14 @@ impl Host for Served {
         match change {
             DatasetChange::Resize { name, size } => self.volumes.open(&self.pool, name)?.set_size(*size)?,
             DatasetChange::Destroy { name } => {
-                let dataset = self.pool.view().dsl().find(name)?.id;
-                self.volume_mount.check_unused(dataset)?;
-                self.nbd.check_unused(dataset)?;
+                let dataset = self.pool.view().dsl().find(name)?;
+                self.volume_mount.check_unused(dataset.id)?;
+                self.nbd.check_unused(dataset.id)?;
+                self.iscsi.check_unused(dataset.phys.guid)?;
+            }
+            DatasetChange::Set { name, property, value } => {
+                self.nbd.check_property(name, property, value)?;
+                self.iscsi.check_property(name, property, value)?;
             }
             _ => {}
         }
@@ -478,11 +488,18 @@ impl Host for Served {
             }
             _ => work()?,
         }
+        if let DatasetChange::Set { name, property, value } = change
+            && [NBD_LISTEN, NBD_TLS, ISCSI_LISTEN].contains(&&property[..])
+            && let Some((property, value)) = mark_for(&self.pool.view(), property, value)
+        {
+            self.pool.change(&self.env, DatasetChange::Set { name: name.clone(), property, value })?;
+        }
         self.volumes.renew(&self.pool)?;
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
             DatasetChange::Set { property, .. } | DatasetChange::Inherit { property, .. }
-                if property == "volmode" || property == NBD_PROPERTY =>
+                if property == "volmode"
+                    || [NBD_PROPERTY, ISCSI_PROPERTY].iter().any(|name| property.starts_with(name)) =>
             {
                 self.give_out_volumes();
             }

@@ -6,16 +6,22 @@
 //!   turns.rs     several threads take requests from one connection: which of them takes the next one
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
 //!   gate.rs      no request is done while the root of the dataset is replaced
+//!   socket.rs    the socket of a client, at this machine or by network
+//!   budget.rs    how much memory the data of a client's requests may take
 //! ```
 //!
 //! Nothing here knows a protocol or an object set.
 
+mod budget;
 mod export;
 mod gate;
 mod parking;
+mod socket;
 mod turns;
 
+pub use budget::{DataBudget, DataGrant};
 pub use export::Export;
 pub use gate::{Gate, Passage};
 pub use parking::Parking;
+pub use socket::ClientSocket;
 pub use turns::{Seat, Turns};

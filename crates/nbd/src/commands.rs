@@ -5,26 +5,27 @@ use std::sync::Arc;
 use base::{Kind, Result};
 use zvol::Zvol;
 
-use crate::disk::Disk;
+use crate::handshake::{ALLOCATION_ID, Agreed};
 use crate::reply::{NbdAnswer, ReadPart};
 use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, STATE_DATA, STATE_HOLE_AND_ZERO, errno, flag};
 
 /// Reads of fewer bytes are not looked through for holes.
-const HOLES_BYTES_MIN: u32 = 64 << 10;
+const HOLES_BYTES_MIN: u64 = 64 << 10;
 /// Parts of one answer.
 const PARTS_MAX: usize = 1024;
 
 /// Does a request. Errors of the kind `Suspended` alone are errors here: it is to be done again.
-pub(crate) fn run(
-    disk: &dyn Disk,
-    request: &NbdRequest,
-    data: &[u8],
-    structured: bool,
-    has_states: bool,
-) -> Result<NbdAnswer> {
-    let done = disk.volume().and_then(|volume| match check(&volume, request, has_states) {
+pub(crate) fn run(agreed: &Agreed, request: &NbdRequest, data: &[u8]) -> Result<NbdAnswer> {
+    let request = &match request.command {
+        NbdCommand::BlockStatus => match request.range_in(data, ALLOCATION_ID) {
+            Ok((request, true)) => request,
+            _ => return Ok(NbdAnswer::Done(Err(errno::EINVAL))),
+        },
+        _ => *request,
+    };
+    let done = agreed.disk.volume().and_then(|volume| match check(&volume, request, agreed.has_states) {
         Err(error) => Ok(NbdAnswer::Done(Err(error))),
-        Ok(()) => one(&volume, request, data, structured),
+        Ok(()) => one(&volume, request, data, agreed.framing.has_chunks()),
     });
     match done {
         Err(error) if error.kind() == Kind::Suspended => Err(error),
@@ -41,8 +42,11 @@ fn check(volume: &Arc<Zvol>, request: &NbdRequest, has_states: bool) -> Result<(
     use NbdCommand::{BlockStatus, Cache, Disconnect, Flush, Other, Read, Trim, Write, WriteZeroes};
     let allowed = match request.command {
         Read => flag::DF,
-        Write | Trim => flag::FUA,
+        // that it has data is said where all else may have some, too
+        Write => flag::FUA | flag::PAYLOAD,
+        Trim => flag::FUA,
         WriteZeroes => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
+        BlockStatus if request.data_len > 0 => flag::REQ_ONE | flag::PAYLOAD,
         BlockStatus => flag::REQ_ONE,
         Flush => 0,
         Cache | Disconnect => 0,
@@ -59,10 +63,10 @@ fn check(volume: &Arc<Zvol>, request: &NbdRequest, has_states: bool) -> Result<(
     if request.command == BlockStatus && (!has_states || request.len == 0) {
         return Err(errno::EINVAL);
     }
-    if matches!(request.command, Read | Cache) && request.len > DATA_BYTES_MAX {
+    if matches!(request.command, Read | Cache) && request.len > DATA_BYTES_MAX.into() {
         return Err(errno::EOVERFLOW);
     }
-    let is_within = request.offset.checked_add(request.len.into()).is_some_and(|end| end <= volume.size());
+    let is_within = request.offset.checked_add(request.len).is_some_and(|end| end <= volume.size());
     match is_within || request.command == Flush {
         true => Ok(()),
         false if changes => Err(errno::ENOSPC),
@@ -70,10 +74,10 @@ fn check(volume: &Arc<Zvol>, request: &NbdRequest, has_states: bool) -> Result<(
     }
 }
 
-fn one(volume: &Arc<Zvol>, request: &NbdRequest, data: &[u8], structured: bool) -> Result<NbdAnswer> {
-    let (offset, len, lasts) = (request.offset, u64::from(request.len), request.has(flag::FUA));
+fn one(volume: &Arc<Zvol>, request: &NbdRequest, data: &[u8], has_chunks: bool) -> Result<NbdAnswer> {
+    let (offset, len, lasts) = (request.offset, request.len, request.has(flag::FUA));
     match request.command {
-        NbdCommand::Read => read(volume, request, structured).map(NbdAnswer::Read),
+        NbdCommand::Read => read(volume, request, has_chunks).map(NbdAnswer::Read),
         NbdCommand::Write => volume.write(offset, data.into(), lasts).map(|()| NbdAnswer::Done(Ok(()))),
         NbdCommand::Trim => volume.discard(offset, len, lasts).map(|()| NbdAnswer::Done(Ok(()))),
         NbdCommand::WriteZeroes => volume.zero(offset, len, lasts).map(|()| NbdAnswer::Done(Ok(()))),
@@ -85,9 +89,9 @@ fn one(volume: &Arc<Zvol>, request: &NbdRequest, data: &[u8], structured: bool) 
 }
 
 /// Bytes, with holes apart if the client can be told of them.
-fn read(volume: &Zvol, request: &NbdRequest, structured: bool) -> Result<Vec<ReadPart>> {
-    let end = request.offset + u64::from(request.len);
-    if !structured || request.has(flag::DF) || request.len < HOLES_BYTES_MIN {
+fn read(volume: &Zvol, request: &NbdRequest, has_chunks: bool) -> Result<Vec<ReadPart>> {
+    let end = request.offset + request.len;
+    if !has_chunks || request.has(flag::DF) || request.len < HOLES_BYTES_MIN {
         return Ok(vec![ReadPart::Data(request.offset, volume.read(request.offset, request.len as usize, false)?)]);
     }
     let (mut parts, mut at) = (Vec::new(), request.offset);
@@ -109,8 +113,8 @@ fn read(volume: &Zvol, request: &NbdRequest, structured: bool) -> Result<Vec<Rea
 }
 
 /// What `base:allocation` says of a range, from its beginning on.
-fn states(volume: &Zvol, request: &NbdRequest) -> Result<Vec<(u32, u32)>> {
-    let end = request.offset + u64::from(request.len);
+fn states(volume: &Zvol, request: &NbdRequest) -> Result<Vec<(u64, u32)>> {
+    let end = request.offset + request.len;
     let (mut states, mut at) = (Vec::new(), request.offset);
     while at < end && states.len() < PARTS_MAX {
         let data = volume.next_data(at)?.unwrap_or(end).min(end);
@@ -122,7 +126,7 @@ fn states(volume: &Zvol, request: &NbdRequest) -> Result<Vec<(u32, u32)>> {
         if until <= at {
             continue;
         }
-        states.push(((until - at) as u32, state));
+        states.push((until - at, state));
         at = until;
         if request.has(flag::REQ_ONE) {
             break;

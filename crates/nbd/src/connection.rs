@@ -12,23 +12,22 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::{Gate, Parking};
+use export::{DataBudget, DataGrant, Gate, Parking};
 
 use crate::commands;
-use crate::data_budget::{DataBudget, DataGrant};
 use crate::handshake::{ALLOCATION_ID, Agreed};
 use crate::reply::{self, NbdAnswer};
-use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, REQUEST_HEAD_BYTES, errno};
+use crate::stream::ClientStream;
+use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, REQUEST_HEAD_BYTES_MAX, errno};
 
 /// Threads that take requests of one client.
 const THREADS_MAX: usize = 16;
 /// Memory that each request counts for at least.
-const REQUEST_BYTES: u32 = 4096;
+const REQUEST_BYTES: u64 = 4096;
 
 /// A client that has chosen its disk.
 pub(crate) struct NbdConnection {
@@ -37,7 +36,7 @@ pub(crate) struct NbdConnection {
     gate: Arc<Gate>,
     parking: Arc<Parking>,
     budget: Arc<DataBudget>,
-    stream: UnixStream,
+    stream: ClientStream,
     /// Held by what takes a request, and by what sends an answer.
     incoming: Mutex<()>,
     outgoing: Mutex<()>,
@@ -66,7 +65,7 @@ impl NbdConnection {
     /// Errors: those of the connection.
     pub(crate) fn new(
         env: Env,
-        stream: UnixStream,
+        stream: ClientStream,
         agreed: Agreed,
         (gate, parking, budget): (Arc<Gate>, Arc<Parking>, Arc<DataBudget>),
     ) -> Result<Arc<NbdConnection>> {
@@ -134,24 +133,25 @@ impl NbdConnection {
     fn take(&self) -> Result<Option<TakenRequest>> {
         let _incoming = self.incoming.lock();
         let mut incoming = &self.stream;
-        let mut head = [0; REQUEST_HEAD_BYTES];
-        match incoming.read_exact(&mut head) {
+        let mut head = [0; REQUEST_HEAD_BYTES_MAX];
+        let head = &mut head[..self.agreed.framing.request_head_bytes()];
+        match incoming.read_exact(head) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }
-        let request = NbdRequest::parse(&head)?;
+        let request = NbdRequest::parse(head, self.agreed.framing)?;
         if request.command == NbdCommand::Disconnect {
             // the others see the end of the stream
             let _ = self.stream.shutdown(Shutdown::Read);
             return Ok(None);
         }
-        if request.data_len() > DATA_BYTES_MAX {
-            return Err(Error::corrupt(format!("a write of {} bytes", request.len)));
+        if request.data_len > DATA_BYTES_MAX.into() {
+            return Err(Error::corrupt(format!("a request with {} bytes", request.data_len)));
         }
         let memory =
-            if request.command == NbdCommand::Read { request.len.min(DATA_BYTES_MAX) } else { request.data_len() };
-        let grant = self.budget.take(memory.max(REQUEST_BYTES).into());
-        let mut data = vec![0; request.data_len() as usize];
+            if request.command == NbdCommand::Read { request.len.min(DATA_BYTES_MAX.into()) } else { request.data_len };
+        let grant = self.budget.take(memory.max(REQUEST_BYTES));
+        let mut data = vec![0; request.data_len as usize];
         incoming.read_exact(&mut data)?;
         Ok(Some(TakenRequest { request, data, _grant: grant }))
     }
@@ -167,15 +167,14 @@ impl NbdConnection {
             }
             done => {
                 drop(passage);
-                self.send(taken.request.cookie, &answer_of(done));
+                self.send(&taken.request, &answer_of(done));
             }
         }
     }
 
     /// Errors: `Suspended`: it is to be done again.
     fn perform(&self, taken: &TakenRequest) -> Result<NbdAnswer> {
-        let Agreed { disk, structured, has_states } = &self.agreed;
-        commands::run(&**disk, &taken.request, &taken.data, *structured, *has_states)
+        commands::run(&self.agreed, &taken.request, &taken.data)
     }
 
     fn send_later(self: &Arc<Self>, taken: Arc<TakenRequest>, answer: NbdAnswer) {
@@ -202,13 +201,13 @@ impl NbdConnection {
                 let Some(next) = next else { return };
                 next
             };
-            self.send(taken.request.cookie, &answer);
+            self.send(&taken.request, &answer);
         }
     }
 
-    fn send(&self, cookie: u64, answer: &NbdAnswer) {
+    fn send(&self, request: &NbdRequest, answer: &NbdAnswer) {
         let _outgoing = self.outgoing.lock();
-        let written = reply::write(&mut &self.stream, self.agreed.structured, cookie, answer, ALLOCATION_ID);
+        let written = reply::write(&mut &self.stream, self.agreed.framing, request, answer, ALLOCATION_ID);
         if let Err(error) = written {
             tracing::debug!("a client of NBD does not take its answers: {error}");
             self.cut_off();

@@ -9,16 +9,17 @@
 //! What is asked again counts anew. An option that is too long, or too many of them, ends the connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
+use export::DataBudget;
 
-use crate::data_budget::DataBudget;
 use crate::disk::{Disk, Disks};
+use crate::stream::ClientStream;
+use crate::tls::Tls;
 use crate::wire::{
-    ContextWish, DATA_BYTES_MAX, FIXED_NEWSTYLE, InfoWish, NO_ZEROES, OPTION_BYTES_MAX, OPTION_HEAD_BYTES,
+    ContextWish, DATA_BYTES_MAX, FIXED_NEWSTYLE, Framing, InfoWish, NO_ZEROES, OPTION_BYTES_MAX, OPTION_HEAD_BYTES,
     OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHead, SERVER_MAGIC, answer, can, info, option,
 };
 
@@ -37,8 +38,7 @@ const BLOCK_BYTES_MIN: u32 = 512;
 /// What was agreed on.
 pub(crate) struct Agreed {
     pub(crate) disk: Arc<dyn Disk>,
-    /// Answers come in chunks.
-    pub(crate) structured: bool,
+    pub(crate) framing: Framing,
     /// The client may ask for `base:allocation`.
     pub(crate) has_states: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Agreed {
 /// What a client sends in time.
 struct Incoming<'a> {
     env: &'a Env,
-    stream: &'a UnixStream,
+    stream: &'a ClientStream,
     until_ns: u64,
 }
 
@@ -72,19 +72,21 @@ impl Incoming<'_> {
 
 /// The handshake at work.
 struct Handshake<'a> {
-    stream: &'a UnixStream,
+    stream: &'a ClientStream,
     disks: &'a dyn Disks,
-    structured: bool,
+    tls: Option<&'a Tls>,
+    framing: Framing,
     /// The export that contexts were chosen for.
     states_of: Option<String>,
     no_zeroes: bool,
 }
 
-/// Agrees with a client. `None` if it leaves. Errors: `Corrupt` for what makes no sense; those of the connection.
+/// Agrees with a client, which has to use TLS if there is any. `None` if it leaves. Errors: `Corrupt` for what makes no sense; those of the connection.
 pub(crate) fn shake_hands(
     env: &Env,
-    stream: &UnixStream,
+    stream: &ClientStream,
     disks: &dyn Disks,
+    tls: Option<&Tls>,
     budget: &Arc<DataBudget>,
 ) -> Result<Option<Agreed>> {
     let incoming = Incoming { env, stream, until_ns: env.ticks_ns().saturating_add(PATIENCE.as_nanos() as u64) };
@@ -99,7 +101,7 @@ pub(crate) fn shake_hands(
         return Err(Error::corrupt(format!("flags {flags:#x} of a client")));
     }
     let no_zeroes = flags & u32::from(NO_ZEROES) != 0;
-    let mut handshake = Handshake { stream, disks, structured: false, states_of: None, no_zeroes };
+    let mut handshake = Handshake { stream, disks, tls, framing: Framing::Simple, states_of: None, no_zeroes };
     for _ in 0..OPTIONS_MAX {
         let mut head = [0; OPTION_HEAD_BYTES];
         incoming.fill(&mut head)?;
@@ -117,7 +119,7 @@ pub(crate) fn shake_hands(
             HandshakeStep::Use(name, disk) => {
                 stream.set_read_timeout(None)?;
                 let has_states = handshake.states_of.as_deref() == Some(&name);
-                return Ok(Some(Agreed { disk, structured: handshake.structured, has_states }));
+                return Ok(Some(Agreed { disk, framing: handshake.framing, has_states }));
             }
         }
     }
@@ -134,13 +136,17 @@ enum HandshakeStep {
 
 impl Handshake<'_> {
     fn option(&mut self, option: u32, data: &[u8]) -> Result<HandshakeStep> {
+        let is_open = self.tls.is_none() || self.stream.has_tls();
         match option {
-            option::EXPORT_NAME => return self.export_name(data),
+            option::EXPORT_NAME if is_open => return self.export_name(data),
+            option::EXPORT_NAME => return Ok(HandshakeStep::Leave),
             option::ABORT => {
                 // it need not wait for that
                 let _ = self.answer(option, answer::ACK, b"");
                 return Ok(HandshakeStep::Leave);
             }
+            option::STARTTLS => self.start_tls(data)?,
+            _ if !is_open => self.answer(option, answer::TLS_REQUIRED, b"this server wants TLS")?,
             option::LIST if !data.is_empty() => self.answer(option, answer::INVALID, b"")?,
             option::LIST => {
                 for name in self.disks.names()? {
@@ -150,16 +156,32 @@ impl Handshake<'_> {
                 self.answer(option, answer::ACK, b"")?;
             }
             option::INFO | option::GO => return self.go(option, data),
-            option::STRUCTURED_REPLY if !data.is_empty() => self.answer(option, answer::INVALID, b"")?,
-            option::STRUCTURED_REPLY => {
-                self.structured = true;
-                self.answer(option, answer::ACK, b"")?;
+            option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
+                let wish = if option == option::EXTENDED_HEADERS { Framing::Extended } else { Framing::Structured };
+                let can_be = data.is_empty() && self.framing != Framing::Extended;
+                if can_be {
+                    self.framing = wish;
+                }
+                self.answer(option, if can_be { answer::ACK } else { answer::INVALID }, b"")?;
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, data)?,
-            // TLS, extended headers, and what is not known
+            // what is not known
             _ => self.answer(option, answer::UNSUPPORTED, b"")?,
         }
         Ok(HandshakeStep::Next)
+    }
+
+    /// All that was agreed on before is forgotten: anybody may have said it.
+    fn start_tls(&mut self, data: &[u8]) -> Result<()> {
+        let Some(tls) = self.tls else {
+            return self.answer(option::STARTTLS, answer::POLICY, b"no certificate was given to this server");
+        };
+        if !data.is_empty() || self.stream.has_tls() {
+            return self.answer(option::STARTTLS, answer::INVALID, b"");
+        }
+        self.answer(option::STARTTLS, answer::ACK, b"")?;
+        (self.framing, self.states_of) = (Framing::Simple, None);
+        self.stream.start_tls(tls)
     }
 
     /// The old way to choose a disk: one that is not there ends the connection.
@@ -205,7 +227,7 @@ impl Handshake<'_> {
         let is_set = option == option::SET_META_CONTEXT;
         if is_set {
             self.states_of = None;
-            if !self.structured {
+            if !self.framing.has_chunks() {
                 return self.answer(option, answer::INVALID, b"structured replies come first");
             }
         }
@@ -231,8 +253,11 @@ impl Handshake<'_> {
             true => can::READ_ONLY,
             false => can::TRIM | can::WRITE_ZEROES | can::FAST_ZERO,
         };
-        if self.structured {
+        if self.framing.has_chunks() {
             flags |= can::DF;
+        }
+        if self.framing == Framing::Extended {
+            flags |= can::BLOCK_STATUS_PAYLOAD;
         }
         Ok([&volume.size().to_be_bytes()[..], &flags.to_be_bytes()].concat())
     }
@@ -252,11 +277,14 @@ impl Handshake<'_> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
     fn a_handshake_ends_in_time() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = ClientStream::new(ours.into()).unwrap();
         let now_ns = Arc::new(AtomicU64::new(0));
         let clock = now_ns.clone();
         // each look at the clock is a second later

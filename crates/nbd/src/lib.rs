@@ -6,24 +6,27 @@
 //!   connection.rs  requests of one client: several threads take them, and answer in any order
 //!   commands.rs    what each does to the volume
 //!   reply.rs       answers: simple ones, and structured ones in chunks
+//!   stream.rs      the bytes of a client, by TLS if that is asked for; tls.rs: certificates, sessions
 //!   wire.rs        the numbers of the protocol, and messages of clients, parsed
 //! ```
 //!
 //! Source: the protocol of <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>: the fixed newstyle
-//! handshake, structured replies, `base:allocation`. TLS and extended headers are refused by name.
+//! handshake, structured replies, `base:allocation`, TLS, and extended headers.
 //!
-//! Invariants: what a client says is checked before it is used, and takes no memory that `data_budget` does not
+//! Invariants: what a client says is checked before it is used, and takes no memory that a [`export::DataBudget`] does not
 //! count; a client that makes no sense loses its connection, and no other client notices.
 
 mod commands;
 mod connection;
-mod data_budget;
 mod disk;
 mod handshake;
 mod reply;
 mod server;
+mod stream;
+mod tls;
 mod wire;
 
 pub use disk::{Disk, Disks};
-pub use server::Server;
+pub use server::NbdServer;
+pub use tls::Tls;
 pub use wire::fuzz;

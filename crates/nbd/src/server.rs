@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex};
-use export::{Gate, Parking};
+use export::{ClientSocket, DataBudget, Gate, Parking};
 
 use crate::connection::NbdConnection;
-use crate::data_budget::DataBudget;
 use crate::disk::Disks;
 use crate::handshake;
+use crate::stream::ClientStream;
+use crate::tls::Tls;
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 32;
 
 /// Serves disks to clients.
-pub struct Server {
+pub struct NbdServer {
     env: Env,
     disks: Arc<dyn Disks>,
     gate: Arc<Gate>,
@@ -29,24 +29,26 @@ pub struct Server {
 
 /// A client that is connected.
 struct ConnectedClient {
-    stream: UnixStream,
+    socket: ClientSocket,
     /// The disk that it uses, once it has chosen one.
     disk: Option<u64>,
 }
 
-impl Server {
+impl NbdServer {
     /// Nobody is connected yet.
-    pub fn new(env: Env, disks: Arc<dyn Disks>) -> Arc<Server> {
+    pub fn new(env: Env, disks: Arc<dyn Disks>) -> Arc<NbdServer> {
         let gate = Arc::<Gate>::default();
         let waits = disks.clone();
         let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
         let (clients, next) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Server { env, disks, gate, parking, clients, next })
+        Arc::new(NbdServer { env, disks, gate, parking, clients, next })
     }
 
-    /// Serves a client on a thread of its own, until it leaves. One too many is turned away.
-    pub fn serve(self: &Arc<Self>, stream: UnixStream) {
-        let Ok(kept) = stream.try_clone() else { return };
+    /// Serves a client on a thread of its own, until it leaves. It has to use TLS if there is any. One too many is turned
+    /// away.
+    pub fn serve(self: &Arc<Self>, socket: impl Into<ClientSocket>, tls: Option<Tls>) {
+        let socket = socket.into();
+        let Ok(kept) = socket.try_clone() else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut clients = self.clients.lock();
@@ -54,11 +56,11 @@ impl Server {
                 tracing::warn!("a client of NBD too many");
                 return;
             }
-            clients.insert(number, ConnectedClient { stream: kept, disk: None });
+            clients.insert(number, ConnectedClient { socket: kept, disk: None });
         }
         let server = self.clone();
         let work = move || {
-            server.attend(number, stream);
+            server.attend(number, socket, tls.as_ref());
             server.clients.lock().remove(&number);
         };
         if !self.env.spawn("nbd", work) {
@@ -66,10 +68,14 @@ impl Server {
         }
     }
 
-    fn attend(&self, number: u64, stream: UnixStream) {
+    fn attend(&self, number: u64, socket: ClientSocket, tls: Option<&Tls>) {
+        let stream = match ClientStream::new(socket) {
+            Ok(stream) => stream,
+            Err(error) => return tracing::debug!("a client of NBD has left: {error}"),
+        };
         // each has its own, so that one that does not go on holds up no other
         let budget = Arc::<DataBudget>::default();
-        let chosen = handshake::shake_hands(&self.env, &stream, &*self.disks, &budget);
+        let chosen = handshake::shake_hands(&self.env, &stream, &*self.disks, tls, &budget);
         let chosen = match chosen {
             Ok(Some(chosen)) => chosen,
             Ok(None) => return,
@@ -99,11 +105,11 @@ impl Server {
     pub fn disconnect_all(&self) {
         for client in self.clients.lock().values() {
             // it may have left already
-            let _ = client.stream.shutdown(Shutdown::Both);
+            let _ = client.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// No request is done from when this returns until [`Server::thaw`].
+    /// No request is done from when this returns until [`NbdServer::thaw`].
     pub fn freeze(&self) {
         self.gate.close();
     }

@@ -5,6 +5,8 @@
 //!     GO, INFO            length of name u32 | name | count u16 | kinds of information u16 ...
 //!     ..._META_CONTEXT    length of name u32 | name | count u32 | (length u32 | query) ...
 //!   request   magic u32 | flags u16 | command u16 | cookie u64 | offset u64 | length u32 | data of a write
+//!   extended  another magic, and length u64; data follow what says so by a flag
+//!     BLOCK_STATUS with data   length of the range u64 | numbers of contexts u32 ...
 //! ```
 //!
 //! All numbers are big-endian.
@@ -15,12 +17,15 @@ pub(crate) const SERVER_MAGIC: &[u8; 8] = b"NBDMAGIC";
 pub(crate) const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
+const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
+pub(crate) const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 
-/// Bytes of the head of an option, and of a request.
+/// Bytes of the head of an option.
 pub(crate) const OPTION_HEAD_BYTES: usize = 16;
-pub(crate) const REQUEST_HEAD_BYTES: usize = 28;
+/// Bytes of the head of a request, at most.
+pub(crate) const REQUEST_HEAD_BYTES_MAX: usize = 32;
 /// Longest data of an option: a name of 4096 bytes, and some queries.
 pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest name and query.
@@ -39,11 +44,13 @@ pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
     pub(crate) const ABORT: u32 = 2;
     pub(crate) const LIST: u32 = 3;
+    pub(crate) const STARTTLS: u32 = 5;
     pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
     pub(crate) const LIST_META_CONTEXT: u32 = 9;
     pub(crate) const SET_META_CONTEXT: u32 = 10;
+    pub(crate) const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Numbers of answers to options.
@@ -53,7 +60,9 @@ pub(crate) mod answer {
     pub(crate) const INFO: u32 = 3;
     pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const UNSUPPORTED: u32 = 0x8000_0001;
+    pub(crate) const POLICY: u32 = 0x8000_0002;
     pub(crate) const INVALID: u32 = 0x8000_0003;
+    pub(crate) const TLS_REQUIRED: u32 = 0x8000_0005;
     pub(crate) const UNKNOWN: u32 = 0x8000_0006;
     pub(crate) const TOO_BIG: u32 = 0x8000_0009;
 }
@@ -77,6 +86,7 @@ pub(crate) mod can {
     pub(crate) const MULTI_CONN: u16 = 1 << 8;
     pub(crate) const CACHE: u16 = 1 << 10;
     pub(crate) const FAST_ZERO: u16 = 1 << 11;
+    pub(crate) const BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 }
 
 /// Flags of a request.
@@ -86,6 +96,7 @@ pub(crate) mod flag {
     pub(crate) const DF: u16 = 1 << 2;
     pub(crate) const REQ_ONE: u16 = 1 << 3;
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
+    pub(crate) const PAYLOAD: u16 = 1 << 5;
 }
 
 /// Errors of the protocol.
@@ -106,6 +117,7 @@ pub(crate) mod chunk {
     pub(crate) const OFFSET_DATA: u16 = 1;
     pub(crate) const OFFSET_HOLE: u16 = 2;
     pub(crate) const BLOCK_STATUS: u16 = 5;
+    pub(crate) const BLOCK_STATUS_EXTENDED: u16 = 6;
     pub(crate) const ERROR: u16 = 0x8001;
 }
 
@@ -149,14 +161,27 @@ pub(crate) enum NbdCommand {
     Other(u16),
 }
 
-/// A request without the data of a write.
+/// What requests and answers look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// One answer to each request.
+    Simple,
+    /// Answers come in chunks.
+    Structured,
+    /// They do, and lengths have 64 bits.
+    Extended,
+}
+
+/// A request without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NbdRequest {
     pub(crate) flags: u16,
     pub(crate) command: NbdCommand,
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    pub(crate) len: u32,
+    pub(crate) len: u64,
+    /// Bytes that follow the head.
+    pub(crate) data_len: u64,
 }
 
 impl OptionHead {
@@ -197,9 +222,10 @@ impl ContextWish {
 
 impl NbdRequest {
     /// Errors: `Corrupt`: nothing that follows makes sense then.
-    pub(crate) fn parse(bytes: &[u8; REQUEST_HEAD_BYTES]) -> Result<NbdRequest> {
+    pub(crate) fn parse(bytes: &[u8], framing: Framing) -> Result<NbdRequest> {
         let mut r = Reader::new(bytes, Endian::Big);
-        if r.u32()? != REQUEST_MAGIC {
+        let is_extended = framing == Framing::Extended;
+        if r.u32()? != if is_extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC } {
             return Err(Error::corrupt("a request that begins with other bytes"));
         }
         let (flags, command) = (r.u16()?, r.u16()?);
@@ -214,16 +240,40 @@ impl NbdRequest {
             7 => NbdCommand::BlockStatus,
             other => NbdCommand::Other(other),
         };
-        Ok(NbdRequest { flags, command, cookie: r.u64()?, offset: r.u64()?, len: r.u32()? })
+        let (cookie, offset) = (r.u64()?, r.u64()?);
+        let len = if is_extended { r.u64()? } else { r.u32()?.into() };
+        let has_data = command == NbdCommand::Write || is_extended && flags & flag::PAYLOAD != 0;
+        Ok(NbdRequest { flags, command, cookie, offset, len, data_len: if has_data { len } else { 0 } })
+    }
+
+    /// The request for block states that it is, with the range from its data, if it has any; and whether it asks for
+    /// those of `context`. Errors: `Corrupt`.
+    pub(crate) fn range_in(&self, data: &[u8], context: u32) -> Result<(NbdRequest, bool)> {
+        if self.data_len == 0 {
+            return Ok((*self, true));
+        }
+        let mut r = Reader::new(data, Endian::Big);
+        let (len, mut is_asked) = (r.u64()?, false);
+        while !r.rest().is_empty() {
+            is_asked |= r.u32()? == context;
+        }
+        Ok((NbdRequest { len, ..*self }, is_asked))
     }
 
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
+}
 
-    /// Bytes that follow the head.
-    pub(crate) fn data_len(&self) -> u32 {
-        if self.command == NbdCommand::Write { self.len } else { 0 }
+impl Framing {
+    /// Bytes of the head of a request.
+    pub(crate) fn request_head_bytes(self) -> usize {
+        if self == Framing::Extended { REQUEST_HEAD_BYTES_MAX } else { 28 }
+    }
+
+    /// Whether answers come in chunks.
+    pub(crate) fn has_chunks(self) -> bool {
+        self != Framing::Simple
     }
 }
 
@@ -246,8 +296,13 @@ pub fn fuzz(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk() {
         let _ = OptionHead::parse(head);
     }
-    if let Some(Ok(request)) = bytes.first_chunk().map(NbdRequest::parse) {
-        assert!(request.data_len() == 0 || request.command == NbdCommand::Write);
+    for framing in [Framing::Simple, Framing::Extended] {
+        let Some((head, data)) = bytes.split_at_checked(framing.request_head_bytes()) else { return };
+        if let Ok(request) = NbdRequest::parse(head, framing) {
+            let is_plain = framing == Framing::Simple && request.command != NbdCommand::Write;
+            assert!(request.data_len == 0 || !is_plain && request.data_len == request.len);
+            let _ = request.range_in(data, 1);
+        }
     }
 }
 
@@ -287,14 +342,31 @@ mod tests {
         head.extend(7u64.to_be_bytes());
         head.extend(4096u64.to_be_bytes());
         head.extend(512u32.to_be_bytes());
-        let mut head: [u8; REQUEST_HEAD_BYTES] = head.try_into().unwrap();
-        let request = NbdRequest::parse(&head).unwrap();
+        let request = NbdRequest::parse(&head, Framing::Structured).unwrap();
         assert!(request.has(flag::FUA) && !request.has(flag::DF));
         assert_eq!((request.command, request.cookie, request.offset), (NbdCommand::Write, 7, 4096));
-        assert_eq!(request.data_len(), 512);
+        assert_eq!(request.data_len, 512);
         head[7] = 99;
-        assert_eq!(NbdRequest::parse(&head).unwrap().command, NbdCommand::Other(99));
+        assert_eq!(NbdRequest::parse(&head, Framing::Simple).unwrap().command, NbdCommand::Other(99));
+        assert!(NbdRequest::parse(&head, Framing::Extended).is_err());
         head[0] = 0;
-        assert!(NbdRequest::parse(&head).is_err());
+        assert!(NbdRequest::parse(&head, Framing::Simple).is_err());
+    }
+
+    #[test]
+    fn lengths_of_64_bits() {
+        let mut head = Vec::from(EXTENDED_REQUEST_MAGIC.to_be_bytes());
+        head.extend([0, 0x20, 0, 7]);
+        head.extend([7u64, 4096, 16].iter().flat_map(|number| number.to_be_bytes()));
+        assert!(NbdRequest::parse(&head[..28], Framing::Extended).is_err());
+        let request = NbdRequest::parse(&head, Framing::Extended).unwrap();
+        assert_eq!((request.command, request.data_len), (NbdCommand::BlockStatus, 16));
+        let data = [&(1u64 << 40).to_be_bytes()[..], &[0, 0, 0, 9, 0, 0, 0, 1]].concat();
+        let (range, is_asked) = request.range_in(&data, 1).unwrap();
+        assert_eq!((range.len, is_asked), (1 << 40, true));
+        assert!(!request.range_in(&data, 2).unwrap().1);
+        assert!(request.range_in(&data[..15], 1).is_err());
+        head[5] = 0;
+        assert_eq!(NbdRequest::parse(&head, Framing::Extended).unwrap().data_len, 0);
     }
 }

@@ -3,6 +3,8 @@
 //! ```text
 //!   RUN/zvol/tank/vm      a file
 //!   RUN/nbd/tank.sock     a socket, where NBD has an export of the name tank/vm if property org.cenote:nbd is on
+//!   RUN/nbd/tank.addresses    where it is to be had by network, a line each, as the beginning of a URI
+//!   RUN/iscsi/tank.addresses  where volumes are targets of iSCSI if property org.cenote:iscsi is on, a line each
 //! ```
 
 use std::fmt::Write;
@@ -10,6 +12,27 @@ use std::path::{Path, PathBuf};
 
 /// The property of a volume by which it is to be had by NBD.
 pub const NBD_PROPERTY: &str = "org.cenote:nbd";
+
+/// The property of a pool's root file system with the addresses of the network where volumes are to be had by NBD.
+pub const NBD_LISTEN: &str = "org.cenote:nbd_listen";
+
+/// The property of a pool's root file system with the folder of the certificates for NBD by network.
+pub const NBD_TLS: &str = "org.cenote:nbd_tls";
+
+/// The property of a volume by which it is a target of iSCSI.
+pub const ISCSI_PROPERTY: &str = "org.cenote:iscsi";
+
+/// The property of a volume with the names of initiators that may use it.
+pub const ISCSI_INITIATORS: &str = "org.cenote:iscsi_initiators";
+
+/// The property of a volume with the file of secrets of its initiators.
+pub const ISCSI_CHAP: &str = "org.cenote:iscsi_chap";
+
+/// The property of a pool's root file system with the addresses of the network where volumes are targets.
+pub const ISCSI_LISTEN: &str = "org.cenote:iscsi_listen";
+
+/// The property of a volume with the reservations of its initiators.
+pub const ISCSI_RESERVATIONS: &str = "org.cenote:iscsi_reservations";
 
 /// What that says.
 pub fn is_on(value: &str) -> bool {
@@ -34,6 +57,45 @@ pub fn file_of(run: &Path, volume: &str) -> PathBuf {
 /// The socket of a pool.
 pub fn nbd_socket(run: &Path, pool: &str) -> PathBuf {
     nbd_folder(run).join(format!("{pool}.sock"))
+}
+
+/// The file with the addresses of the network of a pool.
+pub fn nbd_addresses(run: &Path, pool: &str) -> PathBuf {
+    nbd_folder(run).join(format!("{pool}.addresses"))
+}
+
+/// The address of a volume at one of those.
+pub fn nbd_network_uri(address: &str, volume: &str) -> String {
+    format!("{address}/{}", escaped(volume))
+}
+
+/// The folder of the addresses for iSCSI.
+pub fn iscsi_folder(run: &Path) -> PathBuf {
+    run.join("iscsi")
+}
+
+/// The file with the addresses of a pool for iSCSI.
+pub fn iscsi_addresses(run: &Path, pool: &str) -> PathBuf {
+    iscsi_folder(run).join(format!("{pool}.addresses"))
+}
+
+/// The name of the target that a volume is; its guid alone tells it from others.
+pub fn iscsi_target(volume: &str, guid: u64) -> String {
+    // names of targets have small letters, digits, and these
+    let word = |byte: char| match byte {
+        'a'..='z' | '0'..='9' | '-' | '.' => byte,
+        'A'..='Z' => byte.to_ascii_lowercase(),
+        '/' => '.',
+        _ => '-',
+    };
+    // a name of a target has 223 bytes at most
+    let words: String = volume.chars().map(word).take(150).collect();
+    format!("iqn.2025-11.org.cenote:{words}:{guid:016x}")
+}
+
+/// The address of a target at one of those, as clients take it.
+pub fn iscsi_uri(address: &str, target: &str) -> String {
+    format!("iscsi://{address}/{target}/0")
 }
 
 /// The address of a volume, as clients of NBD take it.
@@ -63,6 +125,9 @@ mod tests {
     fn addresses() {
         let run = Path::new("/run/cenote");
         assert_eq!(nbd_uri(run, "tank/a b"), "nbd+unix:///tank/a%20b?socket=/run/cenote/nbd/tank.sock");
+        assert_eq!(nbd_network_uri("nbds://127.0.0.1:10809", "t/v"), "nbds://127.0.0.1:10809/t/v");
+        assert_eq!(iscsi_target("t/V a", 255), "iqn.2025-11.org.cenote:t.v-a:00000000000000ff");
+        assert!(iscsi_target(&"x".repeat(255), 0).len() <= 223);
         assert_eq!(file_of(run, "tank/v@s"), Path::new("/run/cenote/zvol/tank/v@s"));
     }
 }

@@ -170,6 +170,113 @@ fn volumes_by_nbd() {
 }
 
 #[test]
+fn lengths_of_64_bits_by_network() {
+    let fresh = Fresh::new("nbd-network");
+    fresh.does("create -s -V 16G fresh/v");
+    fresh.does("set org.cenote:nbd=on fresh/v");
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let set = |value: &str| format!("set org.cenote:nbd_listen={value} fresh");
+    let refused = |value: &str, why: &str| {
+        fresh.fails(&set(value), &format!("cannot set property for 'fresh': {why}\n"));
+    };
+    refused("nonsense", "'nonsense' is no address with a port, as 127.0.0.1:10809");
+    refused(
+        "0.0.0.0:10809",
+        "0.0.0.0:10809 is no loopback address: 'org.cenote:nbd_tls' has to name a folder with certificates, \
+         ca-cert.pem among them",
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = taken.local_addr().unwrap();
+    refused(&place.to_string(), &format!("cannot listen at {place}: Address already in use (os error 98)"));
+    fresh.does(&set(&address.to_string()));
+    let shown = String::from_utf8(fresh.world.cenote("volumes fresh/v").stdout).unwrap();
+    assert!(shown.contains(&format!("fresh/v\tnbd\tnbd://{address}/fresh/v\n")), "{shown}");
+
+    let mut client = ExtendedClient::connect(address);
+    // the whole of it, in one request each
+    assert_eq!(client.ask(0, TRIM, 0, 16 << 30, &[]).0, 0);
+    assert_eq!(client.ask(1 << 5, WRITE, 8 << 30, 4096, &[3; 4096]).0, 0);
+    let (kind, states) = client.ask(0, BLOCK_STATUS, 0, 16 << 30, &[]);
+    let of = |number: u64| number.to_be_bytes();
+    let expected: Vec<u8> = [(8u64 << 30, 3u64), (16 << 10, 0), ((8 << 30) - (16 << 10), 3)]
+        .iter()
+        .flat_map(|(len, state)| [of(*len), of(*state)].concat())
+        .collect();
+    assert_eq!((kind, &states[4..8], &states[8..]), (6, &[0, 0, 0, 3][..], &expected[..]));
+    // a range in the data, and the numbers of contexts that are asked for
+    let asked = |context: u32| [&of(4096)[..], &context.to_be_bytes()].concat();
+    let (kind, states) = client.ask(1 << 5, BLOCK_STATUS, 0, 12, &asked(1));
+    assert_eq!((kind, &states[8..]), (6, &[of(4096), of(3)].concat()[..]));
+    assert_eq!(client.ask(1 << 5, BLOCK_STATUS, 0, 12, &asked(2)), (0x8001, vec![0, 0, 0, 22, 0, 0]));
+    // data that nobody asked for are skipped
+    assert_eq!(client.ask(1 << 5, TRIM, 0, 3, b"abc").0, 0x8001);
+    assert_eq!(client.ask(0, READ, 8 << 30, 2, &[]).1[8..], [3, 3]);
+
+    fresh.does(&set("none"));
+    assert!(std::net::TcpStream::connect(address).is_err());
+    assert_eq!(client.ask(0, READ, 8 << 30, 1, &[]).1[8..], [3], "what is connected stays so");
+    drop(client);
+    fresh.does(&set(&address.to_string()));
+    fresh.world.check("export fresh", 0, "");
+    assert!(std::net::TcpStream::connect(address).is_err());
+    fresh.world.check("import -N -d DIR fresh", 0, "");
+    if !super::iscsi::is_machine_known() {
+        // the pool might be a stranger's
+        assert!(std::net::TcpStream::connect(address).is_err());
+        fresh.does(&set(&address.to_string()));
+    }
+    drop(ExtendedClient::connect(address));
+    fresh.judge();
+}
+
+/// A client by network that has agreed on extended headers.
+struct ExtendedClient(std::net::TcpStream);
+
+impl ExtendedClient {
+    fn connect(address: std::net::SocketAddr) -> ExtendedClient {
+        let mut client = ExtendedClient(std::net::TcpStream::connect(address).unwrap());
+        client.take(18);
+        client.0.write_all(&3u32.to_be_bytes()).unwrap();
+        client.option(11, &[]);
+        client.option(SET_META_CONTEXT, b"\0\0\0\x07fresh/v\0\0\0\x01\0\0\0\x0fbase:allocation");
+        client.option(GO, b"\0\0\0\x07fresh/v\0\0");
+        client
+    }
+
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn option(&mut self, option: u32, data: &[u8]) {
+        let head = [&b"IHAVEOPT"[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat();
+        self.0.write_all(&head).unwrap();
+        loop {
+            let answer = self.take(20);
+            let number = |at: usize| u32::from_be_bytes(answer[at..at + 4].try_into().unwrap());
+            self.take(number(16) as usize);
+            match number(12) {
+                ACK => return,
+                error => assert!(error >> 31 == 0, "{option}: {error:#x}"),
+            }
+        }
+    }
+
+    /// The type and payload of the one chunk of an answer.
+    fn ask(&mut self, flags: u16, command: u16, offset: u64, len: u64, data: &[u8]) -> (u16, Vec<u8>) {
+        let numbers = [7, offset, len].map(u64::to_be_bytes).concat();
+        let head = [&0x21e4_1c71u32.to_be_bytes()[..], &flags.to_be_bytes(), &command.to_be_bytes(), &numbers].concat();
+        self.0.write_all(&[&head[..], data].concat()).unwrap();
+        let head = self.take(32);
+        assert_eq!((&head[..4], &head[8..24]), (&0x6e8a_278cu32.to_be_bytes()[..], &numbers[..16]));
+        assert_eq!(head[5] & 1, 1);
+        let len = u64::from_be_bytes(head[24..].try_into().unwrap());
+        (u16::from_be_bytes([head[6], head[7]]), self.take(len as usize))
+    }
+}
+
+#[test]
 fn a_client_that_takes_no_answers_holds_up_nothing() {
     let fresh = Fresh::new("nbd-stuck");
     fresh.does("create -s -V 64M fresh/v");

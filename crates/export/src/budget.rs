@@ -7,22 +7,22 @@ use base::{Condvar, Mutex};
 /// Bytes of data of one client's requests that are in memory at a time.
 const DATA_BYTES: u64 = 64 << 20;
 
-/// Memory for the data of requests.
+/// Memory for the data of requests of one client: 64 MiB at a time.
 #[derive(Default)]
-pub(crate) struct DataBudget {
+pub struct DataBudget {
     taken: Mutex<u64>,
     changed: Condvar,
 }
 
 /// Memory that a request has, until this is dropped.
-pub(crate) struct DataGrant {
+pub struct DataGrant {
     budget: Arc<DataBudget>,
     bytes: u64,
 }
 
 impl DataBudget {
-    /// Waits until so many bytes can be had.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> DataGrant {
+    /// Waits until so many bytes can be had; what asks for more than there ever are gets them alone.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> DataGrant {
         let bytes = bytes.min(DATA_BYTES);
         let taken = self.taken.lock();
         *self.changed.wait_while(taken, |taken| *taken + bytes > DATA_BYTES) += bytes;

@@ -1,0 +1,374 @@
+//! The volumes of a pool for initiators of iSCSI: a target for each volume that asks for it.
+//!
+//! ```text
+//!   org.cenote:iscsi               on: the volume is a target
+//!   org.cenote:iscsi_initiators    names of those that may use it, with commas between, or any; else nobody may
+//!   org.cenote:iscsi_chap          a file with what they have to prove that they know, which nobody else may read
+//!   org.cenote:iscsi_listen        of the pool's root file system: addresses of the network
+//!   org.cenote:iscsi_reservations  what initiators asked to be kept, as `iscsi` writes it
+//! ```
+//!
+//! It listens from when the first volume is a target, and there is an address. What has been connected before a property
+//! is taken away stays connected.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
+use dsl::{PropertyValue, Subject};
+use export::Export;
+use iscsi::{ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
+use nix::unistd::geteuid;
+use protocol::volumes::{
+    ISCSI_CHAP, ISCSI_INITIATORS, ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, iscsi_addresses, iscsi_folder,
+    iscsi_target,
+};
+
+use crate::exports::Exports;
+use crate::live::ServedPool;
+use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
+use crate::verbs::DatasetChange;
+use crate::volume_handle::VolumeHandle;
+use crate::volume_offers::offered;
+use crate::volumes::OpenVolumes;
+
+/// How long an initiator may take to be gone, after it has left, and between looks.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
+const LEAVE_PAUSE: Duration = Duration::from_millis(10);
+/// Longest file of secrets, in bytes.
+const SECRETS_BYTES_MAX: u64 = 64 << 10;
+
+/// What serves a pool's volumes to initiators of iSCSI, if anything is to.
+pub struct IscsiExport {
+    exports: Arc<Exports>,
+    targets: Arc<PoolTargets>,
+    network: Arc<NetworkAccess>,
+    env: Env,
+    /// The folder where the processes of pools are found.
+    run: PathBuf,
+    listening: Mutex<Weak<ListeningTargets>>,
+}
+
+/// The volumes that are targets.
+struct PoolTargets {
+    pool: Arc<ServedPool>,
+    volumes: Arc<OpenVolumes>,
+    env: Env,
+}
+
+/// A volume that is one.
+struct TargetVolume {
+    handle: VolumeHandle,
+    guid: u64,
+    pool: Arc<ServedPool>,
+    env: Env,
+}
+
+struct ListeningTargets {
+    pool: String,
+    server: Arc<IscsiServer>,
+    door: NetworkDoor,
+    /// Where clients read which addresses of the network there are.
+    addresses: PathBuf,
+    env: Env,
+    has_ended: AtomicBool,
+}
+
+impl IscsiExport {
+    /// Nobody listens yet; the addresses will be told in a file below `run`, the folder where the processes of pools are
+    /// found.
+    pub fn new(
+        exports: Arc<Exports>,
+        (pool, volumes): (Arc<ServedPool>, Arc<OpenVolumes>),
+        network: Arc<NetworkAccess>,
+        env: Env,
+        run: PathBuf,
+    ) -> IscsiExport {
+        let targets = Arc::new(PoolTargets { pool, volumes, env: env.clone() });
+        IscsiExport { exports, targets, network, env, run, listening: Mutex::default() }
+    }
+
+    /// Properties may have been set: listens where they say, if there is a target. That nobody can listen keeps nobody
+    /// from using the pool: it is logged.
+    pub fn renew(&self) {
+        if let Err(error) = self.try_renew() {
+            tracing::warn!("volumes are not served by iSCSI: {error}");
+        }
+    }
+
+    fn try_renew(&self) -> Result<()> {
+        let mut listening = self.listening.lock();
+        let view = self.targets.pool.view();
+        let now = listening.upgrade().filter(|listening| listening.is_served());
+        let addresses = addresses_in(&self.network.property(&view, ISCSI_LISTEN)?.unwrap_or_default())?;
+        let now = match now {
+            Some(now) => now,
+            None if addresses.is_empty() || offered(&view, ISCSI_PROPERTY)?.is_empty() => return Ok(()),
+            None => {
+                let new = self.listen(view.name())?;
+                *listening = Arc::downgrade(&new);
+                self.exports.add(new.clone());
+                new
+            }
+        };
+        now.listen_at(&addresses)
+    }
+
+    fn listen(&self, pool: &str) -> Result<Arc<ListeningTargets>> {
+        fs::create_dir_all(iscsi_folder(&self.run))?;
+        let server = IscsiServer::new(self.env.clone(), self.targets.clone());
+        let serving = server.clone();
+        let door = NetworkDoor::new(self.network.clone(), self.env.clone(), move |client| serving.serve(client));
+        Ok(Arc::new(ListeningTargets {
+            pool: pool.to_owned(),
+            server,
+            door,
+            addresses: iscsi_addresses(&self.run, pool),
+            env: self.env.clone(),
+            has_ended: AtomicBool::new(false),
+        }))
+    }
+
+    /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
+    /// listen so.
+    pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
+        let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
+        match property {
+            ISCSI_PROPERTY if !["on", "off"].contains(&value) => {
+                invalid(format!("'{property}' must be one of 'on | off'"))
+            }
+            ISCSI_CHAP if !is_none(value) => secrets_in(Path::new(value)).map(drop),
+            ISCSI_RESERVATIONS => invalid(format!("'{property}' is set by initiators only")),
+            ISCSI_LISTEN => {
+                if dataset != self.targets.pool.view().name() {
+                    return invalid(format!("'{property}' is set on the pool's root file system only"));
+                }
+                let addresses = addresses_in(value)?;
+                self.network.trust();
+                let open = self.listening.lock().upgrade().map(|now| now.door.addresses()).unwrap_or_default();
+                let mut new = addresses.iter().filter(|address| !open.contains(address));
+                new.try_for_each(|address| self.network.try_to_listen(*address).map(drop))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors: `Busy` if initiators use the volume of that guid.
+    pub fn check_unused(&self, guid: u64) -> Result<()> {
+        let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
+        listening.wait_until(|server| !server.is_in_use(guid))
+    }
+}
+
+impl ListeningTargets {
+    /// Errors: where it cannot listen.
+    fn listen_at(&self, addresses: &[std::net::SocketAddr]) -> Result<()> {
+        let renewed = self.door.renew(addresses);
+        let mut lines = String::new();
+        for address in self.door.addresses() {
+            // writing to a string does not fail
+            let _ = writeln!(lines, "{address}");
+        }
+        match lines.is_empty() {
+            true => drop(fs::remove_file(&self.addresses)),
+            false => fs::write(&self.addresses, lines)?,
+        }
+        renewed
+    }
+
+    /// Errors: `Busy` if it is not so within a short time.
+    fn wait_until(&self, is_so: impl Fn(&IscsiServer) -> bool) -> Result<()> {
+        let began = self.env.ticks_ns();
+        while !is_so(&self.server) {
+            if self.env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
+                return Err(Error::new(Kind::Busy, "dataset is busy"));
+            }
+            self.env.pause(LEAVE_PAUSE);
+        }
+        Ok(())
+    }
+}
+
+impl Export for ListeningTargets {
+    fn dataset(&self) -> String {
+        // no dataset can be called so
+        format!("{}/@iscsi", self.pool)
+    }
+
+    fn place(&self) -> String {
+        let addresses = self.door.addresses();
+        addresses.first().map_or_else(|| "iSCSI".to_owned(), |address| format!("iscsi://{address}"))
+    }
+
+    fn is_served(&self) -> bool {
+        !self.has_ended.load(Ordering::SeqCst)
+    }
+
+    fn serves(&self, dataset: &str) -> bool {
+        dataset.split('/').next() == Some(&self.pool)
+    }
+
+    fn stop(&self, force: bool) -> Result<()> {
+        if force {
+            self.server.disconnect_all();
+        }
+        self.wait_until(|server| !server.has_initiators())?;
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.server.disconnect_all();
+        self.listen_at(&[])
+    }
+
+    fn renamed(&self, _: &str) {}
+
+    fn property_changed(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.server.freeze();
+        Ok(())
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.server.thaw();
+        Ok(())
+    }
+}
+
+impl PoolTargets {
+    fn open(&self, subject: &Subject) -> Result<Arc<dyn Lun>> {
+        let gone = || Error::new(Kind::NotFound, "dataset does not exist").in_dataset(subject.name());
+        let dataset = subject.dataset().ok_or_else(gone)?;
+        let handle = VolumeHandle::open(self.pool.clone(), self.volumes.clone(), dataset.id)?;
+        let (pool, env) = (self.pool.clone(), self.env.clone());
+        Ok(Arc::new(TargetVolume { handle, guid: dataset.phys.guid, pool, env }))
+    }
+}
+
+impl Targets for PoolTargets {
+    fn all(&self) -> Result<Vec<Arc<dyn Lun>>> {
+        offered(&self.pool.view(), ISCSI_PROPERTY)?.iter().map(|subject| self.open(subject)).collect()
+    }
+
+    fn find(&self, target_name: &str) -> Result<Option<Arc<dyn Lun>>> {
+        // whatever it was called when the initiator learned of it
+        let guid = |name: &str| name.rsplit_once(':').map(|(_, guid)| guid.to_owned());
+        let wanted = guid(target_name);
+        let all = offered(&self.pool.view(), ISCSI_PROPERTY)?;
+        let found = all.iter().find(|subject| {
+            let own = subject.dataset().map(|dataset| iscsi_target(subject.name(), dataset.phys.guid));
+            own.and_then(|own| guid(&own)) == wanted
+        });
+        found.map(|subject| self.open(subject)).transpose()
+    }
+
+    fn access(&self, lun: &dyn Lun) -> Result<TargetAccess> {
+        let view = self.pool.view();
+        let all = offered(&view, ISCSI_PROPERTY)?;
+        let found =
+            all.into_iter().find(|subject| subject.dataset().is_some_and(|dataset| dataset.phys.guid == lun.guid()));
+        let Some(subject) = found else { return Ok(TargetAccess::default()) };
+        let text = |name| text_of(&subject, name).filter(|text| !is_none(text));
+        let initiators = text(ISCSI_INITIATORS).unwrap_or_default();
+        let chap = text(ISCSI_CHAP).map(|file| secrets_in(Path::new(&file))).transpose()?;
+        let initiators = initiators.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+        Ok(TargetAccess { initiators: initiators.collect(), chap })
+    }
+
+    fn wait_resumed(&self) -> Result<()> {
+        self.pool.wait_resumed()
+    }
+}
+
+impl TargetVolume {
+    fn subject(&self) -> Result<Subject> {
+        let view = self.pool.view();
+        view.dsl().subject(&view.dsl().name_of(self.handle.dataset())?)
+    }
+}
+
+impl Lun for TargetVolume {
+    fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    fn target_name(&self) -> String {
+        let name = self.pool.view().dsl().name_of(self.handle.dataset());
+        iscsi_target(&name.unwrap_or_default(), self.guid)
+    }
+
+    fn sizes(&self) -> Result<(u64, u64)> {
+        let volume = self.handle.now()?;
+        Ok((volume.size(), volume.block_size()))
+    }
+
+    fn is_read_only(&self) -> Result<bool> {
+        Ok(self.handle.now()?.is_read_only())
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+        self.handle.now()?.read(offset, len, false)
+    }
+
+    fn write(&self, offset: u64, data: Data<'_>, lasts: bool) -> Result<()> {
+        self.handle.now()?.write(offset, data, lasts)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.handle.now()?.zero(offset, len, false)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.handle.now()?.flush()
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
+        self.handle.now()?.prefetch(offset, len)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.handle.now()?.next_data(offset)
+    }
+
+    fn next_hole(&self, offset: u64) -> Result<u64> {
+        self.handle.now()?.next_hole(offset)
+    }
+
+    fn reservations(&self) -> Result<Option<String>> {
+        Ok(text_of(&self.subject()?, ISCSI_RESERVATIONS))
+    }
+
+    fn keep_reservations(&self, text: &str) -> Result<()> {
+        let name = self.pool.view().dsl().name_of(self.handle.dataset())?;
+        let (property, value) = (ISCSI_RESERVATIONS.to_owned(), text.to_owned());
+        self.pool.change(&self.env, DatasetChange::Set { name, property, value })
+    }
+}
+
+fn text_of(subject: &Subject, name: &str) -> Option<String> {
+    subject.levels().find_user(name).and_then(|sourced| match sourced.value {
+        PropertyValue::Text(text) => Some(text),
+        PropertyValue::Number(_) => None,
+    })
+}
+
+/// What initiators have to prove that they know. Errors: `Invalid`, also for a file that others may read, or that
+/// somebody else has made.
+fn secrets_in(path: &Path) -> Result<ChapSecrets> {
+    let wrong = |what: &str| Error::new(Kind::Invalid, format!("{}: {what}", path.display()));
+    let unread = |error: std::io::Error| wrong(&error.to_string());
+    let file = File::open(path).map_err(unread)?;
+    let about = file.metadata().map_err(unread)?;
+    if !about.is_file() || about.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&about.uid()) {
+        return Err(wrong("a file with secrets is for its owner only: root, or the user of the pool's process"));
+    }
+    let mut text = String::new();
+    file.take(SECRETS_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+    ChapSecrets::parse(&text).map_err(|error| wrong(error.what()))
+}

@@ -1,0 +1,40 @@
+//! Which volumes properties offer to programs.
+
+use std::collections::HashSet;
+
+use base::Result;
+use dsl::property::DatasetKind;
+use dsl::{PropertyValue, Subject};
+use pool::Pool;
+use protocol::volumes::is_on;
+
+use crate::volume_tree::is_shown;
+
+/// The volumes that a property offers to programs, by name. This looks through all datasets. Errors: those of reading
+/// the pool.
+pub fn offered(view: &Pool, property: &str) -> Result<Vec<Subject>> {
+    let (mut found, mut entered) = (Vec::new(), HashSet::new());
+    let mut waiting = vec![view.dsl().root_subject()?];
+    while let Some(subject) = waiting.pop() {
+        // in a damaged tree, one might come by again and again
+        if !entered.insert(subject.dir().id) {
+            continue;
+        }
+        if subject.kind() == DatasetKind::FileSystem {
+            waiting.extend(view.dsl().subjects_below(&subject)?.into_iter().flatten());
+        } else if offers(view, &subject, property)? {
+            found.push(subject);
+        }
+    }
+    found.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(found)
+}
+
+/// Whether a property offers a volume, or a snapshot of one, to programs. Errors: those of reading its properties.
+pub fn offers(view: &Pool, subject: &Subject, property: &str) -> Result<bool> {
+    let is_on = match subject.levels().find_user(property).map(|sourced| sourced.value) {
+        Some(PropertyValue::Text(text)) => is_on(&text),
+        _ => false,
+    };
+    Ok(is_on && is_shown(view, subject)?)
+}

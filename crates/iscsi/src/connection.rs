@@ -1,0 +1,432 @@
+//! A connection in its full feature phase.
+//!
+//! ```text
+//!   thread 1   takes what can be done ─▶ unit ─▶ answers                 one takes, while others are at work:
+//!   thread 2                             takes the next ─▶ unit ─▶ ...   there is one more when all are
+//! ```
+//!
+//! Answers go out outside of the gate: an initiator that does not take them keeps nothing from being frozen. What fails
+//! as the pool is suspended is parked, and keeps no thread; a thread of the connection sends its answers later.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak, mpsc};
+
+use base::{Env, Error, Kind, Mutex, Result};
+use export::{ClientSocket, DataBudget, DataGrant, Gate, Parking};
+
+use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
+use crate::login::LoggedIn;
+use crate::outgoing::{CommandAnswer, Outgoing};
+use crate::params::Params;
+use crate::pdu::{FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
+use crate::scsi::{self, AbortTasks, LogicalUnit, Nexus, Sense};
+use crate::target::Targets;
+use crate::tasks::{CommandWindow, Tasks};
+use crate::text;
+
+/// Threads that take commands of one connection.
+const THREADS_MAX: usize = 16;
+/// Why a message is refused.
+const NOT_SUPPORTED: u8 = 0x05;
+const PROTOCOL_ERROR: u8 = 0x04;
+const INVALID_FIELD: u8 = 0x09;
+
+/// What all connections share.
+#[derive(Clone)]
+pub(crate) struct ServerParts {
+    pub(crate) env: Env,
+    pub(crate) targets: Arc<dyn Targets>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) parking: Arc<Parking>,
+}
+
+/// A unit, as the session of a connection uses it.
+#[derive(Clone)]
+struct UsedUnit {
+    unit: Arc<LogicalUnit>,
+    nexus: Arc<Nexus>,
+}
+
+/// An initiator that has logged in.
+pub(crate) struct IscsiConnection {
+    shared: ServerParts,
+    initiator: String,
+    /// None for discovery.
+    used: Option<UsedUnit>,
+    socket: ClientSocket,
+    /// Held by what takes.
+    incoming: Mutex<IscsiIncoming>,
+    writes: Writes,
+    outgoing: Outgoing,
+    window: Arc<CommandWindow>,
+    tasks: Tasks,
+    budget: Arc<DataBudget>,
+    params: Mutex<Params>,
+    late: Mutex<LateResponses>,
+    /// Threads, and those of them that wait for something to do, or for their turn to.
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+}
+
+/// A command with the memory for what it reads.
+struct TakenCommand {
+    pdu: Pdu,
+    _grant: DataGrant,
+}
+
+/// Answers that wait for the thread that sends them.
+#[derive(Default)]
+struct LateResponses {
+    waiting: VecDeque<(Arc<TakenCommand>, CommandAnswer)>,
+    has_thread: bool,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterJob {
+    Goes,
+    Ends,
+}
+
+impl IscsiConnection {
+    /// Errors: those of the connection.
+    pub(crate) fn new(shared: ServerParts, socket: ClientSocket, agreed: LoggedIn) -> Result<Arc<IscsiConnection>> {
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(None)?;
+        let window = Arc::new(CommandWindow::new(agreed.next_command));
+        let incoming = IscsiIncoming::new(socket.try_clone()?, agreed.params.clone(), window.clone());
+        let outgoing = Outgoing::new(socket.try_clone()?, &agreed.params, agreed.next_answer, window.clone());
+        let used = agreed.unit.map(|unit| UsedUnit { unit, nexus: Arc::new(Nexus::new(agreed.port)) });
+        let connection = Arc::new(IscsiConnection {
+            shared,
+            initiator: agreed.initiator,
+            used: used.clone(),
+            socket,
+            incoming: Mutex::new(incoming),
+            writes: Writes::default(),
+            outgoing,
+            window,
+            tasks: Tasks::default(),
+            budget: Arc::default(),
+            params: Mutex::new(agreed.params),
+            late: Mutex::default(),
+            threads: AtomicUsize::new(1),
+            idle: AtomicUsize::new(0),
+        });
+        if let Some(UsedUnit { unit, nexus }) = &used {
+            let aborts: Weak<IscsiConnection> = Arc::downgrade(&connection);
+            unit.enter(nexus, aborts);
+        }
+        Ok(connection)
+    }
+
+    /// Serves the initiator until it leaves, and all that it asked for is done.
+    pub(crate) fn run(self: &Arc<Self>) {
+        let (working, ended) = mpsc::channel::<()>();
+        self.work(&working);
+        drop(working);
+        // nobody sends anything: it ends when the last thread has
+        let _ = ended.recv();
+        // what waits for the pool is not for anybody any more
+        self.tasks.close();
+    }
+
+    fn work(self: &Arc<Self>, working: &mpsc::Sender<()>) {
+        loop {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            let taken = self.take();
+            let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
+            let done = taken.and_then(|job| {
+                if others == 0 {
+                    self.add_thread(working);
+                }
+                self.act(job)
+            });
+            match done {
+                Ok(AfterJob::Goes) => {}
+                Ok(AfterJob::Ends) => return self.cut_off(),
+                Err(error) => {
+                    if !has_ended(&error) {
+                        tracing::debug!(initiator = self.initiator, "an initiator of iSCSI is cut off: {error}");
+                    }
+                    return self.cut_off();
+                }
+            }
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>, working: &mpsc::Sender<()>) {
+        if self.threads.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        let (connection, working) = (self.clone(), working.clone());
+        if !self.shared.env.spawn("iscsi-command", move || connection.work(&working)) {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn take(&self) -> Result<Job> {
+        let mut ask = |ask: DataAsk| Ok(self.outgoing.ready(&ask.command, ask.tag, ask.sequence, ask.range)?);
+        self.incoming.lock().take(&self.tasks, &self.writes, &mut ask)
+    }
+
+    fn act(self: &Arc<Self>, job: Job) -> Result<AfterJob> {
+        match job {
+            Job::Command(pdu) => self.command(pdu),
+            Job::BadData(head) => self.answer_command(&head, scsi::refused(Sense::DATA_PHASE))?,
+            Job::TooMuch(head) => self.answer_command(&head, scsi::refused(Sense::INVALID_FIELD))?,
+            Job::Other(pdu) => return self.other(&pdu),
+        }
+        Ok(AfterJob::Goes)
+    }
+
+    fn command(self: &Arc<Self>, pdu: Pdu) {
+        let grant = self.budget.take(scsi::memory_of(&pdu));
+        let taken = Arc::new(TakenCommand { pdu, _grant: grant });
+        let passage = self.shared.gate.pass();
+        match self.perform(&taken.pdu) {
+            Err(error) if error.kind() == Kind::Suspended => {
+                let (again, this) = (taken.clone(), self.clone());
+                let work = move |connection: &IscsiConnection| connection.perform(&again.pdu);
+                self.shared.parking.park(self, work, move |_, done| this.send_later(taken, answer_of(done)));
+            }
+            done => {
+                drop(passage);
+                self.send(&taken.pdu, answer_of(done));
+            }
+        }
+    }
+
+    /// Errors: `Suspended`: it is to be done again.
+    fn perform(&self, pdu: &Pdu) -> Result<CommandAnswer> {
+        let tag = pdu.head.tag();
+        // it was aborted: nobody waits for an answer
+        if !self.tasks.work(tag) {
+            return Ok(CommandAnswer::default());
+        }
+        let Some(UsedUnit { unit, nexus }) = &self.used else { return Ok(scsi::refused(Sense::NO_UNIT)) };
+        let done = scsi::perform(unit, nexus, pdu);
+        // it changes nothing any more
+        self.tasks.rest(tag);
+        if let Ok(answer) = &done
+            && !answer.aborts.is_empty()
+        {
+            unit.abort(|port| answer.aborts.iter().any(|one| one == port));
+        }
+        done
+    }
+
+    fn send_later(self: &Arc<Self>, taken: Arc<TakenCommand>, answer: CommandAnswer) {
+        let mut late = self.late.lock();
+        late.waiting.push_back((taken, answer));
+        if late.has_thread {
+            return;
+        }
+        let connection = self.clone();
+        // held while the thread starts, so that no second one does
+        late.has_thread = self.shared.env.spawn("iscsi-answers", move || connection.send_waiting());
+        if !late.has_thread {
+            late.waiting.clear();
+            self.cut_off();
+        }
+    }
+
+    fn send_waiting(&self) {
+        loop {
+            let (taken, answer) = {
+                let mut late = self.late.lock();
+                let next = late.waiting.pop_front();
+                late.has_thread &= next.is_some();
+                let Some(next) = next else { return };
+                next
+            };
+            self.send(&taken.pdu, answer);
+        }
+    }
+
+    fn send(&self, pdu: &Pdu, answer: CommandAnswer) {
+        if let Err(error) = self.answer_command(&pdu.head, answer) {
+            tracing::debug!(initiator = self.initiator, "an initiator of iSCSI does not take its answers: {error}");
+            self.cut_off();
+        }
+    }
+
+    /// Answers a command, unless it was aborted, and asks for what there is room for now.
+    fn answer_command(&self, head: &PduHead, answer: CommandAnswer) -> Result<()> {
+        let tag = head.tag();
+        let asks = self.writes.end(tag);
+        let expected = if head.flags() & 0x60 != 0 { head.u32(20) } else { 0 };
+        self.outgoing.respond(head, expected, &answer, || self.tasks.end(tag, &self.window))?;
+        for ask in asks {
+            self.outgoing.ready(&ask.command, ask.tag, ask.sequence, ask.range)?;
+        }
+        Ok(())
+    }
+
+    fn other(self: &Arc<Self>, pdu: &Pdu) -> Result<AfterJob> {
+        let head = &pdu.head;
+        match head.opcode() {
+            opcode::NOP_OUT if head.tag() == NO_TAG => {}
+            opcode::NOP_OUT => {
+                let mut answer = PduHead::new(opcode::NOP_IN, FINAL, head.tag());
+                answer.0[8..16].copy_from_slice(&head.0[8..16]);
+                answer.put_u32(20, NO_TAG);
+                let most = pdu.data.len().min(self.params.lock().receive_bytes as usize);
+                self.outgoing.answer(answer, &pdu.data[..most])?;
+            }
+            opcode::TASK_MANAGEMENT => return self.manage(head),
+            opcode::TEXT => self.text(pdu)?,
+            opcode::LOGOUT => {
+                let mut answer = PduHead::new(opcode::LOGOUT_RESPONSE, FINAL, head.tag());
+                // closing the session, or this connection of it; recovery is none of level 0
+                answer.0[2] = if head.flags() & 0x7f <= 1 { 0 } else { 2 };
+                self.outgoing.answer(answer, &[])?;
+                return Ok(AfterJob::Ends);
+            }
+            opcode::LOGIN => {
+                self.reject(head, PROTOCOL_ERROR)?;
+                return Ok(AfterJob::Ends);
+            }
+            _ => self.reject(head, NOT_SUPPORTED)?,
+        }
+        Ok(AfterJob::Goes)
+    }
+
+    fn reject(&self, head: &PduHead, why: u8) -> io::Result<()> {
+        let mut answer = PduHead::new(opcode::REJECT, FINAL, NO_TAG);
+        answer.0[2] = why;
+        self.outgoing.answer(answer, &head.0[..HEAD_BYTES])
+    }
+
+    /// Aborts tasks, or resets the unit.
+    fn manage(&self, head: &PduHead) -> Result<AfterJob> {
+        const DONE: u8 = 0;
+        const NO_TASK: u8 = 1;
+        const NO_UNIT: u8 = 2;
+        const NOT_SUPPORTED: u8 = 5;
+        let (function, mut then) = (head.flags() & 0x7f, AfterJob::Goes);
+        let used = self.used.as_ref().filter(|_| head.lun() == Some(0) || matches!(function, 6 | 7));
+        let outcome = match (function, used) {
+            (1..=2 | 4..=7, None) => NO_UNIT,
+            (1, _) if self.abort(Some(head.u32(20))) => DONE,
+            // it is done, or has never come
+            (1, _) => NO_TASK,
+            // ABORT TASK SET
+            (2, _) => {
+                self.abort(None);
+                DONE
+            }
+            // CLEAR TASK SET, and resets
+            (4..=7, Some(UsedUnit { unit, nexus })) => {
+                unit.reset(nexus);
+                // a cold reset ends the sessions: this one here
+                if function == 7 {
+                    then = AfterJob::Ends;
+                }
+                DONE
+            }
+            _ => NOT_SUPPORTED,
+        };
+        let mut answer = PduHead::new(opcode::TASK_MANAGEMENT_RESPONSE, FINAL, head.tag());
+        answer.0[2] = outcome;
+        self.outgoing.answer(answer, &[])?;
+        Ok(then)
+    }
+
+    /// Aborts a command, or all, and returns when none of them changes anything any more; false if there is none.
+    fn abort(&self, tag: Option<u32>) -> bool {
+        let found = self.tasks.abort(tag);
+        // their data may never come
+        for pending in self.writes.pending().into_iter().filter(|pending| tag.is_none_or(|tag| tag == *pending)) {
+            let asks = self.writes.end(pending);
+            self.tasks.end(pending, &self.window);
+            for ask in asks {
+                // its own thread sees that the connection has failed
+                let _ = self.outgoing.ready(&ask.command, ask.tag, ask.sequence, ask.range);
+            }
+        }
+        found
+    }
+
+    fn text(&self, pdu: &Pdu) -> Result<()> {
+        if !pdu.head.is_final() || pdu.head.u32(20) != NO_TAG {
+            // requests in several parts are for logins
+            return Ok(self.reject(&pdu.head, NOT_SUPPORTED)?);
+        }
+        let mut out = Vec::new();
+        for (key, value) in text::parse(&pdu.data)? {
+            match &key[..] {
+                "SendTargets" if is_target(&value) => self.send_targets(&value, &mut out)?,
+                "MaxRecvDataSegmentLength" => {
+                    let mut params = self.params.lock();
+                    let said = params.negotiate(&key, &value);
+                    self.outgoing.set_receive_bytes(params.receive_bytes);
+                    said.iter().for_each(|(key, value)| text::push(&mut out, key, value));
+                }
+                // nothing else is agreed on by now
+                _ => return Ok(self.reject(&pdu.head, INVALID_FIELD)?),
+            }
+        }
+        // what does not fit could be continued: the limit of targets is lower
+        out.truncate(self.params.lock().receive_bytes as usize);
+        let mut answer = PduHead::new(opcode::TEXT_RESPONSE, FINAL, pdu.head.tag());
+        answer.0[8..16].copy_from_slice(&pdu.head.0[8..16]);
+        answer.put_u32(20, NO_TAG);
+        Ok(self.outgoing.answer(answer, &out)?)
+    }
+
+    /// The targets that the initiator may use, at the address where it asks.
+    fn send_targets(&self, which: &str, out: &mut Vec<u8>) -> Result<()> {
+        let own = self.used.as_ref().map(|used| used.unit.lun.target_name());
+        // of a session with a target, without a name: that target
+        let wanted = if which.is_empty() { own.as_deref().unwrap_or("All") } else { which };
+        let address = self.socket.local_address();
+        for lun in self.shared.targets.all()? {
+            let name = lun.target_name();
+            let is_meant = match wanted {
+                "All" => own.as_ref().is_none_or(|own| *own == name),
+                _ => wanted == name,
+            };
+            if is_meant && self.shared.targets.access(&*lun)?.names(&self.initiator) {
+                text::push(out, "TargetName", &name);
+                if let Some(address) = &address {
+                    text::push(out, "TargetAddress", &format!("{address},1"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the connection.
+    pub(crate) fn cut_off(&self) {
+        // it may have left already
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl AbortTasks for IscsiConnection {
+    fn abort_all(&self) {
+        self.abort(None);
+    }
+
+    fn end(&self) {
+        self.cut_off();
+        self.tasks.close();
+    }
+}
+
+/// Whether it says which targets are wanted: all, that of the session, or one by its name.
+fn is_target(text: &str) -> bool {
+    matches!(text, "" | "All") || ["iqn.", "eui.", "naa."].iter().any(|form| text.starts_with(form))
+}
+
+fn answer_of(done: Result<CommandAnswer>) -> CommandAnswer {
+    done.unwrap_or_else(|error: Error| {
+        tracing::debug!("a command of iSCSI is not done: {error}");
+        scsi::refused(Sense::TARGET_FAILURE)
+    })
+}
