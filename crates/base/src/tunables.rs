@@ -58,6 +58,8 @@ tunables! {
     /// A pool with `multihost` is claimed without the sides of mirrors that this host does not see: 0 or 1. For when
     /// they are gone for good; with OpenZFS `zhack mmp reclaim` sets it.
     MMP_CLAIM_RELAXED = "mmp_claim_relaxed", 0;
+    /// Free runs of so many bytes at most are copied with what is around them when a vdev is removed.
+    VDEV_REMOVAL_MAX_SPAN = "vdev_removal_max_span", 32 << 10;
     /// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` make, destroy and rename snapshots: 0 or 1. OpenZFS has 0.
     ZFS_ADMIN_SNAPSHOT = "zfs_admin_snapshot", 1;
     /// Most bytes of the cache in RAM; 0: half of the memory.
@@ -102,6 +104,20 @@ tunables! {
     ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 1500;
     /// Seconds after which a scan notes on disk how far it is.
     ZFS_SCAN_CHECKPOINT_INTVAL = "zfs_scan_checkpoint_intval", 7200;
+    /// The table of a removed vdev is condensed when so many percent of it are obsolete.
+    ZFS_CONDENSE_INDIRECT_OBSOLETE_PCT = "zfs_condense_indirect_obsolete_pct", 25;
+    /// Tables of removed vdevs are condensed: 0 or 1.
+    ZFS_CONDENSE_INDIRECT_VDEVS_ENABLE = "zfs_condense_indirect_vdevs_enable", 1;
+    /// The table of a removed vdev is condensed when its map of obsolete bytes has so many bytes.
+    ZFS_CONDENSE_MAX_OBSOLETE_BYTES = "zfs_condense_max_obsolete_bytes", 1 << 30;
+    /// Tables of removed vdevs with so many bytes at most are short enough.
+    ZFS_CONDENSE_MIN_MAPPING_BYTES = "zfs_condense_min_mapping_bytes", 128 << 10;
+    /// Removal of a vdev goes on although something cannot be read, or the sides of a mirror differ, and loses that: 0 or 1.
+    ZFS_REMOVAL_IGNORE_ERRORS = "zfs_removal_ignore_errors", 0;
+    /// Removals of vdevs do not go on: 0 or 1.
+    ZFS_REMOVAL_SUSPEND_PROGRESS = "zfs_removal_suspend_progress", 0;
+    /// Bytes that are copied together at most when a vdev is removed.
+    ZFS_REMOVE_MAX_SEGMENT = "zfs_remove_max_segment", 16 << 20;
     /// The blocks that a scan has found, and not read yet, take this part of the memory.
     ZFS_SCAN_MEM_LIM_FACT = "zfs_scan_mem_lim_fact", 20;
     /// Scans do not go on: 0 or 1.

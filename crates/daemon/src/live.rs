@@ -268,7 +268,7 @@ impl ServedPool {
         Ok(())
     }
 
-    /// Takes a log device, spare or cache device off. Errors: as from [`LivePool::remove`].
+    /// Takes a log device, spare or cache device off, or begins to move what is on another one. Errors: as from [`LivePool::remove`].
     pub fn remove(&self, vdev: u64, locks: &DeviceLocks) -> Result<()> {
         let paths = self.live()?.remove(vdev)?;
         locks.let_go(&paths);
@@ -276,9 +276,14 @@ impl ServedPool {
         Ok(())
     }
 
-    /// Whether a device can be removed. Errors: as from [`LivePool::check_removable`].
-    pub fn check_removable(&self, vdev: u64) -> Result<()> {
-        self.live()?.check_removable(vdev)
+    /// Bytes of memory that it takes to remove a device. Errors: as from [`LivePool::removal_table_bytes`].
+    pub fn removal_table_bytes(&self, vdev: u64) -> Result<u64> {
+        self.live()?.removal_table_bytes(vdev)
+    }
+
+    /// Gives up the removal that is under way. Errors: as from [`LivePool::cancel_removal`].
+    pub fn cancel_removal(&self) -> Result<()> {
+        self.live()?.cancel_removal()
     }
 
     /// Adds a line to the history; that of a pool that is read-only stays as it is.

@@ -198,8 +198,9 @@ impl Served {
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary, &self.locks))
             }
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
-            Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| PoolReply::Done),
+            Request::MayRemove { vdev } => self.pool.removal_table_bytes(*vdev).map(PoolReply::TableBytes),
             Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
+            Request::CancelRemoval { history } => self.change_pool(history, ServedPool::cancel_removal),
             Request::Attach { vdev, new, replaces, ashift, history } => {
                 let how = if *replaces { AttachAs::Replacement } else { AttachAs::Side };
                 self.change_pool(history, |pool| pool.attach(*vdev, new, how, *ashift))

@@ -136,8 +136,8 @@ features! {
     USEROBJ_ACCOUNTING = "org.zfsonlinux:userobj_accounting" "userobj_accounting", true, Give, [EXTENSIBLE_DATASET];
     ENCRYPTION = "com.datto:encryption" "encryption", false, Write, [];
     PROJECT_QUOTA = "org.zfsonlinux:project_quota" "project_quota", true, Give, [EXTENSIBLE_DATASET];
-    DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, Write, [];
-    OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, Write, [];
+    DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, Give, [];
+    OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, Give, [];
     ZPOOL_CHECKPOINT = "com.delphix:zpool_checkpoint" "zpool_checkpoint", true, Give, [];
     SPACEMAP_V2 = "com.delphix:spacemap_v2" "spacemap_v2", true, Give, [];
     ALLOCATION_CLASSES = "org.zfsonlinux:allocation_classes" "allocation_classes", true, Give, [];

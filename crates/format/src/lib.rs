@@ -15,6 +15,7 @@ pub mod nvlist;
 pub mod object_type;
 pub mod objset;
 pub mod redaction;
+pub mod removal;
 pub mod sa;
 pub mod scan;
 pub mod space_map;

@@ -195,14 +195,19 @@ impl Pool {
         let (_, _, mos) = open_mos(&candidate.vdev_tree)?;
         let config_object = object_directory(&mos)?.require_u64("config")?;
         let config = packed_nvlist(&mos, config_object)?;
-        let (tree, cache, mos) = open_mos(&with_classes(config.list("vdev_tree")?, &mos))?;
-
+        let (mut tree, mut cache, mut mos) = open_mos(config.list("vdev_tree")?)?;
+        // what tells the classes of vdevs may be on removed ones, and so may all that follows
+        load_indirect(&tree, &mos)?;
+        let classified = with_classes(config.list("vdev_tree")?, &mos);
+        if classified != *config.list("vdev_tree")? {
+            (tree, cache, mos) = open_mos(&classified)?;
+            load_indirect(&tree, &mos)?;
+        }
         let features = Features::read(&mos, uberblock.version)?;
         check_readable(&features, name)?;
         if let Some(salt) = mos::checksum_salt(&mos)? {
             cache.zio().set_salt(salt);
         }
-        load_indirect(&tree, &mos)?;
         load_dirty_times(&tree, &mos)?;
         check_devices(&tree, env.tunable(ZFS_MAX_MISSING_TVDS))?;
         let dsl = Dsl::open(mos.clone(), name)?;

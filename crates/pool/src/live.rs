@@ -60,6 +60,7 @@ mod props;
 mod receive;
 mod receives;
 mod redact;
+mod removal;
 mod replace_root;
 mod resilver;
 mod returns;
@@ -110,6 +111,7 @@ pub use new::{NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape};
 use owner_limits::OwnerLimits;
 pub use receive::Receiving;
 use receives::Receives;
+use removal::RemovalState;
 use rooms::Rooms;
 use scan::Scan;
 pub use scan::ScanPass;
@@ -160,6 +162,7 @@ pub struct LivePool {
     receives: Receives,
     checkpoint: CheckpointState,
     sweeps: Sweeps,
+    removal: RemovalState,
 }
 
 /// What a task works with.
@@ -239,6 +242,7 @@ impl LivePool {
             receives: Receives::default(),
             checkpoint: CheckpointState::default(),
             sweeps: Sweeps::default(),
+            removal: RemovalState::default(),
             tree,
             name,
         })
@@ -342,6 +346,10 @@ impl LivePool {
 
     fn scan(&self) -> &Scan {
         &self.scan
+    }
+
+    fn removal(&self) -> &RemovalState {
+        &self.removal
     }
 
     fn error_scrub(&self) -> &ErrorScrubState {
@@ -559,8 +567,7 @@ impl LivePool {
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
-        self.scan.stall();
-        self.sweeps.stall();
+        self.stall_jobs();
         self.heads.close_logs()?;
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {
@@ -576,10 +583,8 @@ impl LivePool {
             };
             context.write_config()
         })?;
-        match state {
-            crate::PoolState::Destroyed => self.notify("pool_destroy", None),
-            crate::PoolState::Exported => self.notify("pool_export", None),
-            _ => {}
+        if matches!(state, crate::PoolState::Destroyed | crate::PoolState::Exported) {
+            self.notify(if state == crate::PoolState::Destroyed { "pool_destroy" } else { "pool_export" }, None);
         }
         self.multihost.end();
         self.cache.l2arc().close();

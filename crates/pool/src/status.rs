@@ -182,7 +182,7 @@ impl Pool {
         let (mut checkpoint_bytes, mut mapping_bytes) = (0_u64, 0_u64);
         for top in self.tops() {
             let Some(spec) = top.top_spec() else { continue };
-            if let Some(indirect) = spec.indirect {
+            if let Some(indirect) = spec.indirect.filter(|_| top.kind() == vdev::VdevKind::Indirect) {
                 let bytes = mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
                 mapping_bytes = mapping_bytes.saturating_add(bytes);
             }

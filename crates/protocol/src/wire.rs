@@ -23,7 +23,7 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 12;
+pub const PROTOCOL: u32 = 13;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -110,15 +110,20 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
-    /// Whether a device could be taken off.
+    /// Whether a device could be taken off, and how much memory it would take to know where what it has is then.
     MayRemove {
         /// Its guid.
         vdev: u64,
     },
-    /// To take off a log device, spare or cache device.
+    /// To take off a log device, spare or cache device, or to begin to move what is on a top-level vdev.
     Remove {
         /// Its guid.
         vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// To give up the removal that is under way.
+    CancelRemoval {
         /// A line for the history.
         history: String,
     },
@@ -288,6 +293,8 @@ pub enum PoolReply {
     Exported,
     /// State of a device.
     Onlined(VdevState),
+    /// Bytes of memory that the table of a device would take that was removed.
+    TableBytes(u64),
     Done,
     Zfs(datasets::Response),
 }

@@ -21,7 +21,7 @@ pub(crate) struct PlannedVdev {
     pub(crate) spec: VdevSpec,
     /// Of a vdev that was there before.
     pub(crate) state: Option<VdevRecord>,
-    /// The same of a removed one.
+    /// The same of one that was removed, or is being removed: its table.
     pub(crate) table: Option<MappingTable>,
     pub(crate) children: Vec<PlannedVdev>,
 }
@@ -89,12 +89,17 @@ impl Builder<'_> {
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => Placement::Copies,
             VdevKind::Raidz { nparity } => Placement::Raidz(RaidzGeometry { ashift, width: children.len(), nparity }),
             VdevKind::Draid(shape) => Placement::Draid(DraidLayout::new(ashift, shape)?),
-            VdevKind::Indirect => Placement::Indirect(table.unwrap_or_default()),
+            VdevKind::Indirect => Placement::Indirect(table.clone().unwrap_or_default()),
             VdevKind::Root | VdevKind::Hole | VdevKind::Missing | VdevKind::DraidSpare { .. } => Placement::None,
         };
         let state = state.unwrap_or_else(|| self.new_state(&mut spec, above.bytes));
         let id = VdevId { shape: self.shape, index: self.vdevs.len() };
-        self.vdevs.push(Vdev::new(id, parent, spec, place, state));
+        let is_moving = spec.kind != VdevKind::Indirect && spec.top.as_ref().is_some_and(|top| top.indirect.is_some());
+        let mut vdev = Vdev::new(id, parent, spec, place, state);
+        if is_moving {
+            vdev.set_moving(table.unwrap_or_default());
+        }
+        self.vdevs.push(vdev);
         for child in children {
             let child = self.add(child, Some(id), asked)?;
             let has_parity = self.vdevs[child.index].has_parity();

@@ -18,7 +18,7 @@ use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
 
 use crate::builder::{self, PlannedVdev};
-use crate::spec::{VdevKind, VdevSpec};
+use crate::spec::{IndirectSpec, TopSpec, VdevKind, VdevSpec};
 use crate::tree::Tree;
 use crate::vdev::{Placement, Vdev};
 
@@ -44,6 +44,21 @@ pub enum Edit {
     Detach(u64),
     /// The top-level vdev of that number goes, and leaves a hole.
     Remove(u64),
+    /// What is on a top-level vdev is about to be copied to others: its number, and the objects of its table.
+    BeginMoving(u64, IndirectSpec),
+    /// The table of the removed vdev of that number is in another object.
+    SetTable(u64, u64),
+    /// The copying is given up.
+    CancelMoving(u64),
+    /// It is done: the vdev of that number is a table from now on.
+    FinishMoving {
+        /// The vdev.
+        number: u64,
+        /// Guid of the vdev that is a table.
+        guid: u64,
+        /// The number of the vdev that was removed before this one.
+        previous: Option<u64>,
+    },
 }
 
 impl Tree {
@@ -88,7 +103,7 @@ impl Tree {
         let children = vdev.children().iter().map(|&child| self.plan_of(self.vdev(child)));
         let table = match vdev.place() {
             Placement::Indirect(table) => Some(table.clone()),
-            _ => None,
+            _ => vdev.moving().cloned(),
         };
         PlannedVdev { spec, state: Some(vdev.state().clone()), table, children: children.collect() }
     }
@@ -123,6 +138,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
                 && let Some(mut last) = above.children.pop()
             {
                 last.spec.id = above.spec.id;
+                last.table = above.table.take();
                 if above.spec.top.is_some() {
                     last.spec = VdevSpec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
                 }
@@ -134,7 +150,40 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             let top = top_of_id(root, number)?;
             Ok(Some(std::mem::replace(top, PlannedVdev::new(VdevSpec::hole(number)))))
         }
+        Edit::BeginMoving(number, indirect) => {
+            let top = moving_spec(root, number)?;
+            (top.removing, top.indirect) = (true, Some(indirect));
+            Ok(None)
+        }
+        Edit::SetTable(number, object) => {
+            let indirect = &mut moving_spec(root, number)?.indirect;
+            indirect.as_mut().ok_or_else(no_such_vdev)?.mapping_object = object;
+            Ok(None)
+        }
+        Edit::CancelMoving(number) => {
+            let top = moving_spec(root, number)?;
+            (top.removing, top.indirect) = (false, None);
+            top_of_id(root, number)?.table = None;
+            Ok(None)
+        }
+        Edit::FinishMoving { number, guid, previous } => {
+            let mut left = moving_spec(root, number)?.clone();
+            (left.removing, left.metaslab_array) = (false, 0);
+            left.indirect.iter_mut().for_each(|indirect| indirect.previous = previous);
+            let top = top_of_id(root, number)?;
+            let table = top.table.take();
+            let create_txg = top.spec.create_txg;
+            let kind = VdevKind::Indirect;
+            let (leaf, children) = (None, Vec::new());
+            let spec = VdevSpec { kind, id: number, guid, create_txg, top: Some(left), leaf, children };
+            Ok(Some(std::mem::replace(top, PlannedVdev { table, ..PlannedVdev::new(spec) })))
+        }
     }
+}
+
+/// What the top-level vdev of that number says of its space.
+fn moving_spec(root: &mut PlannedVdev, number: u64) -> Result<&mut TopSpec> {
+    top_of_id(root, number)?.spec.top.as_mut().ok_or_else(no_such_vdev)
 }
 
 /// The vdev of that kind that a leaf is in, or that is made in its place.
@@ -148,7 +197,8 @@ fn vdev_for_both(root: &mut PlannedVdev, leaf: u64, kind: VdevKind, guid: u64) -
         return Err(in_no_mirror());
     }
     let above = VdevSpec { kind, guid, top: place.spec.top.take(), leaf: None, ..place.spec.clone() };
-    let alone = std::mem::replace(place, PlannedVdev::new(above));
+    let table = place.table.take();
+    let alone = std::mem::replace(place, PlannedVdev { table, ..PlannedVdev::new(above) });
     place.children.push(alone);
     Ok(place)
 }
@@ -172,7 +222,7 @@ mod tests {
     use super::*;
     use crate::health::{Aux, Health, VdevState};
     use crate::leaf_state::OfflineReason;
-    use crate::spec::{LeafSpec, TopSpec};
+    use crate::spec::LeafSpec;
 
     fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
         let leaf = kind.is_leaf().then(LeafSpec::default);

@@ -13,9 +13,9 @@
 //! If one of those vdevs is removed later, its own table leads on.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use base::{Error, Result};
+use base::{Error, Result, RwLock};
 
 /// Bytes of the address space of a top-level vdev, as DVAs count them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +40,40 @@ pub struct MapEntry {
 }
 
 /// The table of one removed vdev.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     entries: Vec<MapEntry>,
 }
 
-/// The same, empty until it has been read; all shapes of the tree share it.
-pub(crate) type MappingTable = Arc<OnceLock<Mapping>>;
+/// The same, empty until it has been read; all shapes of the tree share it. It grows while a vdev is being removed, and
+/// another takes its place when it is condensed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MappingTable(Arc<RwLock<Option<Arc<Mapping>>>>);
+
+impl MappingTable {
+    /// The table, if it has been read.
+    pub(crate) fn get(&self) -> Option<Arc<Mapping>> {
+        self.0.read().clone()
+    }
+
+    pub(crate) fn replace(&self, mapping: Mapping) {
+        *self.0.write() = Some(Arc::new(mapping));
+    }
+
+    /// Adds entries behind the others. Errors: `Corrupt` if they are impossible, with nothing changed.
+    pub(crate) fn extend(&self, own: u64, count: u64, entries: &[MapEntry]) -> Result<()> {
+        let mut table = self.0.write();
+        let end = table.as_ref().map_or(0, |mapping| mapping.end());
+        if entries.first().is_some_and(|first| first.src_offset < end) {
+            return Err(Error::corrupt(format!("the table of vdev {own} would not be in order")));
+        }
+        let more = Mapping::new(own, count, entries.to_vec())?;
+        // nobody else holds it for long
+        let mapping = table.get_or_insert_default();
+        Arc::make_mut(mapping).entries.extend(more.entries);
+        Ok(())
+    }
+}
 
 impl Mapping {
     /// A table of vdev `own`, in a pool of `count` vdevs, from its entries sorted by `src_offset`.
@@ -66,6 +93,11 @@ impl Mapping {
         Ok(Mapping { entries })
     }
 
+    /// Where the last entry ends, on the vdev that was removed.
+    pub(crate) fn end(&self) -> u64 {
+        self.entries.last().map_or(0, |last| last.src_offset + last.asize)
+    }
+
     /// The pieces that `len` bytes at `offset` are in now, in order: vdev, offset there, length.
     ///
     /// An error if some of them are in no range.
@@ -82,6 +114,14 @@ impl Mapping {
             return Err(lost());
         }
         Ok(pieces)
+    }
+}
+
+impl Mapping {
+    /// Where a range is now, in order. Errors: as from [`Mapping::lookup`].
+    pub(crate) fn places(&self, range: Range<u64>) -> Result<Vec<TopRange>> {
+        let pieces = self.lookup(range.start, range.end.saturating_sub(range.start))?;
+        Ok(pieces.map(|(top, offset, size)| TopRange { top, range: offset..offset + size }).collect())
     }
 }
 

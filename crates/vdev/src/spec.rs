@@ -136,7 +136,7 @@ pub struct TopSpec {
     pub removing: bool,
     /// ZAP object with its attributes; 0 if none.
     pub zap: u64,
-    /// On an indirect one: where its table is.
+    /// On an indirect one, and one whose removal has begun: where its table is.
     pub indirect: Option<IndirectSpec>,
     /// On a raidz that was given more children: when.
     pub expansion: Option<Expansion>,
@@ -171,7 +171,7 @@ pub enum Bias {
     Dedup,
 }
 
-/// The objects of a removed vdev.
+/// The objects of a vdev that was removed, or is being removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndirectSpec {
     /// Object that holds the table of where its contents are.
@@ -370,8 +370,9 @@ impl TopSpec {
             Some("dedup") => Some(Bias::Dedup),
             Some(other) => return Err(bad(nv, format!("has the unknown alloc_bias '{other}'"))),
         };
-        let indirect = (kind == VdevKind::Indirect).then(|| IndirectSpec {
-            mapping_object: number("com.delphix:indirect_object"),
+        let mapping_object = number("com.delphix:indirect_object");
+        let indirect = (kind == VdevKind::Indirect || mapping_object != 0).then(|| IndirectSpec {
+            mapping_object,
             births_object: number("com.delphix:indirect_births"),
             previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX),
         });

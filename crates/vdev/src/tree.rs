@@ -25,7 +25,7 @@ use device::meter::{Purpose, Ticket};
 
 use crate::builder::{self, PlannedVdev};
 use crate::expansion;
-use crate::indirect::{MapEntry, Mapping, TopRange};
+use crate::indirect::{MapEntry, Mapping, MappingTable, TopRange};
 use crate::leaf_state::LeafState;
 use crate::lost_writes::LostWrites;
 use crate::opened::Asked;
@@ -176,22 +176,67 @@ impl Tree {
     pub fn moved(&self, TopRange { top, range }: &TopRange) -> Result<Option<Vec<TopRange>>> {
         let Placement::Indirect(table) = self.top(*top)?.place() else { return Ok(None) };
         let unread = || Error::corrupt(format!("the table of the removed vdev {top} is not read"));
-        let pieces = table.get().ok_or_else(unread)?.lookup(range.start, range.end.saturating_sub(range.start))?;
-        Ok(Some(pieces.map(|(top, offset, size)| TopRange { top, range: offset..offset + size }).collect()))
+        let table = table.get().ok_or_else(unread)?;
+        Ok(Some(table.places(range.clone())?))
     }
 
-    /// Gives the removed vdev `number` the table of where its contents are, sorted by source.
+    /// Of a range of a vdev that is being removed the part of which there are copies, and where these are; `None` if
+    /// there is no such part. Errors: as from [`Tree::moved`].
+    pub fn moved_so_far(&self, TopRange { top, range }: &TopRange) -> Result<Option<(TopRange, Vec<TopRange>)>> {
+        let Some(table) = self.top(*top)?.moving().and_then(MappingTable::get) else { return Ok(None) };
+        let part = range.start..range.end.min(table.end());
+        if part.is_empty() {
+            return Ok(None);
+        }
+        let places = table.places(part.clone())?;
+        Ok(Some((TopRange { top: *top, range: part }, places)))
+    }
+
+    /// Where the copies end of what is on a vdev that is being removed; `None` if it is not being removed.
+    pub fn moved_end(&self, top: u64) -> Option<u64> {
+        Some(self.top(top).ok()?.moving()?.get().map_or(0, |table| table.end()))
+    }
+
+    /// Notes more copies of what is on a vdev that is being removed, behind the others. Errors: `Invalid` if it is not;
+    /// `Corrupt` if entries are impossible, with nothing changed.
+    pub fn note_moved(&self, number: u64, entries: &[MapEntry]) -> Result<()> {
+        match self.top(number)?.moving() {
+            Some(table) => table.extend(number, self.tops().len() as u64, entries),
+            None => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} is not being removed"))),
+        }
+    }
+
+    /// Gives the removed vdev `number` a table that leads from less to the same places. Errors: as from
+    /// [`Tree::set_indirect`].
+    pub fn condense_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
+        let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
+        match self.top(number)?.place() {
+            Placement::Indirect(table) => {
+                table.replace(mapping);
+                Ok(())
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} has not been removed"))),
+        }
+    }
+
+    /// Gives the vdev `number`, which was removed or is being removed, the table of where its contents are, sorted by source.
     ///
     /// Errors: [`ErrorKind::Corrupt`] if the table is impossible, [`ErrorKind::Invalid`] if the
     /// vdev is not a removed one, or has its table.
     pub fn set_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
         let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
-        match self.top(number)?.place() {
-            Placement::Indirect(table) => table
-                .set(mapping)
-                .map_err(|_| Error::new(ErrorKind::Invalid, format!("the removed vdev {number} has its table"))),
-            _ => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} has not been removed"))),
+        let top = self.top(number)?;
+        let table = match top.place() {
+            Placement::Indirect(table) => table,
+            _ => top
+                .moving()
+                .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("vdev {number} has not been removed")))?,
+        };
+        if table.get().is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("the removed vdev {number} has its table")));
         }
+        table.replace(mapping);
+        Ok(())
     }
 
     /// Sets the error counts of a vdev and all below it to 0.

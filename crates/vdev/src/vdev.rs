@@ -32,6 +32,8 @@ pub struct Vdev {
     spec: VdevSpec,
     name: String,
     place: Placement,
+    /// Where copies are of what is on it, while it is being removed.
+    moving: Option<MappingTable>,
     /// Whether it is a raidz or draid, or one is below it.
     has_parity: bool,
     state: VdevRecord,
@@ -74,7 +76,9 @@ impl Vdev {
     /// A vdev that has no others below it yet. A leaf that has been found is called by the path of its device.
     pub(crate) fn new(id: VdevId, parent: Option<VdevId>, spec: VdevSpec, place: Placement, state: VdevRecord) -> Vdev {
         let has_parity = matches!(place, Placement::Raidz(_) | Placement::Draid(_));
-        let mut vdev = Vdev { id, parent, children: Vec::new(), name: spec.name(), spec, place, has_parity, state };
+        let name = spec.name();
+        let (children, moving) = (Vec::new(), None);
+        let mut vdev = Vdev { id, parent, children, name, spec, place, moving, has_parity, state };
         if let Some(device) = vdev.device() {
             vdev.name = device.path().to_owned();
         }
@@ -85,6 +89,16 @@ impl Vdev {
     pub(crate) fn add_child(&mut self, id: VdevId, has_parity: bool) {
         self.children.push(id);
         self.has_parity |= has_parity;
+    }
+
+    /// Says that it is being removed, and where copies are of what is on it.
+    pub(crate) fn set_moving(&mut self, table: MappingTable) {
+        self.moving = Some(table);
+    }
+
+    /// Where copies are of what is on it, if it is being removed.
+    pub(crate) fn moving(&self) -> Option<&MappingTable> {
+        self.moving.as_ref()
     }
 
     /// Says how a vdev finds bytes whose place depends on others.

@@ -216,7 +216,8 @@ impl Allocator {
 
     /// Frees a run in `txg`; of a gang block its header.
     ///
-    /// Of what was on a removed vdev, the bytes are freed where they are now, and those there are told as obsolete.
+    /// Of what was on a removed vdev, the bytes are freed where they are now, and those there are told as obsolete. Of
+    /// one that is being removed, the bytes and their copies are freed.
     ///
     /// Errors: `Corrupt` if it is known to be free, or is nowhere.
     pub fn free(&self, txg: u64, dva: &Dva) -> Result<()> {
@@ -233,8 +234,9 @@ impl Allocator {
         }
     }
 
-    /// Frees in `txg` a range of a top-level vdev that was kept for the checkpoint. Errors: as from [`Allocator::free`].
-    pub fn free_kept(&self, txg: u64, top: u64, range: Range<u64>) -> Result<()> {
+    /// Frees in `txg` a range of a top-level vdev, which was kept for a checkpoint, or is a copy of nothing that is needed
+    /// any more. Errors: as from [`Allocator::free`].
+    pub fn free_range(&self, txg: u64, top: u64, range: Range<u64>) -> Result<()> {
         let mut state = self.lock();
         let nowhere =
             || Error::corrupt(format!("no metaslab of vdev {top} holds {:#x} to {:#x}", range.start, range.end));
@@ -331,6 +333,22 @@ impl Allocator {
         state.tops.iter().filter(counts).fold(Space::default(), |sum, top| sum + top.space())
     }
 
+    /// Bytes in use in the metaslabs of a top-level vdev, from a number on.
+    pub fn allocated_from(&self, top: u64, metaslab: usize) -> u64 {
+        let state = self.lock();
+        let found = state.tops.iter().find(|known| known.number == top);
+        found.map_or(0, |top| top.metaslabs.iter().skip(metaslab).map(Metaslab::allocated).sum())
+    }
+
+    /// Forgets all that it knows of a top-level vdev: nothing is allocated there from now on, nor freed.
+    pub fn forget_top(&self, top: u64) {
+        self.with_top(top, |top| {
+            top.serving = Serving::Gone;
+            top.active = [None; 3];
+            top.metaslabs.clear();
+        });
+    }
+
     /// The room on a top-level vdev; `None` if it has not been added.
     pub fn top_space(&self, top: u64) -> Option<Space> {
         self.lock().tops.iter().find(|t| t.number == top).map(Top::space)
@@ -423,12 +441,15 @@ impl Allocator {
 
     /// Reads a metaslab's space map, or sets the metaslab aside if that cannot be had.
     fn load(&self, top: usize, metaslab: usize) {
+        // a vdev may be forgotten meanwhile
         let (number, epoch) = {
             let state = self.lock();
-            (state.tops[top].number, state.tops[top].metaslabs[metaslab].epoch())
+            let Some(found) = state.tops[top].metaslabs.get(metaslab) else { return };
+            (state.tops[top].number, found.epoch())
         };
         let runs = self.source.runs(number, metaslab as u64);
-        let found = &mut self.lock().tops[top].metaslabs[metaslab];
+        let mut state = self.lock();
+        let Some(found) = state.tops[top].metaslabs.get_mut(metaslab) else { return };
         if let Err(error) = runs.and_then(|runs| found.load(epoch, &runs)) {
             tracing::error!(top = number, metaslab, %error, "space map is no good; nothing is allocated from its metaslab");
             found.set_aside();
@@ -443,23 +464,28 @@ impl Allocator {
     /// As [`Allocator::change`], wherever what was on removed vdevs is now.
     fn change_moved(&self, dva: &Dva, f: &dyn Fn(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
         let number = dva.vdev();
-        if self.tree.top(number)?.kind() != vdev::VdevKind::Indirect {
+        let top = self.tree.top(number)?;
+        if top.kind() != vdev::VdevKind::Indirect && self.tree.moved_end(number).is_none() {
             return self.change(dva, f);
         }
         let len = if dva.is_gang() { self.tree.asize(number, HEADER_SIZE as u64)? } else { dva.asize() };
         let mut places = vec![TopRange { top: number, range: dva.offset()..dva.offset().saturating_add(len) }];
         let (mut obsolete, mut concrete) = (Vec::new(), Vec::new());
         while let Some(place) = places.pop() {
-            match self.tree.moved(&place)? {
-                None => concrete.push(place),
-                Some(_) if obsolete.len() >= MOVES_MAX => {
-                    return Err(Error::corrupt("removed vdevs that lead to one another"));
-                }
-                Some(pieces) => {
-                    places.extend(pieces);
-                    obsolete.push(place);
-                }
+            if obsolete.len() >= MOVES_MAX {
+                return Err(Error::corrupt("removed vdevs that lead to one another"));
             }
+            if let Some(pieces) = self.tree.moved(&place)? {
+                places.extend(pieces);
+                obsolete.push(place);
+                continue;
+            }
+            // what was on a vdev that is being removed is there still, and its copy is free, too
+            if let Some((copied, copies)) = self.tree.moved_so_far(&place)? {
+                places.extend(copies);
+                obsolete.push(copied);
+            }
+            concrete.push(place);
         }
         let mut state = self.lock();
         for TopRange { top: number, range } in concrete {

@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use base::{Error, Kind};
 use pool::{NewDevices, NewLeaf, NewVdev, NewVdevShape};
 use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
-use protocol::wire::Request;
-use protocol::words::nicenum::nicebytes;
+use protocol::wire::{PoolReply, Request};
+use protocol::words::nicenum::{nicebytes, nicenum};
 use vdev::spec::Bias;
 
 use super::command::{CommandResult, Stop, history_line};
@@ -79,14 +79,13 @@ pub fn add(args: &[OsString]) -> CommandResult {
 /// `zpool remove`.
 pub fn remove(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "npsw", &[]);
-    let (mut dry_run, mut parsable, mut stop) = (false, false, false);
+    let (mut dry_run, mut parsable, mut stop, mut waits) = (false, false, false, false);
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('n') => dry_run = true,
             Opt::Flag('p') => parsable = true,
             Opt::Flag('s') => stop = true,
-            // without moving data, all is done when the command ends
-            Opt::Flag('w') => {}
+            Opt::Flag('w') => waits = true,
             other => return Err(Stop::bad_option(other)),
         }
     }
@@ -97,8 +96,16 @@ pub fn remove(args: &[OsString]) -> CommandResult {
         [name, devices @ ..] => (name, devices),
     };
     let Some(report) = report_of(name)? else { return Ok(false) };
+    if stop && dry_run {
+        eprintln!("stop request ignored");
+        return Ok(true);
+    }
     if stop {
-        return Err(Stop::Failed("cannot cancel removal: there is none in progress".to_owned()));
+        if waits {
+            return Err(Stop::usage("invalid option combination: -w cannot be used with -s"));
+        }
+        let answer = connect(name)?.ask(&Request::CancelRemoval { history: history_line("remove", args) });
+        return answer.map(|_| true).map_err(|e| Stop::Failed(format!("cannot cancel removal: {}", e.what())));
     }
     let mut history = history_line("remove", args);
     let mut done = true;
@@ -107,9 +114,12 @@ pub fn remove(args: &[OsString]) -> CommandResult {
             None => Err(NO_SUCH_DEVICE.to_owned()),
             Some(vdev) if dry_run => {
                 let answer = connect(name)?.ask(&Request::MayRemove { vdev: vdev.guid });
-                answer.map_err(|e| refusal(&e).to_owned()).map(|_| match parsable {
-                    true => println!("{device} 0"),
-                    false => println!("Memory that will be used after removing {device}: 0"),
+                answer.map_err(|e| refusal(&e).to_owned()).map(|reply| {
+                    let PoolReply::TableBytes(bytes) = reply else { return };
+                    match parsable {
+                        true => println!("{device} {bytes}"),
+                        false => println!("Memory that will be used after removing {device}: {}", nicenum(bytes)),
+                    }
                 })
             }
             Some(vdev) => {
@@ -121,6 +131,9 @@ pub fn remove(args: &[OsString]) -> CommandResult {
             eprintln!("cannot remove {device}: {why}");
             done = false;
         }
+    }
+    if done && waits && !dry_run {
+        return scan::wait_for_activity(name, "remove");
     }
     Ok(done)
 }
@@ -256,10 +269,14 @@ pub fn detach(args: &[OsString]) -> CommandResult {
     connect(name)?.ask(&request).map(|_| true).map_err(|e| failed(refusal(&e)))
 }
 
+/// As the pool's process says it.
+const OUT_OF_SPACE: &str = "out of space";
+
 /// Why something was refused, in the words for the user.
 fn refusal(error: &Error) -> &str {
     match error.kind() {
         Kind::Busy | Kind::Unsupported => error.what(),
+        _ if error.what() == OUT_OF_SPACE => OUT_OF_SPACE,
         _ => words(error),
     }
 }

@@ -63,9 +63,7 @@ fn devices_come_and_go() {
     let alone = "cannot detach DIR/a: only applicable to mirror and replacing vdevs\n";
     world.check("detach fresh DIR/a", 1, alone);
     world.check("detach fresh DIR/b", 0, "");
-    let data = "cannot remove DIR/a: this version of Cenote removes log, cache and spare devices only: it cannot move \
-                data to the others\n";
-    world.check("remove fresh DIR/a", 1, data);
+    world.check("remove fresh DIR/a", 1, "cannot remove DIR/a: out of space\n");
     world.check("remove fresh DIR/x", 1, "cannot remove DIR/x: no such device in pool\n");
     world.check("remove fresh DIR/c DIR/d DIR/e", 0, "");
     assert_eq!(world.tree("fresh"), "fresh ONLINE\nDIR/a ONLINE\n");
@@ -138,3 +136,40 @@ fn a_log_device_that_fails_under_a_mount() {
 }
 
 const ADD: &str = "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n";
+
+/// Disks and mirrors are emptied and taken off; what was on them is where it was.
+#[test]
+fn top_level_vdevs_are_removed() {
+    let world = World::new("removal", &[]);
+    // large enough that the pool has room without one of them
+    let disk = |name: &str| File::create(world.dir.join(name)).unwrap().set_len(512 << 20).unwrap();
+    ["a", "b", "c", "d", "e", "f"].into_iter().for_each(disk);
+    world.check("create -f -O mountpoint=none tank DIR/a mirror DIR/b DIR/c", 0, "");
+    world.check("remove -s tank", 1, "cannot cancel removal: operation is not in progress\n");
+    let estimate = String::from_utf8(world.zpool("remove -np tank mirror-1").stdout).unwrap();
+    assert!(estimate.starts_with("mirror-1 ") && !estimate.ends_with(" 0\n"), "{estimate}");
+    let side = "cannot remove DIR/b: operation not supported on this type of pool\n";
+    world.check("remove tank DIR/b", 1, side);
+    world.check("remove -w tank mirror-1", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\n");
+    let status = String::from_utf8(world.zpool("status tank").stdout).unwrap();
+    assert!(status.contains("remove: Removal of vdev 1 copied "), "{status}");
+    assert!(status.contains(" memory used for removed device mappings\n"), "{status}");
+    world.check("remove -w tank DIR/a", 1, "cannot remove DIR/a: out of space\n");
+    // its devices are nobody's
+    world.check("add -f tank DIR/b", 0, "");
+    world.check("remove -w tank DIR/a", 0, "");
+    world.check("export tank", 0, "");
+    world.check("import -d DIR tank", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nDIR/b ONLINE\n");
+    world.check("scrub -w tank", 0, "");
+    let parity = "cannot add to 'tank': invalid config; a pool with removing/removed vdevs does not support adding raidz or \
+                  dRAID vdevs\n";
+    world.check("add -f tank raidz DIR/d DIR/e DIR/f", 1, parity);
+    world.check("create -f -O mountpoint=none mixed DIR/a raidz DIR/d DIR/e DIR/f", 0, "");
+    let mixed = "cannot remove DIR/a: invalid config; all top-level vdevs must have the same sector size and not be \
+                 raidz.\n";
+    world.check("remove mixed DIR/a", 1, mixed);
+    world.check("checkpoint tank", 0, "");
+    world.check("remove tank DIR/b", 1, "cannot remove DIR/b: checkpoint exists\n");
+}

@@ -276,7 +276,8 @@ impl Claims {
 
     /// The removed vdevs.
     pub(super) fn removed(pool: &Pool) -> Result<Vec<Removed>> {
-        let tops = pool.tree().tops().filter_map(|top| Some((top, top.top_spec()?.indirect?)));
+        let tops = pool.tree().tops().filter(|top| top.kind() == VdevKind::Indirect);
+        let tops = tops.filter_map(|top| Some((top, top.top_spec()?.indirect?)));
         let entries = tops.map(|(top, spec)| {
             let entries = mos::indirect_mapping(pool.mos(), spec.mapping_object)?.len() as u64;
             Ok(Removed { vdev: top.number(), entries })

@@ -74,6 +74,7 @@ impl LivePool {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
+        self.refuse_with_removal()?;
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         let top = self.tree().top_of(leaf.vdev());
         let is_alone = leaf.id() == top.id();

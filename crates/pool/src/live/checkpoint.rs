@@ -33,6 +33,7 @@ impl LivePool {
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.refuse_with_checkpoint()?;
+        self.refuse_with_removal()?;
         if self.view().features().state(ZPOOL_CHECKPOINT) == FeatureState::Disabled || !self.maps().can_keep() {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
@@ -73,6 +74,7 @@ impl SyncContext<'_> {
     fn begin_checkpoint(&self) -> Result<()> {
         let pool = self.pool;
         pool.refuse_with_checkpoint()?;
+        pool.refuse_with_removal()?;
         let newest = pool.config().uberblock.clone();
         let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "the pool has no state yet"))?;
         let txg = newest.txg;
@@ -99,7 +101,7 @@ impl SyncContext<'_> {
                 return Ok(());
             };
             for range in maps.take_kept(&self.change, top)? {
-                if let Err(error) = allocator.free_kept(self.change.tx.txg(), top, range) {
+                if let Err(error) = allocator.free_range(self.change.tx.txg(), top, range) {
                     tracing::error!(pool = self.pool.name(), top, "of the checkpoint something stays: {error}");
                 }
             }

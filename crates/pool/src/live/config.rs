@@ -77,7 +77,7 @@ impl Config {
         let imported =
             self.imported.as_ref().and_then(|imported| imported.opt_list("vdev_tree")?.opt_lists("children"));
         match imported.unwrap_or_default().iter().find(|config| is_of(config, tree, top)) {
-            Some(config) => renewed(config, tree),
+            Some(config) => with_removal(renewed(config, tree), top),
             None => tree.spec(top).to_nvlist(),
         }
     }
@@ -148,6 +148,20 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
     map_children(config, &|child| renewed(child, tree))
 }
 
+/// The configuration of a top-level vdev with what is known of its removal by now.
+fn with_removal(mut config: NvList, top: &Vdev) -> NvList {
+    let Some(spec) = top.top_spec() else { return config };
+    let objects = spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object]);
+    let names = ["removing", "com.delphix:indirect_object", "com.delphix:indirect_births"];
+    for (name, number) in names.into_iter().zip([u64::from(spec.removing), objects[0], objects[1]]) {
+        match number {
+            0 => config.remove(name),
+            number => config.set(name, Value::U64(number)),
+        }
+    }
+    config
+}
+
 /// A vdev's configuration as labels have it: the tables of vdevs are only known in the MOS.
 fn without_tables(config: &NvList) -> NvList {
     let mut config = config.clone();
@@ -173,6 +187,7 @@ fn is_of(config: &NvList, tree: &Tree, vdev: &Vdev) -> bool {
     let below = config.opt_lists("children").unwrap_or_default();
     let children = vdev.children().iter().map(|&child| tree.vdev(child));
     config.opt_u64("guid").unwrap_or(0) == vdev.guid()
+        && config.opt_str("type").is_none_or(|kind| kind == vdev.kind().type_name())
         && config.opt_u64("id") == Some(vdev.number())
         && below.len() == vdev.children().len()
         && below.iter().zip(children).all(|(config, child)| is_of(config, tree, child))

@@ -17,6 +17,7 @@ use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
+use super::removal::{OBSOLETE_PRECISE, last_condensing};
 use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, OBSOLETE_MAP, ObsoleteMap, PendingRuns, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
@@ -24,8 +25,6 @@ use crate::mos::{self, DIRECTORY};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, Rewind, metaslabs, object_directory};
 
 const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
-/// Entry in the table of a removed vdev, which is counted as a use of the feature, too.
-const OBSOLETE_PRECISE: &str = "com.delphix:obsolete_counts_are_precise";
 const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
 
 impl LivePool {
@@ -66,7 +65,6 @@ impl LivePool {
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
         let maps = Arc::new(SpaceMaps::new(tops, pending));
-        maps.set_obsolete(obsolete_maps(&pool)?);
         let uberblock = pool.uberblock().clone();
         let enabled = pool.features().enabled();
         let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
@@ -105,6 +103,7 @@ impl LivePool {
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
         live.checkpoint_state().replace(checkpoint);
+        live.take_up_removal(obsolete_maps(&live.view())?)?;
         live.frees().wake();
         // those that were away and are there again
         let back = live.tree().leaves().filter(|leaf| !leaf.state().dtl().is_empty());
@@ -209,9 +208,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
     if !is_whole || pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Missing) {
         return refuse("pools of which a vdev is missing can be imported read-only".into());
     }
-    if pool.tree().tops().any(|top| top.top_spec().is_some_and(|spec| spec.removing)) {
-        return refuse("pools of which a device is being removed can be imported read-only".into());
-    }
     // datasets, too, may note what is obsolete on removed devices: that is not kept up
     let mut noted = 0;
     for indirect in pool.tree().tops().filter_map(|top| top.top_spec()?.indirect) {
@@ -221,20 +217,24 @@ fn check_writable(pool: &Pool) -> Result<()> {
         let is_precise = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_PRECISE)?.is_some_and(|number| number != 0);
         noted += u64::from(map != 0) + u64::from(is_precise);
     }
+    if let Some(condensing) = last_condensing(pool)? {
+        noted += 1 + u64::from(mos::has_obsolete_counts(pool.mos(), condensing.next_table)?);
+    }
     if pool.features().uses(OBSOLETE_COUNTS) > noted {
         return refuse("pools whose blocks were led past removed devices can be imported read-only".into());
     }
     Ok(())
 }
 
-/// Where removed vdevs have their maps of obsolete bytes.
+/// Where vdevs that were removed, or are being removed, have their maps of obsolete bytes.
 fn obsolete_maps(pool: &Pool) -> Result<HashMap<u64, ObsoleteMap>> {
     let mut maps = HashMap::new();
-    for top in pool.tree().tops().filter(|top| top.kind() == vdev::VdevKind::Indirect) {
-        let zap = top.top_spec().map_or(0, |spec| spec.zap);
+    // those that are being removed, too
+    for spec in pool.tree().tops().filter_map(|top| Some((top.number(), top.top_spec()?))) {
+        let (number, zap) = (spec.0, if spec.1.indirect.is_some() { spec.1.zap } else { 0 });
         if zap != 0 {
             let map = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_MAP)?.unwrap_or(0);
-            maps.insert(top.number(), ObsoleteMap { zap, map });
+            maps.insert(number, ObsoleteMap { zap, map });
         }
     }
     Ok(maps)

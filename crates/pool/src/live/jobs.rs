@@ -41,6 +41,18 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.checkpoint_state().stall(),
     },
     LongWork {
+        name: "removal",
+        has_work: |pool| pool.has_removal_work(),
+        step: |context| context.step_removal(),
+        stall: |pool| pool.removal().stall(),
+    },
+    LongWork {
+        name: "condense",
+        has_work: |pool| pool.has_condensing_work(),
+        step: |context| context.step_condensing(),
+        stall: |pool| pool.removal().condensing().stall(),
+    },
+    LongWork {
         name: "sweep",
         has_work: |pool| pool.has_sweep_work(),
         step: |context| context.step_sweeps(),
@@ -76,10 +88,19 @@ impl LivePool {
         JOBS.iter().any(|job| (job.has_work)(self))
     }
 
+    /// Lets those jobs do nothing more that would keep groups coming.
+    pub(super) fn stall_jobs(&self) {
+        self.scan().stall();
+        self.sweeps().stall();
+        self.removal().stall();
+    }
+
     /// Lets jobs go on that could not read something.
     pub(super) fn wake_jobs(&self) {
         self.frees().wake();
         self.checkpoint_state().wake();
+        self.removal().wake();
+        self.removal().condensing().wake();
         self.sweeps().wake();
         self.scan().wake();
         self.error_scrub().wake();

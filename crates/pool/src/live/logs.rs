@@ -72,6 +72,19 @@ impl LivePool {
             }
         }
         // what is left there then nobody leads to: a part of a log that was given up
+        self.refuse_old_logs()
+    }
+
+    /// Lets all logs begin anew, where blocks are allocated now; nothing of them is left elsewhere. Errors: as from
+    /// [`LivePool::empty_log_vdev`].
+    pub(super) fn begin_new_logs(&self) -> Result<()> {
+        self.heads().all().iter().for_each(|(_, head)| head.log().retire());
+        (0..GROUPS_OF_A_LOG).try_for_each(|_| self.sync_now())?;
+        self.refuse_old_logs()
+    }
+
+    /// Errors: `Busy` if there is a log that has yet to be replayed.
+    fn refuse_old_logs(&self) -> Result<()> {
         let view = self.view();
         let open: HashMap<u64, Head> = self.heads().all().into_iter().collect();
         let is_old = |id: u64| open.get(&id).is_none_or(|head| head.log().is_old());

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Mutex, RangeTree, Result};
@@ -75,6 +76,8 @@ pub(super) struct SpaceMaps {
     tops: Mutex<HashMap<u64, MapsOfTop>>,
     /// Of removed vdevs, by number.
     obsolete: Mutex<HashMap<u64, ObsoleteMap>>,
+    /// More is noted there than when somebody looked last.
+    has_more_obsolete: AtomicBool,
     pending: Mutex<PendingRuns>,
 }
 
@@ -90,12 +93,44 @@ impl SpaceMapSource for SpaceMapReader {
 impl SpaceMaps {
     pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: PendingRuns) -> SpaceMaps {
         let (tops, pending) = (Mutex::new(tops), Mutex::new(pending));
-        SpaceMaps { mos: Mutex::default(), tops, obsolete: Mutex::default(), pending }
+        let has_more_obsolete = AtomicBool::new(true);
+        SpaceMaps { mos: Mutex::default(), tops, obsolete: Mutex::default(), has_more_obsolete, pending }
     }
 
     /// Tells where removed vdevs have their maps.
     pub(super) fn set_obsolete(&self, maps: HashMap<u64, ObsoleteMap>) {
         *self.obsolete.lock() = maps;
+    }
+
+    /// Where removed vdevs, and those that are being removed, have their maps.
+    pub(super) fn obsolete_maps(&self) -> Vec<(u64, ObsoleteMap)> {
+        self.obsolete.lock().iter().map(|(top, map)| (*top, *map)).collect()
+    }
+
+    /// Whether more has become obsolete since [`SpaceMaps::obsolete_was_looked_at`].
+    pub(super) fn has_more_obsolete(&self) -> bool {
+        self.has_more_obsolete.load(Ordering::Relaxed) && !self.obsolete.lock().is_empty()
+    }
+
+    pub(super) fn obsolete_was_looked_at(&self) {
+        self.has_more_obsolete.store(false, Ordering::Relaxed);
+    }
+
+    /// Tells that a vdev is being removed.
+    pub(super) fn add_obsolete(&self, top: u64, map: ObsoleteMap) {
+        self.obsolete.lock().insert(top, map);
+    }
+
+    /// Forgets what no block has any more of a vdev: it is not removed.
+    pub(super) fn free_obsolete(&self, change: &Change<'_>, top: u64) -> Result<()> {
+        let Some(ObsoleteMap { zap, map }) = self.obsolete.lock().remove(&top) else { return Ok(()) };
+        if map != 0 {
+            change.free_object(map)?;
+            feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
+            change.remove(zap, OBSOLETE_MAP)?;
+            feature::count(change, OBSOLETE_COUNTS, -1)?;
+        }
+        Ok(())
     }
 
     /// Tells the set that the maps are in.
@@ -192,6 +227,7 @@ impl SpaceMaps {
                 self.obsolete.lock().insert(top, ObsoleteMap { zap, map });
             }
             ranges.sort_unstable_by_key(|range| range.start);
+            self.has_more_obsolete.store(true, Ordering::Relaxed);
             append_runs(change, map, true, (&ranges, 0), pass)?;
         }
         Ok(())

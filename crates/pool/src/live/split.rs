@@ -62,6 +62,7 @@ impl LivePool {
     }
 
     fn check_split(&self, leaves: &[u64]) -> Result<()> {
+        self.refuse_with_removal()?;
         let tree = self.tree();
         let invalid = |what: &str| Err(Error::new(Kind::Invalid, what.to_owned()));
         if tree.tops().any(|top| top.kind() == vdev::VdevKind::Indirect) {

@@ -42,7 +42,7 @@ impl LivePool {
         self.suspension().check_running()?;
         let first = self.tree().tops().len() as u64;
         let (tops, by_guid) = plan_tops(self.env(), &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
-        tops.iter().try_for_each(check_config)?;
+        tops.iter().try_for_each(|top| check_config(top).and_then(|()| self.check_beside_removed(top)))?;
         let set_aside = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
             return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
@@ -69,9 +69,10 @@ impl LivePool {
         Ok(())
     }
 
-    /// Takes a vdev for logs, a spare or a cache device off; the paths of its devices, which are nobody's any more.
+    /// Takes a vdev for logs, a spare or a cache device off; the paths of its devices, which are nobody's any more. Of
+    /// another top-level vdev this begins to move what it has: none, yet.
     ///
-    /// Errors: `NotFound`; `Unsupported` for other vdevs; `Busy` if a log that is there has yet to be replayed; those
+    /// Errors: `NotFound`; as from [`LivePool::check_removable`]; `Busy` if a log that is there has yet to be replayed; those
     /// of writing; `Suspended`. Nothing is changed then.
     pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
         let _alone = self.change_vdevs_alone();
@@ -85,6 +86,9 @@ impl LivePool {
             return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
         }
         let top = self.tree().tops().find(|top| top.guid() == guid).ok_or_else(no_such_device)?;
+        if !top.is_log() {
+            return self.begin_removal(top).map(|()| Vec::new());
+        }
         let (number, leaves) = (top.number(), self.tree().leaves_of(top.id()));
         self.empty_log_vdev(number)?;
         let allocator = self.cache().zio().allocator()?;
@@ -114,9 +118,7 @@ impl LivePool {
         }
         let why = match self.tree().tops().find(|top| top.guid() == guid && top.kind().is_concrete()) {
             Some(top) if top.is_log() => return Ok(()),
-            Some(_) => {
-                "this version of Cenote removes log, cache and spare devices only: it cannot move data to the others"
-            }
+            Some(top) => return self.check_movable(top),
             None if self.tree().iter().any(|vdev| vdev.guid() == guid) => {
                 "operation not supported on this type of pool"
             }

@@ -17,6 +17,7 @@ mod full;
 mod panics;
 mod promises;
 mod receives;
+mod removal;
 mod suspended;
 mod threads;
 

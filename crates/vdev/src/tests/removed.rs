@@ -3,7 +3,7 @@
 use base::Kind as ErrorKind;
 
 use super::*;
-use crate::MapEntry;
+use crate::{MapEntry, Relocated, Relocation, TopRange};
 
 fn entry(src_offset: u64, dst_top: u64, dst_offset: u64, asize: u64) -> MapEntry {
     MapEntry { src_offset, dst_top, dst_offset, asize }
@@ -124,4 +124,65 @@ fn circles_and_gaps_are_errors() {
     pool.tree.set_indirect(3, vec![entry(0, 2, 0, 1 << 20)]).unwrap();
     assert_eq!(pool.read_fast(place).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(pool.read_fast(extent(3, (1 << 20) - 512, 1024)).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// A block that is damaged on one side of a mirror is damaged on one side of the next, too, where there is one.
+#[test]
+fn sides_that_differ_are_kept_apart() {
+    let tops = || {
+        vec![
+            top(vdev(VdevKind::Mirror, 0, 8, disks(100..102)), 9),
+            top(vdev(VdevKind::Mirror, 1, 9, disks(102..104)), 9),
+            top(disk(2, 104), 9),
+        ]
+    };
+    let block = pattern(4, 8192);
+    let mut damaged = block.clone();
+    damaged[5000] ^= 1;
+    let mut images = Images::default();
+    images.write(100, 1 << 20, &block);
+    images.write(101, 1 << 20, &damaged);
+    (102..105).for_each(|guid| images.write(guid, 0, &[0]));
+    let pool = images.open(tops(), &[]);
+    let from = TopRange { top: 0, range: 1 << 20..(1 << 20) + 8192 };
+    let relocate = |used: &[std::ops::Range<u64>], to: u64, is_lossy: bool| {
+        let to = TopRange { top: to, range: 3 << 20..(3 << 20) + 8192 };
+        pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: 10, is_lossy }).unwrap()
+    };
+    let (whole, without) = (0..8192, [0..4608, 5120..8192]);
+    assert_eq!(relocate(std::slice::from_ref(&whole), 1, false), Relocated::Copied);
+    let place = extent(1, 3 << 20, 8192);
+    assert!(pool.read_slow(place, &block).unwrap() == block);
+    assert!(pool.read_slow(place, &damaged).unwrap() == damaged);
+    // a disk cannot have both, which is no matter if nobody needs where they differ
+    assert!(matches!(relocate(std::slice::from_ref(&whole), 2, false), Relocated::Unsafe(_)));
+    assert_eq!(relocate(&without, 2, false), Relocated::Copied);
+    assert_eq!(pool.read_fast(extent(2, 3 << 20, 4608)).unwrap(), block[..4608]);
+    assert_eq!(relocate(std::slice::from_ref(&whole), 2, true), Relocated::Copied);
+    assert!(pool.read_fast(extent(2, 3 << 20, 8192)).unwrap() == block);
+}
+
+/// What one side cannot read comes from another; what none can read is not left behind.
+#[test]
+fn what_cannot_be_read_is_not_copied() {
+    let tops = || vec![top(vdev(VdevKind::Mirror, 0, 8, disks(100..102)), 9), top(disk(1, 104), 9)];
+    let block = pattern(4, 8192);
+    let mut images = Images::default();
+    (100..102).for_each(|guid| images.write(guid, 1 << 20, &block));
+    images.write(104, 0, &[0]);
+    let pool = images.open(tops(), &[]);
+    let (from, to) = (TopRange { top: 0, range: 1 << 20..(1 << 20) + 8192 }, TopRange { top: 1, range: 0..8192 });
+    let whole = 0..8192;
+    let used = std::slice::from_ref(&whole);
+    let relocate =
+        |is_lossy| pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: 10, is_lossy }).unwrap();
+    let place = FRONT_BYTES + (1 << 20);
+    pool.devices[&100].broken(place..place + 512);
+    pool.devices[&101].broken(place + 4096..place + 4608);
+    assert_eq!(relocate(false), Relocated::Copied);
+    assert!(pool.read_fast(extent(1, 0, 8192)).unwrap() == block);
+    pool.devices[&101].broken(place..place + 512);
+    assert!(matches!(relocate(false), Relocated::Unsafe(_)));
+    assert_eq!(relocate(true), Relocated::Copied);
+    assert_eq!(pool.read_fast(extent(1, 512, 7680)).unwrap(), block[512..]);
 }
