@@ -442,8 +442,7 @@ impl LivePool {
         }
     }
 
-    /// Brings everything that has happened so far to disk; waits if the pool is suspended. Errors: `Suspended` if
-    /// nobody is to wait then.
+    /// Brings all that has happened to disk; waits if the pool is suspended. Errors: `Suspended` if nobody is to wait then.
     pub fn sync(&self) -> Result<()> {
         loop {
             match self.sync_now() {
