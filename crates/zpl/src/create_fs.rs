@@ -127,7 +127,7 @@ fn make_root(
         size: 2,
         flags: 0,
         rdev: 0,
-        projid: objset.counts_projects().then_some(0),
+        projid: (tables.is_some() && objset.counts_projects()).then_some(0),
         generation: tx.txg(),
         now: [new.now.0, new.now.1.into()],
     };

@@ -96,7 +96,7 @@ impl Zpl {
 
     /// Is space counted by project, so that files can have one?
     pub(crate) fn has_projects(&self) -> bool {
-        self.objset().counts_projects()
+        self.objset().counts_projects() && !self.has_fixed_znodes()
     }
 }
 
