@@ -76,6 +76,10 @@ tunables! {
     ZFS_ARC_SYS_FREE = "zfs_arc_sys_free", 0;
     /// Most blocks of destroyed datasets that are freed in a group. Cenote frees fewer if it would take long.
     ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", u64::MAX;
+    /// Copies share blocks in pools with feature block_cloning: 0 or 1.
+    ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1;
+    /// A copy of much that is not on disk yet waits for the group, to share blocks: 0 or 1.
+    ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1;
     /// Percent of `zfs_dirty_data_max` from which on operations are delayed.
     ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60;
     /// How fast the delays grow, in nanoseconds.

@@ -11,6 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::tunables::Tunable;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::Txgs;
 use dmu::sync::Owners;
@@ -200,6 +201,10 @@ impl LiveZpl {
 
     pub(crate) fn random(&self) -> u64 {
         self.env.random()
+    }
+
+    pub(crate) fn tunable(&self, tunable: Tunable) -> u64 {
+        self.env.tunable(tunable)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use base::Result;
+use base::{Result, tunables};
 use dmu::{CloneSource, Object};
 use format::blkptr::BlkPtr;
 use format::sa::Attr;
@@ -53,14 +53,16 @@ impl File {
     pub(crate) fn share_from(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
         let is_same_set = from.zpl().is_some_and(|of| Arc::ptr_eq(of.objset(), zpl.objset()));
         let live = zpl.live()?;
-        if !is_same_set || !live.options().shares_blocks {
+        let is_wanted = || live.tunable(tunables::ZFS_BCLONE_ENABLED) != 0;
+        if !is_same_set || !live.options().shares_blocks || !is_wanted() {
             return Ok(0);
         }
+        let waits = || live.tunable(tunables::ZFS_BCLONE_WAIT_DIRTY) != 0;
         let (mut done, mut has_waited) = (0, false);
         while done < len {
             match self.share_step(zpl, offset + done, from, from_offset + done, len - done) {
                 Ok(Shared::Some(bytes)) => done += bytes,
-                Ok(Shared::NotYet) if !has_waited && len - done >= WAIT_BYTES => {
+                Ok(Shared::NotYet) if !has_waited && len - done >= WAIT_BYTES && waits() => {
                     has_waited = true;
                     live.txgs().wait_synced()?;
                 }
