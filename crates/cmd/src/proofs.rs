@@ -75,7 +75,7 @@ fn of_dataset(property: Property) -> Proof {
         P::Keyformat => Refused("raw"),
         P::Pbkdf2iters | P::Pbkdf2salt => Refused("100000"),
         P::FilesystemLimit | P::SnapshotLimit => Test("counting_begins_with_a_limit"),
-        P::Version => Refused("4"),
+        P::Version => Test("versions_of_file_systems"),
 
         // ACLs of NFS version 4 are kept, and obeyed by nobody; the kernel has no such locks any more; no scanner and
         // no target for iSCSI asks
@@ -113,7 +113,7 @@ fn every_property_does_something_or_is_refused() {
             ReadOnly => assert_eq!(info.setting, Setting::ReadOnly, "{name}"),
             Test(test) => is_there(test),
             Refused(value) => {
-                let is_new = matches!(info.setting, Setting::Once | Setting::OnceOwn) || property == Property::Version;
+                let is_new = matches!(info.setting, Setting::Once | Setting::OnceOwn);
                 let kind = [DatasetKind::FileSystem, DatasetKind::Volume];
                 let kind = kind.into_iter().find(|kind| info.applies.has(*kind)).expect("it applies to something");
                 assert!(rules::check(name, value, kind, is_new).is_err(), "{name}={value} can be set");
