@@ -86,7 +86,7 @@ fn of_dataset(property: Property) -> Proof {
 fn of_pool(name: &str) -> Option<Proof> {
     Some(match name {
         "altroot" => Test("a_pool_waits_for_its_device"),
-        "version" => Refused("28"),
+        "version" => Test("versions_of_file_systems"),
         "bootfs" | "listsnapshots" => Test("every_pool_is_described_as_by_openzfs"),
         // there is no `zfs allow`: nothing is delegated
         "delegation" => Test("what_an_ordinary_user_is_told"),

@@ -88,8 +88,12 @@ fn versions_of_file_systems() {
     world.check("import -f -N -d DIR/fuse-v9 fuse_v9", 0, "");
     let (text, code) = world.zfs(&format!("upgrade {pool}"));
     assert_eq!((text.as_str(), code), (old, 1));
+    world.check("set version=15 fuse_v9", 0, "");
+    world.check("get -Ho value version fuse_v9", 0, "15\n");
+    let down = "cannot set property for 'fuse_v9': the pool is of version 15, and cannot become one of version 14\n";
+    world.check("set version=14 fuse_v9", 1, down);
     let done = "This system supports ZFS pool feature flags.\n\n\
-                Successfully upgraded 'fuse_v9' from version 9 to version 28.\n\n";
+                Successfully upgraded 'fuse_v9' from version 15 to version 28.\n\n";
     world.check("upgrade -V 28 fuse_v9", 0, done);
     let (text, code) = world.zfs(&format!("upgrade {pool}"));
     assert_eq!((text.as_str(), code), ("1 filesystems upgraded\n", 0));
