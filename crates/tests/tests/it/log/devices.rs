@@ -104,7 +104,7 @@ fn vdevs_come_and_go_under_load() {
     assert_eq!(bed.log_vdev(), Some(mirror), "the last side has the guid of the mirror");
     assert_eq!(bed.pool.detach(bed.leaf(&disks[2])).unwrap_err().kind(), base::Kind::Unsupported);
     go_on(&bed);
-    assert_eq!(bed.pool.remove(bed.leaf(&disks[0])).unwrap_err().kind(), base::Kind::Unsupported);
+    assert_eq!(bed.pool.remove(bed.leaf(&disks[0])).unwrap_err().kind(), base::Kind::NoSpace);
     bed.pool.remove(mirror).unwrap();
     assert_eq!(bed.log_vdev(), None);
     let before = bed.blocks();
