@@ -201,7 +201,8 @@ impl NodeState {
             self.open.outdate(id);
             self.open.blocks.remove(&id);
         }
-        self.open.clones.retain(|id, _| !(from..to).contains(id));
+        let inside: Vec<u64> = self.open.clones.range(from..to).map(|(&id, _)| id).collect();
+        inside.iter().for_each(|id| drop(self.open.clones.remove(id)));
         self.open.add_hole(from, to);
     }
 
