@@ -202,7 +202,9 @@ impl NodeState {
             self.open.blocks.remove(&id);
         }
         let inside: Vec<u64> = self.open.clones.range(from..to).map(|(&id, _)| id).collect();
-        inside.iter().for_each(|id| drop(self.open.clones.remove(id)));
+        for id in inside {
+            self.open.clones.remove(&id);
+        }
         self.open.add_hole(from, to);
     }
 
