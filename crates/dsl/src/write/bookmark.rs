@@ -17,7 +17,7 @@ use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASET
 use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
-use super::deadlist::Deadlist;
+use super::deadlist::{Deadlist, OpenDeadlists};
 use super::{Change, deadlist, feature, redaction_list};
 use crate::key::IVSET_GUID;
 use crate::name::split_bookmark;
@@ -276,8 +276,9 @@ pub fn destroy_bookmark(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<()
         && one.txg() < head.phys.prev_snap_txg
         && !all.iter().any(|other| other.name != one.name && other.tells_freed() && other.txg() == one.txg());
     if is_key {
-        deadlist::remove_key_of_clones(change, dir.id, one.txg())?;
-        Deadlist::open(change, head.phys.deadlist)?.remove_key(one.txg())?;
+        let mut lists = OpenDeadlists::new(change);
+        deadlist::remove_key_of_clones(&mut lists, dir.id, one.txg())?;
+        lists.get(head.phys.deadlist)?.remove_key(one.txg())?;
     }
     change.remove(bookmarks.table, own)?;
     if all.len() == 1 {

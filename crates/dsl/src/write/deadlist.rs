@@ -11,9 +11,11 @@
 //! pools before version 26 a dead list is one plain list.
 //!
 //! Lists go from one dead list to another, or to the list of what is to be freed, as a whole: no block in them is
-//! looked at.
+//! looked at. A dead list that is open remembers its keys, so that a change of one part reads no others.
 
-use std::collections::BTreeMap;
+use std::cell::{RefCell, RefMut};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use base::{Error, Kind, Result};
 use dmu::bpobj::{self, Bpobj, Totals};
@@ -31,6 +33,8 @@ const OLDEST_WORDS: usize = 2;
 const EMPTY: &str = "empty_bpobj";
 /// More clones of clones than are there.
 const CLONES_MAX: usize = 1 << 20;
+/// Dead lists that are kept open at once.
+const OPEN_MAX: usize = 64;
 
 /// A dead list of the MOS that is being changed.
 pub(super) struct Deadlist<'a> {
@@ -38,6 +42,40 @@ pub(super) struct Deadlist<'a> {
     id: u64,
     /// It is one plain list.
     is_plain: bool,
+    /// The list of each key, once they were read.
+    parts: RefCell<Option<BTreeMap<u64, u64>>>,
+}
+
+/// Dead lists that stay open while many snapshots are destroyed, as most of these change the same ones.
+pub(super) struct OpenDeadlists<'a> {
+    change: &'a Change<'a>,
+    open: HashMap<u64, Deadlist<'a>>,
+}
+
+impl<'a> OpenDeadlists<'a> {
+    pub(super) fn new(change: &'a Change<'a>) -> OpenDeadlists<'a> {
+        OpenDeadlists { change, open: HashMap::new() }
+    }
+
+    pub(super) fn change(&self) -> &'a Change<'a> {
+        self.change
+    }
+
+    /// Dead list `id`. Errors: `NotFound`.
+    pub(super) fn get(&mut self, id: u64) -> Result<&Deadlist<'a>> {
+        if self.open.len() >= OPEN_MAX && !self.open.contains_key(&id) {
+            self.open.clear();
+        }
+        Ok(match self.open.entry(id) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => place.insert(Deadlist::open(self.change, id)?),
+        })
+    }
+
+    /// Dead list `id`, which is to be freed. Errors: `NotFound`.
+    pub(super) fn take(&mut self, id: u64) -> Result<Deadlist<'a>> {
+        self.open.remove(&id).map_or_else(|| Deadlist::open(self.change, id), Ok)
+    }
 }
 
 impl<'a> Deadlist<'a> {
@@ -46,17 +84,17 @@ impl<'a> Deadlist<'a> {
         if !change.is_since(versions::DEADLISTS)? {
             let words = if change.is_since(versions::SIZES_IN_LISTS)? { PLAIN_WORDS } else { OLDEST_WORDS };
             let id = Bpobj::create_old(change.mos, change.tx, bpobj::BLOCK_SIZE, words)?;
-            return Ok(Deadlist { change, id, is_plain: true });
+            return Ok(Deadlist { change, id, is_plain: true, parts: RefCell::new(None) });
         }
         let id =
             change.create_table_with(ObjectType::DEADLIST, (ObjectType::DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)?;
-        Ok(Deadlist { change, id, is_plain: false })
+        Ok(Deadlist { change, id, is_plain: false, parts: RefCell::new(Some(BTreeMap::new())) })
     }
 
     /// Dead list `id`. Errors: `NotFound`.
     pub(super) fn open(change: &'a Change<'a>, id: u64) -> Result<Deadlist<'a>> {
         let is_plain = change.mos.object(id)?.dnode().object_type == ObjectType::BPOBJ;
-        Ok(Deadlist { change, id, is_plain })
+        Ok(Deadlist { change, id, is_plain, parts: RefCell::new(None) })
     }
 
     /// Whether it is one plain list.
@@ -118,7 +156,7 @@ impl<'a> Deadlist<'a> {
             return Ok(());
         }
         let part = create_empty_list(self.change)?;
-        self.change.add(self.id, &format!("{key:x}"), part)
+        self.add_part(key, part)
     }
 
     /// The same, for a part that can tell of frees.
@@ -127,14 +165,14 @@ impl<'a> Deadlist<'a> {
             true => create_empty_list(self.change)?,
             false => Bpobj::create_with_frees(self.change.mos, self.change.tx)?,
         };
-        self.change.add(self.id, &format!("{key:x}"), part)
+        self.add_part(key, part)
     }
 
     /// Removes a part, and gives up what is in it.
     pub(super) fn take_part(&self, (key, part): (u64, u64)) -> Result<()> {
-        self.change.remove(self.id, &format!("{key:x}"))?;
+        self.drop_key(key)?;
         if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-            return leave_empty_list(self.change);
+            return leave_empty_list(self.change, 1);
         }
         self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
         Bpobj::free(self.change.mos, self.change.tx, part)
@@ -148,7 +186,7 @@ impl<'a> Deadlist<'a> {
         let list = Bpobj::open(mos, new)?;
         list.append(tx, bps, size_of)?;
         self.count(list.totals()?, false)?;
-        self.change.add(self.id, &format!("{key:x}"), new)
+        self.add_part(key, new)
     }
 
     /// Removes a part; what is in it goes to the part before. Nothing happens if there is none with that key.
@@ -156,12 +194,16 @@ impl<'a> Deadlist<'a> {
         if self.is_plain {
             return Ok(());
         }
-        let parts = self.parts()?;
-        let Some(at) = parts.iter().position(|(one, _)| *one == key) else { return Ok(()) };
-        let before = at.checked_sub(1).map(|before| parts[before]);
+        let parts = self.read_parts()?;
+        let Some(part) = parts.get(&key).copied() else { return Ok(()) };
+        let before = parts.range(..key).next_back().map(|(key, part)| (*key, *part));
+        drop(parts);
         let before = before.ok_or_else(|| Error::corrupt("dead list without a part for older blocks"))?;
-        self.append_to(before, parts[at].1)?;
-        self.change.remove(self.id, &format!("{key:x}")).map(drop)
+        match Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+            true => leave_empty_list(self.change, 1)?,
+            false => self.append_to(before, part)?,
+        }
+        self.drop_key(key)
     }
 
     /// What all blocks in it count for.
@@ -190,46 +232,57 @@ impl<'a> Deadlist<'a> {
             })?;
             return Ok(sum);
         }
-        for (key, part) in self.parts()? {
-            if key >= after_txg && key < up_to_txg {
-                sum = sum.plus(Bpobj::open(self.change.mos, part)?.totals()?);
-            }
+        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let parts = self.read_parts()?;
+        let parts = parts.range(after_txg..up_to_txg.max(after_txg));
+        for (_, part) in parts.filter(|(_, part)| Some(**part) != empty) {
+            sum = sum.plus(Bpobj::open(self.change.mos, *part)?.totals()?);
         }
         Ok(sum)
     }
 
-    /// Moves all parts of `from`, which is to be freed, into this one's.
-    pub(super) fn merge(&self, from: &Deadlist<'_>) -> Result<()> {
+    /// Moves all parts of `from` into this one's, and frees it.
+    pub(super) fn merge(&self, from: Deadlist<'_>) -> Result<()> {
         self.check_parts()?;
         if from.is_plain {
-            return self.insert(&from.all()?);
+            self.insert(&from.all()?)?;
+            return from.free();
         }
-        let parts = self.parts()?;
         self.count(from.totals()?, false)?;
+        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let (mut empties, no_parts) = (0, || Error::corrupt("dead list without parts"));
         for (key, part) in from.parts()? {
-            let at = parts.partition_point(|(own, _)| *own <= key).saturating_sub(1);
-            let own = parts.get(at).ok_or_else(|| Error::corrupt("dead list without parts"))?;
-            // an empty part may have become a list of its own by now
-            let own = (own.0, self.change.number(self.id, &format!("{:x}", own.0))?.unwrap_or(own.1));
+            if Some(part) == empty {
+                empties += 1;
+                continue;
+            }
+            let parts = self.read_parts()?;
+            // the first part has to take what would be in none
+            let own = parts.range(..=key).next_back().or_else(|| parts.iter().next());
+            let own = own.map(|(key, part)| (*key, *part)).ok_or_else(no_parts)?;
+            drop(parts);
             self.append_to(own, part)?;
-            from.change.remove(from.id, &format!("{key:x}"))?;
         }
-        from.count(from.totals()?, true)
+        leave_empty_list(self.change, empties)?;
+        self.change.free_object(from.id)
     }
 
     /// Moves all parts for blocks born after `since_txg` to list `to`, and removes their keys.
     pub(super) fn move_since(&self, since_txg: u64, to: &Bpobj) -> Result<()> {
         self.check_parts()?;
-        for (key, part) in self.parts()?.into_iter().filter(|(key, _)| *key >= since_txg) {
-            self.change.remove(self.id, &format!("{key:x}"))?;
-            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-                leave_empty_list(self.change)?;
+        let parts: Vec<(u64, u64)> = self.read_parts()?.range(since_txg..).map(|(key, part)| (*key, *part)).collect();
+        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let mut empties = 0;
+        for (key, part) in parts {
+            self.drop_key(key)?;
+            if Some(part) == empty {
+                empties += 1;
                 continue;
             }
             self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
             to.append_list(self.change.tx, part)?;
         }
-        Ok(())
+        leave_empty_list(self.change, empties)
     }
 
     /// Frees the dead list, not the blocks in it.
@@ -238,13 +291,15 @@ impl<'a> Deadlist<'a> {
         if self.is_plain {
             return Bpobj::free(mos, tx, self.id);
         }
+        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let mut empties = 0;
         for (_, part) in self.parts()? {
-            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-                leave_empty_list(self.change)?;
-            } else {
-                Bpobj::free(mos, tx, part)?;
+            match Some(part) == empty {
+                true => empties += 1,
+                false => Bpobj::free(mos, tx, part)?,
             }
         }
+        leave_empty_list(self.change, empties)?;
         self.change.free_object(self.id)
     }
 
@@ -284,8 +339,8 @@ impl<'a> Deadlist<'a> {
                     None => Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?,
                     Some(_) => Bpobj::create_with_frees(mos, tx)?,
                 };
-                leave_empty_list(self.change)?;
-                self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
+                leave_empty_list(self.change, 1)?;
+                self.set_part(key, part)?;
             }
             Bpobj::open(mos, part)?.append_marked(tx, &bps, are_free, size_of)?;
         }
@@ -294,18 +349,46 @@ impl<'a> Deadlist<'a> {
 
     /// Key and list of each part, by key.
     pub(super) fn parts(&self) -> Result<Vec<(u64, u64)>> {
-        self.change.by_number(self.id)
+        Ok(self.read_parts()?.iter().map(|(key, part)| (*key, *part)).collect())
     }
 
-    /// Adds list `part` to the one of another part.
-    fn append_to(&self, (key, to): (u64, u64), part: u64) -> Result<()> {
-        let empty = self.change.number(DIRECTORY, EMPTY)?;
-        if Some(part) == empty {
-            return leave_empty_list(self.change);
+    /// The list of each key. It may not be kept while parts are changed.
+    fn read_parts(&self) -> Result<RefMut<'_, BTreeMap<u64, u64>>> {
+        let mut parts = self.parts.borrow_mut();
+        if parts.is_none() {
+            *parts = Some(self.change.by_number(self.id)?.into_iter().collect());
         }
-        if Some(to) == empty {
-            leave_empty_list(self.change)?;
-            return self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part));
+        Ok(RefMut::map(parts, |parts| parts.get_or_insert_default()))
+    }
+
+    fn add_part(&self, key: u64, part: u64) -> Result<()> {
+        self.change.add(self.id, &format!("{key:x}"), part)?;
+        self.remember(|parts| parts.insert(key, part));
+        Ok(())
+    }
+
+    fn set_part(&self, key: u64, part: u64) -> Result<()> {
+        self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
+        self.remember(|parts| parts.insert(key, part));
+        Ok(())
+    }
+
+    fn drop_key(&self, key: u64) -> Result<()> {
+        self.change.remove(self.id, &format!("{key:x}"))?;
+        self.remember(|parts| parts.remove(&key));
+        Ok(())
+    }
+
+    /// Changes what is remembered as the table was.
+    fn remember(&self, change: impl FnOnce(&mut BTreeMap<u64, u64>) -> Option<u64>) {
+        self.parts.borrow_mut().as_mut().map(change);
+    }
+
+    /// Adds list `part`, which is not the empty one, to the one of another part.
+    fn append_to(&self, (key, to): (u64, u64), part: u64) -> Result<()> {
+        if Some(to) == self.change.number(DIRECTORY, EMPTY)? {
+            leave_empty_list(self.change, 1)?;
+            return self.set_part(key, part);
         }
         Bpobj::open(self.change.mos, to)?.append_list(self.change.tx, part)
     }
@@ -335,9 +418,9 @@ fn create_empty_list(change: &Change<'_>) -> Result<u64> {
     change.in_directory(EMPTY)
 }
 
-/// One user less of the empty list.
-fn leave_empty_list(change: &Change<'_>) -> Result<()> {
-    if feature::count(change, EMPTY_BPOBJ, -1)? == 0 {
+/// So many users less of the empty list.
+fn leave_empty_list(change: &Change<'_>, users: i64) -> Result<()> {
+    if users > 0 && feature::count(change, EMPTY_BPOBJ, -users)? == 0 {
         let list = change.in_directory(EMPTY)?;
         change.remove(DIRECTORY, EMPTY)?;
         change.free_object(list)?;
@@ -347,7 +430,8 @@ fn leave_empty_list(change: &Change<'_>) -> Result<()> {
 
 /// The heads of all clones of later snapshots, and of these clones', need no part of their own any more for blocks
 /// born after `txg`.
-pub(super) fn remove_key_of_clones(change: &Change<'_>, dir: u64, txg: u64) -> Result<()> {
+pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: u64, txg: u64) -> Result<()> {
+    let change = lists.change();
     let (mut left, mut seen) = (vec![dir], 0);
     while let Some(dir) = left.pop() {
         seen += 1;
@@ -362,7 +446,7 @@ pub(super) fn remove_key_of_clones(change: &Change<'_>, dir: u64, txg: u64) -> R
             let clone = change.dataset(clone)?;
             let origin = change.dir(clone.dir)?.origin;
             if origin != 0 && change.dataset(origin)?.creation_txg > txg {
-                Deadlist::open(change, clone.deadlist)?.remove_key(txg)?;
+                lists.get(clone.deadlist)?.remove_key(txg)?;
                 left.push(clone.dir);
             }
         }

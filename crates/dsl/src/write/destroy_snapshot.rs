@@ -15,7 +15,7 @@ use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 
 use super::bookmark::Bookmarks;
-use super::deadlist::Deadlist;
+use super::deadlist::{Deadlist, OpenDeadlists};
 use super::space::{Delta, UsedColumn, charged};
 use super::{Change, DIRECTORY, RefusedChanges, counts, deadlist, feature, room, snapshot, space, versions};
 use crate::Dsl;
@@ -61,18 +61,25 @@ pub fn destroy_snapshots(
     if !refused.is_empty() {
         return Ok(Err(refused));
     }
-    for (name, fate) in names.iter().zip(&mut fates) {
+    let mut going = Vec::new();
+    for (at, fate) in fates.iter().enumerate() {
         match fate {
             SnapshotFate::Absent => {}
             SnapshotFate::Deferred(id) => {
                 change.update_dataset(*id, |phys| phys.flags |= DatasetPhys::FLAG_DEFER_DESTROY)?;
             }
-            SnapshotFate::Destroyed { id, next } => {
-                let (_, own) = split_snapshot(name)?;
-                // others that were behind it may be gone by now
-                *next = change.dataset(*id)?.next_snap;
-                remove(change, *id, own).in_dataset(name)?;
-            }
+            SnapshotFate::Destroyed { id, .. } => going.push((change.dataset(*id)?.creation_txg, at)),
+        }
+    }
+    // the latest ones first: a snapshot that goes before those behind it would move what it has from one to the other
+    going.sort_unstable_by(|a, b| b.cmp(a));
+    let mut lists = OpenDeadlists::new(change);
+    for (_, at) in going {
+        if let SnapshotFate::Destroyed { id, next } = &mut fates[at] {
+            let (_, own) = split_snapshot(&names[at])?;
+            // others that were behind it may be gone by now
+            *next = change.dataset(*id)?.next_snap;
+            remove(&mut lists, *id, own).in_dataset(&names[at])?;
         }
     }
     Ok(Ok(fates))
@@ -105,7 +112,8 @@ pub(super) fn holds_on(change: &Change<'_>, snapshot: &DatasetPhys) -> Result<u6
 }
 
 /// Destroys snapshot `id`, which is called `name` and has neither holds nor clones.
-pub(super) fn remove(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
+pub(super) fn remove(lists: &mut OpenDeadlists<'_>, id: u64, name: &str) -> Result<()> {
+    let change = lists.change();
     let phys = change.dataset(id)?;
     let head_id = change.dir(phys.dir)?.head_dataset;
     let next_id = phys.next_snap;
@@ -113,11 +121,12 @@ pub(super) fn remove(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
     if next.prev_snap != id {
         return Err(Error::corrupt("the next snapshot comes from another one"));
     }
-    let next_dead = Deadlist::open(change, next.deadlist)?;
+    let own_dead = lists.take(phys.deadlist)?;
+    let next_dead = lists.get(next.deadlist)?;
     let bookmarks = Bookmarks::open(change, head_id)?;
-    let has_bookmark = bookmarks.snapshot_destroyed(phys.prev_snap_txg, phys.creation_txg, &next_dead)?;
+    let has_bookmark = bookmarks.snapshot_destroyed(phys.prev_snap_txg, phys.creation_txg, next_dead)?;
     feature::leave_all(change, id)?;
-    let unique_of_prev = bridge(change, id, &phys, &next_dead)?;
+    let unique_of_prev = bridge(change, id, &phys, next_dead)?;
     if let Some((prev, more)) = unique_of_prev {
         change.update_dataset(prev, |prev| prev.unique_bytes = prev.unique_bytes.wrapping_add(more.used))?;
     }
@@ -125,23 +134,22 @@ pub(super) fn remove(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
         (next.prev_snap, next.prev_snap_txg) = (phys.prev_snap, phys.prev_snap_txg);
     })?;
     if next_dead.is_plain() {
-        take_over_plain(change, id, &phys, (next_id, next_dead))?;
+        let next_dead = lists.take(next.deadlist)?;
+        take_over_plain(change, id, &phys, (next_id, next_dead), &own_dead)?;
     } else {
-        release_blocks(change, &phys, &next_dead)?;
-        let own_dead = Deadlist::open(change, phys.deadlist)?;
-        next_dead.merge(&own_dead)?;
-        own_dead.free()?;
+        release_blocks(change, &phys, next_dead)?;
+        next_dead.merge(own_dead)?;
     }
     if !has_bookmark {
-        deadlist::remove_key_of_clones(change, phys.dir, phys.creation_txg)?;
+        deadlist::remove_key_of_clones(lists, phys.dir, phys.creation_txg)?;
     }
     if next.is_snapshot() {
-        let after = Deadlist::open(change, change.dataset(next.next_snap)?.deadlist)?;
+        let after = lists.get(change.dataset(next.next_snap)?.deadlist)?;
         let shared = after.totals_born(phys.prev_snap_txg, phys.creation_txg)?;
         change.update_dataset(next_id, |next| next.unique_bytes = next.unique_bytes.wrapping_add(shared.used))?;
         if !has_bookmark {
             let head = change.dataset(head_id)?;
-            Deadlist::open(change, head.deadlist)?.remove_key(phys.creation_txg)?;
+            lists.get(head.deadlist)?.remove_key(phys.creation_txg)?;
         }
     } else {
         recount_unique(change, next_id)?;
@@ -189,6 +197,7 @@ fn take_over_plain(
     id: u64,
     phys: &DatasetPhys,
     (next_id, next_dead): (u64, Deadlist<'_>),
+    own_dead: &Deadlist<'_>,
 ) -> Result<()> {
     let (dead, kept): (Vec<BlkPtr>, Vec<BlkPtr>) =
         next_dead.all()?.into_iter().partition(|bp| bp.reference_birth() > phys.prev_snap_txg);
@@ -199,7 +208,7 @@ fn take_over_plain(
         let list = Bpobj::open(change.mos, change.in_directory(PUT_OFF_LIST)?)?;
         list.append(change.tx, &dead, change.size_of)?;
     }
-    Deadlist::open(change, phys.deadlist)?.insert(&kept)?;
+    own_dead.insert(&kept)?;
     change.update_dataset(next_id, |next| next.deadlist = phys.deadlist)?;
     change.update_dataset(id, |gone| gone.deadlist = 0)?;
     next_dead.free()

@@ -6,6 +6,7 @@ use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
+use super::deadlist::OpenDeadlists;
 use super::{Change, RefusedChanges, destroy_snapshot, versions};
 use crate::name::split_snapshot;
 use crate::{Dataset, Dsl};
@@ -133,7 +134,7 @@ pub(super) fn remove_if_deferred(change: &Change<'_>, id: u64, name: &str) -> Re
         return Ok(None);
     }
     let next = change.dataset(id)?.next_snap;
-    destroy_snapshot::remove(change, id, name.split_once('@').map_or("", |(_, own)| own))?;
+    destroy_snapshot::remove(&mut OpenDeadlists::new(change), id, name.split_once('@').map_or("", |(_, own)| own))?;
     Ok(Some(GoneSnapshot { name: name.to_owned(), id, next }))
 }
 
