@@ -7,8 +7,11 @@ use std::sync::Arc;
 use base::{Env, Result};
 use device::Device;
 use dsl::PropertyValue;
+use format::feature::{
+    BLOCK_CLONING, LIVELIST, REDACTED_DATASETS, REDACTION_BOOKMARKS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT,
+};
 use format::object_type::ObjectType;
-use pool::{LivePool, NewPool, PoolState};
+use pool::{FeatureState, LivePool, NewPool, PoolState};
 use testkit::corpus;
 use testkit::rng::Rng;
 use testkit::seal::{Atlas, MOS};
@@ -21,7 +24,7 @@ use zpl::{New, NewFs, NewKind, XattrMode, Zpl, create_fs};
 pub(super) const WITNESS: &str = "p/witness";
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Cases of the corpus that are small, and have what our own pools lack.
-const CORPUS: [&str; 16] = [
+const CORPUS: [&str; 24] = [
     "single",
     "snapshots",
     "errlog",
@@ -38,7 +41,19 @@ const CORPUS: [&str; 16] = [
     "raidz1",
     "v28",
     "draid",
+    "be-mixed",
+    "cloned",
+    "encrypted",
+    "fuse-snapshots",
+    "largemicrozap",
+    "longnames",
+    "redaction",
+    "rewritten",
 ];
+
+/// Features of our pools beside those that all tests use.
+const MORE_FEATURES: [&str; 5] =
+    [LIVELIST, REDACTION_BOOKMARKS, REDACTED_DATASETS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT];
 
 /// A pool to begin with.
 pub struct BasePool {
@@ -130,7 +145,10 @@ fn sparse(device: &dyn Device) -> Result<SparseDevice> {
 
 /// Opens a head to be changed, as after a crash.
 pub(super) fn open(env: &Env, pool: &LivePool, name: &str, options: zpl::ZplOptions) -> Result<Zpl> {
-    let id = pool.view().dsl().find(name)?.id;
+    let view = pool.view();
+    let id = view.dsl().find(name)?.id;
+    let shares_blocks = view.features().state(BLOCK_CLONING) != FeatureState::Disabled;
+    let options = zpl::ZplOptions { shares_blocks, ..options };
     let zpl = Zpl::open_writable(pool.head(id)?, pool.txgs().clone(), env.clone(), options, Some(pool.log(id)?))?;
     zpl.replay_log()?;
     zpl.clean_unlinked()?;
@@ -159,7 +177,7 @@ fn make(layout: PoolLayout, seed: u64, is_exported: bool) -> Result<Vec<SparseDe
         spares: Vec::new(),
         caches: Vec::new(),
         ashift: Some(layout.ashift()),
-        features: FEATURES.map(str::to_owned).to_vec(),
+        features: FEATURES.into_iter().chain(MORE_FEATURES).map(str::to_owned).collect(),
         properties: Vec::new(),
         fs_properties: vec![("compression".into(), "lz4".into())],
         history: "zpool create p".into(),
@@ -192,10 +210,27 @@ fn make(layout: PoolLayout, seed: u64, is_exported: bool) -> Result<Vec<SparseDe
             zpl.sync()?;
         }
     }
+    make_history(env, &pool, rng)?;
     if is_exported {
         pool.close(PoolState::Exported)?;
     }
     Ok(own.iter().map(|device| device.copy()).collect())
+}
+
+/// A clone that was changed, by which its origin is redacted, and in it a copy that shares its blocks.
+fn make_history(env: &Env, pool: &LivePool, rng: &mut Rng) -> Result<()> {
+    pool.snapshot(&["p/fs/kid@a".to_owned()], &[])?;
+    pool.clone_snapshot("p/fs/kid@a", "p/clone", &[])?;
+    let clone = open(env, pool, "p/clone", zpl::ZplOptions { record_bytes: 16 << 10, ..zpl::ZplOptions::default() })?;
+    let dir = clone.lookup(clone.root(), b"d")?;
+    let file = clone.open_file(clone.lookup(dir, b"n4")?)?;
+    file.write(0, &noise(rng, 90_000)[..])?;
+    pool.sync()?;
+    let copy = clone.create(dir, b"copy", &new_file(NewKind::File))?.ino;
+    clone.open_file(copy)?.copy_from(0, &file, 0, 80 << 10)?;
+    pool.sync()?;
+    pool.snapshot(&["p/clone@b".to_owned()], &[])?;
+    pool.redact("p/fs/kid@a", "redacted", &["p/clone@b".to_owned()])
 }
 
 pub(super) fn new_file(kind: NewKind<'_>) -> New<'_> {

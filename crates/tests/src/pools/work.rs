@@ -89,12 +89,28 @@ impl Worker<'_> {
     }
 
     fn step(&mut self, rng: &mut Rng) -> Result<()> {
-        match rng.below(22) {
+        match rng.below(23) {
             0 => self.pool.sync(),
+            22 => self.change_pool(rng),
             1 => self.change_datasets(rng),
             2 => self.change_properties(rng),
             3 | 4 => self.change_snapshots(rng),
             _ => self.change_files(rng),
+        }
+    }
+
+    /// Begins or ends something that goes on while others work.
+    fn change_pool(&mut self, rng: &mut Rng) -> Result<()> {
+        match rng.below(8) {
+            0..3 => self.pool.scrub(rng.below(3) == 0),
+            3 => self.pool.pause_scrub(),
+            4 => self.pool.cancel_scrub(),
+            5 => self.pool.checkpoint(),
+            6 => self.pool.discard_checkpoint(),
+            _ => {
+                let tops: Vec<u64> = self.pool.tree().tops().map(|top| top.guid()).collect();
+                self.pool.remove(*rng.pick(&tops)).map(drop)
+            }
         }
     }
 
@@ -116,7 +132,7 @@ impl Worker<'_> {
 
     fn change_snapshots(&mut self, rng: &mut Rng) -> Result<()> {
         let name = rng.pick(&self.base.worked_in).clone();
-        let choice = rng.below(8);
+        let choice = rng.below(9);
         let view = self.pool.view();
         let latest = view.dsl().snapshots(&view.dsl().find(&name)?)?.pop().filter(|_| choice > 2);
         let Some(old) = latest.map(|snapshot| snapshot.name) else {
@@ -131,6 +147,7 @@ impl Worker<'_> {
             }
             5 => self.pool.clone_snapshot(&old, &clone, &[]),
             6 => self.pool.promote(&clone).map(drop),
+            7 => self.pool.redact(&old, "redacted", &[format!("{clone}@{}", rng.below(1000))]),
             _ => {
                 self.pool.hold(&[(old.clone(), "tag".to_owned())])?;
                 self.pool.bookmark(&format!("{name}#mark"), &old)?;
@@ -205,11 +222,16 @@ impl Worker<'_> {
         let fat = files.iter().find(|file| file.3 == b"fat").filter(|_| new.len() > 50).map(|file| file.0);
         let dir = fat.unwrap_or(dir);
         let user = *rng.pick(&[0, 1000, 1001]);
-        let choice = rng.below(19);
+        let choice = rng.below(20);
         let target = FileTarget { ino, parent, old, dir, new, user };
         match choice {
             0..9 => change_names(zpl, files, target, choice, rng),
             9..13 => change_attributes(zpl, &target, choice, rng),
+            19 => {
+                let from = zpl.open_file(rng.pick(files).0)?;
+                let offset = *rng.pick(&[0, 16 << 10, 3 << 20]);
+                zpl.open_file(target.ino)?.copy_from(offset, &from, 0, *rng.pick(&[16 << 10, 80 << 10])).map(drop)
+            }
             _ => use_contents(zpl, &target, choice, rng),
         }
     }
