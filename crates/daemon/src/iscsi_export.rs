@@ -11,14 +11,12 @@
 //! It listens from when the first volume is a target, and there is an address. What has been connected before a property
 //! is taken away stays connected.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::{PropertyValue, Subject};
@@ -30,6 +28,7 @@ use protocol::volumes::{
     iscsi_target,
 };
 
+use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
@@ -38,9 +37,6 @@ use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::offered;
 use crate::volumes::OpenVolumes;
 
-/// How long an initiator may take to be gone, after it has left, and between looks.
-const LEAVE_TIME: Duration = Duration::from_millis(500);
-const LEAVE_PAUSE: Duration = Duration::from_millis(10);
 /// Longest file of secrets, in bytes.
 const SECRETS_BYTES_MAX: u64 = 64 << 10;
 
@@ -52,7 +48,7 @@ pub struct IscsiExport {
     env: Env,
     /// The folder where the processes of pools are found.
     run: PathBuf,
-    listening: Mutex<Weak<ListeningTargets>>,
+    listening: Mutex<Weak<DiskListening<IscsiServer>>>,
 }
 
 /// The volumes that are targets.
@@ -68,16 +64,6 @@ struct TargetVolume {
     guid: u64,
     pool: Arc<ServedPool>,
     env: Env,
-}
-
-struct ListeningTargets {
-    pool: String,
-    server: Arc<IscsiServer>,
-    door: NetworkDoor,
-    /// Where clients read which addresses of the network there are.
-    addresses: PathBuf,
-    env: Env,
-    has_ended: AtomicBool,
 }
 
 impl IscsiExport {
@@ -117,19 +103,21 @@ impl IscsiExport {
                 new
             }
         };
-        now.listen_at(&addresses)
+        now.listen_at(&addresses, "")
     }
 
-    fn listen(&self, pool: &str) -> Result<Arc<ListeningTargets>> {
+    fn listen(&self, pool: &str) -> Result<Arc<DiskListening<IscsiServer>>> {
         fs::create_dir_all(iscsi_folder(&self.run))?;
         let server = IscsiServer::new(self.env.clone(), self.targets.clone());
         let serving = server.clone();
         let door = NetworkDoor::new(self.network.clone(), self.env.clone(), move |client| serving.serve(client));
-        Ok(Arc::new(ListeningTargets {
+        Ok(Arc::new(DiskListening {
+            protocol: "iscsi",
             pool: pool.to_owned(),
             server,
             door,
             addresses: iscsi_addresses(&self.run, pool),
+            socket: None,
             env: self.env.clone(),
             has_ended: AtomicBool::new(false),
         }))
@@ -163,81 +151,6 @@ impl IscsiExport {
     pub fn check_unused(&self, guid: u64) -> Result<()> {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
         listening.wait_until(|server| !server.is_in_use(guid))
-    }
-}
-
-impl ListeningTargets {
-    /// Errors: where it cannot listen.
-    fn listen_at(&self, addresses: &[std::net::SocketAddr]) -> Result<()> {
-        let renewed = self.door.renew(addresses);
-        let mut lines = String::new();
-        for address in self.door.addresses() {
-            // writing to a string does not fail
-            let _ = writeln!(lines, "{address}");
-        }
-        match lines.is_empty() {
-            true => drop(fs::remove_file(&self.addresses)),
-            false => fs::write(&self.addresses, lines)?,
-        }
-        renewed
-    }
-
-    /// Errors: `Busy` if it is not so within a short time.
-    fn wait_until(&self, is_so: impl Fn(&IscsiServer) -> bool) -> Result<()> {
-        let began = self.env.ticks_ns();
-        while !is_so(&self.server) {
-            if self.env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
-                return Err(Error::new(Kind::Busy, "dataset is busy"));
-            }
-            self.env.pause(LEAVE_PAUSE);
-        }
-        Ok(())
-    }
-}
-
-impl Export for ListeningTargets {
-    fn dataset(&self) -> String {
-        // no dataset can be called so
-        format!("{}/@iscsi", self.pool)
-    }
-
-    fn place(&self) -> String {
-        let addresses = self.door.addresses();
-        addresses.first().map_or_else(|| "iSCSI".to_owned(), |address| format!("iscsi://{address}"))
-    }
-
-    fn is_served(&self) -> bool {
-        !self.has_ended.load(Ordering::SeqCst)
-    }
-
-    fn serves(&self, dataset: &str) -> bool {
-        dataset.split('/').next() == Some(&self.pool)
-    }
-
-    fn stop(&self, force: bool) -> Result<()> {
-        if force {
-            self.server.disconnect_all();
-        }
-        self.wait_until(|server| !server.has_initiators())?;
-        self.has_ended.store(true, Ordering::SeqCst);
-        self.server.disconnect_all();
-        self.listen_at(&[])
-    }
-
-    fn renamed(&self, _: &str) {}
-
-    fn property_changed(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze();
-        Ok(())
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw();
-        Ok(())
     }
 }
 

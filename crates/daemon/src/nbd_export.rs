@@ -12,13 +12,12 @@
 //! The socket is there from when the first volume has the property until the pool is exported. What has been connected
 //! before the property is taken away stays connected.
 
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, Permissions};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use nbd::{Disk, Disks, NbdServer, Tls};
 use protocol::volumes::{NBD_LISTEN, NBD_PROPERTY, NBD_TLS, nbd_addresses, nbd_folder, nbd_socket};
 use zvol::Zvol;
 
+use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
@@ -35,9 +35,8 @@ use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{offered, offers};
 use crate::volumes::OpenVolumes;
 
-/// How long a client may take to be gone, after it has left, and between looks.
-const LEAVE_TIME: Duration = Duration::from_millis(500);
-const LEAVE_PAUSE: Duration = Duration::from_millis(10);
+/// What is between tries when a client cannot be taken, as when too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What serves a pool's volumes to clients of NBD, if anything is to.
 pub struct NbdExport {
@@ -47,25 +46,15 @@ pub struct NbdExport {
     env: Env,
     /// The folder where the processes of pools are found.
     run: PathBuf,
-    listening: Mutex<Weak<Listening>>,
+    /// Of what comes by network.
+    tls: Arc<Mutex<Option<Tls>>>,
+    listening: Mutex<Weak<DiskListening<NbdServer>>>,
 }
 
 /// The volumes that have the property.
 struct PoolDisks {
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
-}
-
-struct Listening {
-    pool: String,
-    path: PathBuf,
-    server: Arc<NbdServer>,
-    door: NetworkDoor,
-    tls: Arc<Mutex<Option<Tls>>>,
-    /// Where clients read which addresses of the network there are.
-    addresses: PathBuf,
-    env: Env,
-    has_ended: AtomicBool,
 }
 
 impl NbdExport {
@@ -78,7 +67,7 @@ impl NbdExport {
         run: PathBuf,
     ) -> NbdExport {
         let disks = Arc::new(PoolDisks { pool, volumes });
-        NbdExport { exports, disks, network, env, run, listening: Mutex::default() }
+        NbdExport { exports, disks, network, env, run, tls: Arc::default(), listening: Mutex::default() }
     }
 
     /// The property may have been set: listens if there is a volume that has it. This looks through all datasets. That
@@ -135,7 +124,7 @@ impl NbdExport {
     }
 
     /// Listens where properties say. What cannot be is logged.
-    fn renew_network(&self, listening: &Listening) {
+    fn renew_network(&self, listening: &DiskListening<NbdServer>) {
         let view = self.disks.pool.view();
         let property = |name| self.network.property(&view, name);
         let plan = property(NBD_LISTEN).and_then(|listen| NetworkPlan::new(listen, property(NBD_TLS)?));
@@ -143,12 +132,19 @@ impl NbdExport {
             tracing::warn!("volumes are not served by NBD by network: {error}");
             NetworkPlan::default()
         });
-        if let Err(error) = listening.follow(plan) {
+        if let Err(error) = self.follow(listening, plan) {
             tracing::warn!("volumes are not served by NBD by network: {error}");
         }
     }
 
-    fn listen(&self) -> Result<Arc<Listening>> {
+    /// Errors: where it cannot listen.
+    fn follow(&self, listening: &DiskListening<NbdServer>, plan: NetworkPlan) -> Result<()> {
+        let scheme = if plan.tls.is_some() { "nbds://" } else { "nbd://" };
+        *self.tls.lock() = plan.tls;
+        listening.listen_at(&plan.addresses, scheme)
+    }
+
+    fn listen(&self) -> Result<Arc<DiskListening<NbdServer>>> {
         let pool = self.disks.pool.view().name().to_owned();
         let path = nbd_socket(&self.run, &pool);
         DirBuilder::new().recursive(true).mode(0o755).create(nbd_folder(&self.run))?;
@@ -161,13 +157,18 @@ impl NbdExport {
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         let server = NbdServer::new(self.env.clone(), self.disks.clone());
-        let (env, has_ended) = (self.env.clone(), AtomicBool::new(false));
-        let (serving, tls) = (server.clone(), Arc::<Mutex<Option<Tls>>>::default());
-        let wanted = tls.clone();
-        let take = move |client| serving.serve(client, wanted.lock().clone());
-        let door = NetworkDoor::new(self.network.clone(), env.clone(), take);
-        let addresses = nbd_addresses(&self.run, &pool);
-        let listening = Arc::new(Listening { pool, path, server, door, tls, addresses, env, has_ended });
+        let (serving, tls) = (server.clone(), self.tls.clone());
+        let take = move |client| serving.serve(client, tls.lock().clone());
+        let listening = Arc::new(DiskListening {
+            protocol: "nbd",
+            server,
+            door: NetworkDoor::new(self.network.clone(), self.env.clone(), take),
+            addresses: nbd_addresses(&self.run, &pool),
+            pool,
+            socket: Some(path),
+            env: self.env.clone(),
+            has_ended: AtomicBool::new(false),
+        });
         let weak = Arc::downgrade(&listening);
         let accept = move || {
             for stream in listener.incoming() {
@@ -176,7 +177,7 @@ impl NbdExport {
                     Ok(stream) => listening.server.serve(stream, None),
                     Err(error) => {
                         tracing::warn!("a client of NBD could not connect: {error}");
-                        listening.env.pause(LEAVE_PAUSE);
+                        listening.env.pause(ACCEPT_PAUSE);
                     }
                 }
             }
@@ -184,7 +185,7 @@ impl NbdExport {
         if !self.env.spawn("nbd-accept", accept) {
             return Err(Error::new(Kind::Io, "the system gives no more threads"));
         }
-        tracing::info!(socket = %listening.path.display(), "volumes are served by NBD");
+        tracing::info!(socket = listening.place(), "volumes are served by NBD");
         Ok(listening)
     }
 }
@@ -212,84 +213,6 @@ impl NetworkPlan {
                 Err(Error::new(Kind::Invalid, what))
             }
         }
-    }
-}
-
-impl Listening {
-    /// Errors: where it cannot listen.
-    fn follow(&self, plan: NetworkPlan) -> Result<()> {
-        let scheme = if plan.tls.is_some() { "nbds" } else { "nbd" };
-        *self.tls.lock() = plan.tls;
-        let renewed = self.door.renew(&plan.addresses);
-        let mut lines = String::new();
-        for address in self.door.addresses() {
-            // writing to a string does not fail
-            let _ = writeln!(lines, "{scheme}://{address}");
-        }
-        match lines.is_empty() {
-            true => drop(fs::remove_file(&self.addresses)),
-            false => fs::write(&self.addresses, lines)?,
-        }
-        renewed
-    }
-
-    /// Errors: `Busy` if it is not so within a short time.
-    fn wait_until(&self, is_so: impl Fn(&NbdServer) -> bool) -> Result<()> {
-        let began = self.env.ticks_ns();
-        while !is_so(&self.server) {
-            if self.env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
-                return Err(Error::new(Kind::Busy, "dataset is busy"));
-            }
-            self.env.pause(LEAVE_PAUSE);
-        }
-        Ok(())
-    }
-}
-
-impl Export for Listening {
-    fn dataset(&self) -> String {
-        // no dataset can be called so
-        format!("{}/@nbd", self.pool)
-    }
-
-    fn place(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn is_served(&self) -> bool {
-        !self.has_ended.load(Ordering::SeqCst)
-    }
-
-    fn serves(&self, dataset: &str) -> bool {
-        dataset.split('/').next() == Some(&self.pool)
-    }
-
-    fn stop(&self, force: bool) -> Result<()> {
-        if force {
-            self.server.disconnect_all();
-        }
-        self.wait_until(|server| !server.has_clients())?;
-        self.has_ended.store(true, Ordering::SeqCst);
-        // for the thread that waits for clients to see it
-        let _ = std::os::unix::net::UnixStream::connect(&self.path);
-        let _ = fs::remove_file(&self.path);
-        self.follow(NetworkPlan::default())
-    }
-
-    fn renamed(&self, _: &str) {}
-
-    fn property_changed(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.server.freeze();
-        Ok(())
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.server.thaw();
-        Ok(())
     }
 }
 

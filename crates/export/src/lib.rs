@@ -3,6 +3,8 @@
 //!
 //! ```text
 //!   export.rs    what the process of a pool knows of an export: `Export`
+//!   server.rs    what it knows of a server of disks: `DiskServer`
+//!   serving.rs   the threads that serve one connection, and that which sends late answers
 //!   turns.rs     several threads take requests from one connection: which of them takes the next one
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
 //!   gate.rs      no request is done while the root of the dataset is replaced
@@ -16,6 +18,8 @@ mod budget;
 mod export;
 mod gate;
 mod parking;
+mod server;
+mod serving;
 mod socket;
 mod turns;
 
@@ -23,5 +27,7 @@ pub use budget::{DataBudget, DataGrant};
 pub use export::Export;
 pub use gate::{Gate, Passage};
 pub use parking::Parking;
-pub use socket::ClientSocket;
+pub use server::DiskServer;
+pub use serving::{LateAnswers, ServedConnection, serve};
+pub use socket::{ClientSocket, write_slices};
 pub use turns::{Seat, Turns};

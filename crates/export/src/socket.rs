@@ -104,3 +104,18 @@ impl Write for &ClientSocket {
         Ok(())
     }
 }
+
+/// Writes slices one behind the other, in as few calls as can be. Errors: those of writing.
+pub fn write_slices(to: &mut impl Write, slices: &[&[u8]]) -> io::Result<()> {
+    let mut left: Vec<IoSlice<'_>> = slices.iter().filter(|s| !s.is_empty()).map(|slice| IoSlice::new(slice)).collect();
+    let mut left = &mut left[..];
+    while !left.is_empty() {
+        match to.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

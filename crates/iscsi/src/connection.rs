@@ -1,21 +1,14 @@
 //! A connection in its full feature phase.
 //!
-//! ```text
-//!   thread 1   takes what can be done ─▶ unit ─▶ answers                 one takes, while others are at work:
-//!   thread 2                             takes the next ─▶ unit ─▶ ...   there is one more when all are
-//! ```
-//!
 //! Answers go out outside of the gate: an initiator that does not take them keeps nothing from being frozen. What fails
 //! as the pool is suspended is parked, and keeps no thread; a thread of the connection sends its answers later.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::{ClientSocket, DataBudget, DataGrant, Gate, Parking};
+use export::{ClientSocket, DataBudget, DataGrant, Gate, LateAnswers, Parking, ServedConnection};
 
 use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
 use crate::login::LoggedIn;
@@ -27,8 +20,6 @@ use crate::target::Targets;
 use crate::tasks::{CommandWindow, Tasks};
 use crate::text;
 
-/// Threads that take commands of one connection.
-const THREADS_MAX: usize = 16;
 /// Why a message is refused.
 const NOT_SUPPORTED: u8 = 0x05;
 const PROTOCOL_ERROR: u8 = 0x04;
@@ -65,23 +56,14 @@ pub(crate) struct IscsiConnection {
     tasks: Tasks,
     budget: Arc<DataBudget>,
     params: Mutex<Params>,
-    late: Mutex<LateResponses>,
-    /// Threads, and those of them that wait for something to do, or for their turn to.
-    threads: AtomicUsize,
-    idle: AtomicUsize,
+    /// Answers to what was parked.
+    late: LateAnswers<(Arc<TakenCommand>, CommandAnswer)>,
 }
 
 /// A command with the memory for what it reads.
 struct TakenCommand {
     pdu: Pdu,
     _grant: DataGrant,
-}
-
-/// Answers that wait for the thread that sends them.
-#[derive(Default)]
-struct LateResponses {
-    waiting: VecDeque<(Arc<TakenCommand>, CommandAnswer)>,
-    has_thread: bool,
 }
 
 /// Whether a connection goes on.
@@ -112,9 +94,7 @@ impl IscsiConnection {
             tasks: Tasks::default(),
             budget: Arc::default(),
             params: Mutex::new(agreed.params),
-            late: Mutex::default(),
-            threads: AtomicUsize::new(1),
-            idle: AtomicUsize::new(0),
+            late: LateAnswers::default(),
         });
         if let Some(UsedUnit { unit, nexus }) = &used {
             let aborts: Weak<IscsiConnection> = Arc::downgrade(&connection);
@@ -125,56 +105,17 @@ impl IscsiConnection {
 
     /// Serves the initiator until it leaves, and all that it asked for is done.
     pub(crate) fn run(self: &Arc<Self>) {
-        let (working, ended) = mpsc::channel::<()>();
-        self.work(&working);
-        drop(working);
-        // nobody sends anything: it ends when the last thread has
-        let _ = ended.recv();
+        export::serve(&self.shared.env, "iscsi-command", self);
         // what waits for the pool is not for anybody any more
         self.tasks.close();
     }
 
-    fn work(self: &Arc<Self>, working: &mpsc::Sender<()>) {
-        loop {
-            self.idle.fetch_add(1, Ordering::SeqCst);
-            let taken = self.take();
-            let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
-            let done = taken.and_then(|job| {
-                if others == 0 {
-                    self.add_thread(working);
-                }
-                self.act(job)
-            });
-            match done {
-                Ok(AfterJob::Goes) => {}
-                Ok(AfterJob::Ends) => return self.cut_off(),
-                Err(error) => {
-                    if !has_ended(&error) {
-                        tracing::debug!(initiator = self.initiator, "an initiator of iSCSI is cut off: {error}");
-                    }
-                    return self.cut_off();
-                }
-            }
-        }
-    }
-
-    fn add_thread(self: &Arc<Self>, working: &mpsc::Sender<()>) {
-        if self.threads.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            return;
-        }
-        let (connection, working) = (self.clone(), working.clone());
-        if !self.shared.env.spawn("iscsi-command", move || connection.work(&working)) {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    fn take(&self) -> Result<Job> {
+    fn receive(&self) -> Result<Job> {
         let mut ask = |ask: DataAsk| Ok(self.outgoing.ready(&ask.command, ask.tag, ask.sequence, ask.range)?);
         self.incoming.lock().take(&self.tasks, &self.writes, &mut ask)
     }
 
-    fn act(self: &Arc<Self>, job: Job) -> Result<AfterJob> {
+    fn attend(self: &Arc<Self>, job: Job) -> Result<AfterJob> {
         match job {
             Job::Command(pdu) => self.command(pdu),
             Job::BadData(head) => self.answer_command(&head, scsi::refused(Sense::DATA_PHASE))?,
@@ -221,30 +162,14 @@ impl IscsiConnection {
     }
 
     fn send_later(self: &Arc<Self>, taken: Arc<TakenCommand>, answer: CommandAnswer) {
-        let mut late = self.late.lock();
-        late.waiting.push_back((taken, answer));
-        if late.has_thread {
-            return;
-        }
         let connection = self.clone();
-        // held while the thread starts, so that no second one does
-        late.has_thread = self.shared.env.spawn("iscsi-answers", move || connection.send_waiting());
-        if !late.has_thread {
-            late.waiting.clear();
+        let send = move || {
+            while let Some((taken, answer)) = connection.late.next() {
+                connection.send(&taken.pdu, answer);
+            }
+        };
+        if !self.late.push(&self.shared.env, "iscsi-answers", (taken, answer), send) {
             self.cut_off();
-        }
-    }
-
-    fn send_waiting(&self) {
-        loop {
-            let (taken, answer) = {
-                let mut late = self.late.lock();
-                let next = late.waiting.pop_front();
-                late.has_thread &= next.is_some();
-                let Some(next) = next else { return };
-                next
-            };
-            self.send(&taken.pdu, answer);
         }
     }
 
@@ -405,6 +330,33 @@ impl IscsiConnection {
     pub(crate) fn cut_off(&self) {
         // it may have left already
         let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl IscsiConnection {
+    /// Cuts the connection off, and says why unless the initiator has.
+    fn fail(&self, error: &Error) {
+        if !has_ended(error) {
+            tracing::debug!(initiator = self.initiator, "an initiator of iSCSI is cut off: {error}");
+        }
+        self.cut_off();
+    }
+}
+
+impl ServedConnection for IscsiConnection {
+    type Request = Job;
+
+    fn take(&self) -> Option<Job> {
+        self.receive().inspect_err(|error| self.fail(error)).ok()
+    }
+
+    fn act(self: &Arc<Self>, job: Job) -> bool {
+        match self.attend(job) {
+            Ok(AfterJob::Goes) => return true,
+            Ok(AfterJob::Ends) => self.cut_off(),
+            Err(error) => self.fail(&error),
+        }
+        false
     }
 }
 

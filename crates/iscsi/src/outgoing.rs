@@ -8,11 +8,11 @@
 //!
 //! Each message but DATA_IN without status and READY takes a number. All say which commands may come next.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use base::{Mutex, Piece};
-use export::ClientSocket;
+use export::{ClientSocket, write_slices};
 
 use crate::params::Params;
 use crate::pdu::{Digests, FINAL, HEAD_BYTES, NO_TAG, PduHead, opcode, sum_of};
@@ -201,18 +201,9 @@ pub(crate) fn write(to: &mut impl Write, digests: Digests, head: &PduHead, data:
     let head_sum = if digests.head { Some(sum_of(&[&head.0[..HEAD_BYTES]])) } else { None };
     let all: Vec<&[u8]> = data.iter().copied().chain([padding]).collect();
     let data_sum = (digests.data && head.data_len() > 0).then(|| sum_of(&all));
-    let mut slices = vec![IoSlice::new(&head.0)];
-    slices.extend(head_sum.iter().map(|sum| IoSlice::new(sum)));
-    slices.extend(all.iter().filter(|slice| !slice.is_empty()).map(|slice| IoSlice::new(slice)));
-    slices.extend(data_sum.iter().map(|sum| IoSlice::new(sum)));
-    let mut left = &mut slices[..];
-    while !left.is_empty() {
-        match to.write_vectored(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut left, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    let mut slices: Vec<&[u8]> = vec![&head.0];
+    slices.extend(head_sum.iter().map(|sum| &sum[..]));
+    slices.extend(all);
+    slices.extend(data_sum.iter().map(|sum| &sum[..]));
+    write_slices(to, &slices)
 }

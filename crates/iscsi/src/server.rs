@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, Gate, Parking};
+use export::{ClientSocket, DiskServer, Gate, Parking};
 
 use crate::connection::{IscsiConnection, ServerParts};
 use crate::login::{Sessions, log_in};
@@ -109,27 +109,25 @@ impl IscsiServer {
     pub fn is_in_use(&self, guid: u64) -> bool {
         self.sessions.has_session(|session| session.unit == Some(guid))
     }
+}
 
-    /// Whether initiators use any disk.
-    pub fn has_initiators(&self) -> bool {
+impl DiskServer for IscsiServer {
+    fn has_clients(&self) -> bool {
         self.sessions.has_session(|session| session.unit.is_some())
     }
 
-    /// Ends all connections.
-    pub fn disconnect_all(&self) {
+    fn disconnect_all(&self) {
         for initiator in self.sessions.0.lock().connected.values() {
             // it may have left already
             let _ = initiator.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// No command is done from when this returns until [`IscsiServer::thaw`].
-    pub fn freeze(&self) {
+    fn freeze(&self) {
         self.shared.gate.close();
     }
 
-    /// Commands are done again.
-    pub fn thaw(&self) {
+    fn thaw(&self) {
         self.shared.gate.open();
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Env;
+use export::DiskServer;
 
 use crate::pdu::{FINAL, NO_TAG, PduHead, opcode};
 use crate::server::IscsiServer;
@@ -67,7 +68,7 @@ fn what_is_written_is_read() {
     assert_eq!(sense(&client.command(&[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1, 0], 512)), (5, 0x24, 0), "no protection");
     assert_eq!(sense(&client.command(&[0xc0, 0, 0, 0, 0, 0], 0)), (5, 0x20, 0));
     client.leave();
-    until(|| !server.has_initiators());
+    until(|| !server.has_clients());
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn targets_are_found() {
     targets.set_access(TargetAccess { initiators: vec!["iqn.b".into()], chap: None });
     assert!(client.text("SendTargets", "All").is_empty());
     assert_eq!(sense(&client.command(&[0; 6], 0)).1, 0x25, "discovery has no unit");
-    assert!(!server.has_initiators());
+    assert!(!server.has_clients());
 }
 
 #[test]

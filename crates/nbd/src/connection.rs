@@ -1,22 +1,15 @@
 //! The requests of one client.
 //!
-//! ```text
-//!   thread 1   takes a request ─▶ volume ─▶ answers                     one takes, while others are at work:
-//!   thread 2                      takes the next ─▶ volume ─▶ answers   there is one more when all are
-//! ```
-//!
 //! Answers go out in the order in which requests are done, and outside of the gate: a client that does not take them
 //! keeps nothing from being frozen. What fails as the pool is suspended is parked, and keeps no thread; a thread of the
 //! connection sends its answers later.
 
-use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::{DataBudget, DataGrant, Gate, Parking};
+use export::{DataBudget, DataGrant, Gate, LateAnswers, Parking, ServedConnection};
 
 use crate::commands;
 use crate::handshake::{ALLOCATION_ID, Agreed};
@@ -24,8 +17,6 @@ use crate::reply::{self, NbdAnswer};
 use crate::stream::ClientStream;
 use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, REQUEST_HEAD_BYTES_MAX, errno};
 
-/// Threads that take requests of one client.
-const THREADS_MAX: usize = 16;
 /// Memory that each request counts for at least.
 const REQUEST_BYTES: u64 = 4096;
 
@@ -41,24 +32,14 @@ pub(crate) struct NbdConnection {
     incoming: Mutex<()>,
     outgoing: Mutex<()>,
     /// Answers to what was parked.
-    late: Mutex<LateAnswers>,
-    /// Threads, and those of them that wait for a request, or for their turn to.
-    threads: AtomicUsize,
-    idle: AtomicUsize,
+    late: LateAnswers<(Arc<TakenRequest>, NbdAnswer)>,
 }
 
 /// A request with its data.
-struct TakenRequest {
+pub(crate) struct TakenRequest {
     request: NbdRequest,
     data: Vec<u8>,
     _grant: DataGrant,
-}
-
-/// Answers that wait for the thread that sends them.
-#[derive(Default)]
-struct LateAnswers {
-    waiting: VecDeque<(Arc<TakenRequest>, NbdAnswer)>,
-    has_thread: bool,
 }
 
 impl NbdConnection {
@@ -70,67 +51,17 @@ impl NbdConnection {
         (gate, parking, budget): (Arc<Gate>, Arc<Parking>, Arc<DataBudget>),
     ) -> Result<Arc<NbdConnection>> {
         stream.set_write_timeout(None)?;
-        let (threads, idle) = (AtomicUsize::new(1), AtomicUsize::new(0));
-        let (incoming, outgoing, late) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Arc::new(NbdConnection {
-            env,
-            agreed,
-            gate,
-            parking,
-            budget,
-            stream,
-            incoming,
-            outgoing,
-            late,
-            threads,
-            idle,
-        }))
+        let (incoming, outgoing, late) = (Mutex::default(), Mutex::default(), LateAnswers::default());
+        Ok(Arc::new(NbdConnection { env, agreed, gate, parking, budget, stream, incoming, outgoing, late }))
     }
 
     /// Serves the client until it leaves, and all that it asked for is done.
     pub(crate) fn run(self: &Arc<Self>) {
-        let (working, ended) = mpsc::channel::<()>();
-        self.work(&working);
-        drop(working);
-        // nobody sends anything: it ends when the last thread has
-        let _ = ended.recv();
-    }
-
-    fn work(self: &Arc<Self>, working: &mpsc::Sender<()>) {
-        loop {
-            self.idle.fetch_add(1, Ordering::SeqCst);
-            let taken = self.take();
-            let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
-            match taken {
-                Ok(Some(taken)) => {
-                    if others == 0 {
-                        self.add_thread(working);
-                    }
-                    self.answer(taken);
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::debug!("a client of NBD is cut off: {error}");
-                    self.cut_off();
-                    return;
-                }
-            }
-        }
-    }
-
-    fn add_thread(self: &Arc<Self>, working: &mpsc::Sender<()>) {
-        if self.threads.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            return;
-        }
-        let (connection, working) = (self.clone(), working.clone());
-        if !self.env.spawn("nbd-request", move || connection.work(&working)) {
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-        }
+        export::serve(&self.env, "nbd-request", self);
     }
 
     /// The next request; `None` if the client leaves. Errors: `Corrupt`; those of the connection.
-    fn take(&self) -> Result<Option<TakenRequest>> {
+    fn receive(&self) -> Result<Option<TakenRequest>> {
         let _incoming = self.incoming.lock();
         let mut incoming = &self.stream;
         let mut head = [0; REQUEST_HEAD_BYTES_MAX];
@@ -178,30 +109,14 @@ impl NbdConnection {
     }
 
     fn send_later(self: &Arc<Self>, taken: Arc<TakenRequest>, answer: NbdAnswer) {
-        let mut late = self.late.lock();
-        late.waiting.push_back((taken, answer));
-        if late.has_thread {
-            return;
-        }
         let connection = self.clone();
-        // held while the thread starts, so that no second one does
-        late.has_thread = self.env.spawn("nbd-answers", move || connection.send_waiting());
-        if !late.has_thread {
-            late.waiting.clear();
+        let send = move || {
+            while let Some((taken, answer)) = connection.late.next() {
+                connection.send(&taken.request, &answer);
+            }
+        };
+        if !self.late.push(&self.env, "nbd-answers", (taken, answer), send) {
             self.cut_off();
-        }
-    }
-
-    fn send_waiting(&self) {
-        loop {
-            let (taken, answer) = {
-                let mut late = self.late.lock();
-                let next = late.waiting.pop_front();
-                late.has_thread &= next.is_some();
-                let Some(next) = next else { return };
-                next
-            };
-            self.send(&taken.request, &answer);
         }
     }
 
@@ -217,6 +132,23 @@ impl NbdConnection {
     fn cut_off(&self) {
         // it may have left already
         let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl ServedConnection for NbdConnection {
+    type Request = TakenRequest;
+
+    fn take(&self) -> Option<TakenRequest> {
+        self.receive().unwrap_or_else(|error| {
+            tracing::debug!("a client of NBD is cut off: {error}");
+            self.cut_off();
+            None
+        })
+    }
+
+    fn act(self: &Arc<Self>, request: TakenRequest) -> bool {
+        self.answer(request);
+        true
     }
 }
 

@@ -6,9 +6,10 @@
 //!   extended     magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u64 | payload
 //! ```
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 
 use base::Piece;
+use export::write_slices;
 
 use crate::wire::{CHUNK_MAGIC, EXTENDED_CHUNK_MAGIC, Framing, NbdRequest, SIMPLE_REPLY_MAGIC, chunk};
 
@@ -99,7 +100,7 @@ fn simple(to: &mut impl Write, cookie: u64, error: u32, pieces: &[Piece]) -> io:
     head.extend(error.to_be_bytes());
     head.extend(cookie.to_be_bytes());
     let slices: Vec<&[u8]> = [&head[..]].into_iter().chain(pieces.iter().map(|piece| &piece[..])).collect();
-    write_all(to, &slices)
+    write_slices(to, &slices)
 }
 
 fn chunk_of(
@@ -123,22 +124,7 @@ fn chunk_of(
         head.extend((len as u32).to_be_bytes());
     }
     let slices: Vec<&[u8]> = [&head[..]].into_iter().chain(payload.iter().copied()).collect();
-    write_all(to, &slices)
-}
-
-/// Writes slices one behind the other, in as few calls as can be.
-fn write_all(to: &mut impl Write, slices: &[&[u8]]) -> io::Result<()> {
-    let mut left: Vec<IoSlice<'_>> = slices.iter().filter(|s| !s.is_empty()).map(|slice| IoSlice::new(slice)).collect();
-    let mut left = &mut left[..];
-    while !left.is_empty() {
-        match to.write_vectored(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut left, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    write_slices(to, &slices)
 }
 
 #[cfg(test)]

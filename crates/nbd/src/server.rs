@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, DataBudget, Gate, Parking};
+use export::{ClientSocket, DataBudget, DiskServer, Gate, Parking};
 
 use crate::connection::NbdConnection;
 use crate::disk::Disks;
@@ -95,27 +95,25 @@ impl NbdServer {
     pub fn is_in_use(&self, disk: u64) -> bool {
         self.clients.lock().values().any(|client| client.disk == Some(disk))
     }
+}
 
-    /// Whether any client uses a disk.
-    pub fn has_clients(&self) -> bool {
+impl DiskServer for NbdServer {
+    fn has_clients(&self) -> bool {
         self.clients.lock().values().any(|client| client.disk.is_some())
     }
 
-    /// Ends all connections.
-    pub fn disconnect_all(&self) {
+    fn disconnect_all(&self) {
         for client in self.clients.lock().values() {
             // it may have left already
             let _ = client.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// No request is done from when this returns until [`NbdServer::thaw`].
-    pub fn freeze(&self) {
+    fn freeze(&self) {
         self.gate.close();
     }
 
-    /// Requests are done again.
-    pub fn thaw(&self) {
+    fn thaw(&self) {
         self.gate.open();
     }
 }
