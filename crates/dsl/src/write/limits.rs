@@ -80,6 +80,22 @@ impl<'a> LimitChange<'a> {
         Ok(planned)
     }
 
+    /// The refreservation of a dataset, which was stored already, was `before`, and is `after`. Errors: `NoSpace` if it
+    /// cannot be kept.
+    pub(super) fn of_refreservation(
+        change: &Change<'_>,
+        dsl: &Dsl,
+        subject: &'a Subject,
+        (before, after): (u64, u64),
+        usable_bytes: u64,
+    ) -> Result<LimitChange<'a>> {
+        let limits = DatasetLimits::of(change, subject)?;
+        let with = |refreservation| DatasetLimits { refreservation, ..limits };
+        let planned = LimitChange { subject, before: with(before), after: with(after) };
+        planned.check(dsl, usable_bytes)?;
+        Ok(planned)
+    }
+
     fn check(&self, dsl: &Dsl, usable_bytes: u64) -> Result<()> {
         let LimitChange { subject, before, after } = *self;
         let Some(head) = subject.dataset().filter(|_| before != after && subject.kind() != DatasetKind::Snapshot)

@@ -7,7 +7,8 @@ use dmu::zap::{Zap, ZapValue};
 use format::nvlist;
 use format::object_type::ObjectType;
 
-use super::{Change, RefusedChanges, counts, feature, props};
+use super::limits::LimitChange;
+use super::{Change, RefusedChanges, counts, feature, props, room};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
 use crate::props::RECEIVED_SUFFIX;
@@ -28,6 +29,7 @@ pub fn set_received(
 ) -> Result<RefusedChanges> {
     let subject = dsl.subject(dataset)?;
     let table = table_of(change, &subject)?;
+    let reserved = room::refreservation_of(change, subject.dir().id)?;
     forget_received(change, table)?;
     change.set(table, HAS_RECEIVED, &ZapValue::one(0))?;
     let mut refused = RefusedChanges::new();
@@ -42,10 +44,35 @@ pub fn set_received(
             }
         }
     }
+    if let Some(error) = settle_refreservation(change, dsl, &subject, reserved, usable_bytes)? {
+        refused.push((Property::Refreservation.name().to_owned(), error));
+    }
     let too_many =
         |(name, _): &(String, nvlist::Value)| (name.clone(), Error::new(Kind::TooBig, "too many properties"));
     refused.extend(values.iter().skip(COUNT_MAX).map(too_many));
     Ok(refused)
+}
+
+/// Charges what the refreservation is now, instead of what it was `before`. Returns why it is refused, if it is.
+fn settle_refreservation(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    subject: &Subject,
+    before: u64,
+    usable_bytes: u64,
+) -> Result<Option<Error>> {
+    let dir = subject.dir();
+    let settle = || {
+        let after = room::refreservation_of(change, dir.id)?;
+        LimitChange::of_refreservation(change, dsl, subject, (before, after), usable_bytes)?.put(change)
+    };
+    match settle() {
+        Err(e) if e.kind() == Kind::NoSpace => {
+            change.remove(dir.phys.props_zap, &format!("{}{RECEIVED_SUFFIX}", Property::Refreservation.name()))?;
+            settle().map(|()| Some(e))
+        }
+        settled => settled.map(|()| None),
+    }
 }
 
 fn table_of(change: &Change<'_>, subject: &Subject) -> Result<u64> {
@@ -111,7 +138,7 @@ fn put_received(
     };
     change.set(table, &format!("{}{RECEIVED_SUFFIX}", given.name), &value)?;
     counts::begin_if_limited(change, dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;
-    let is_limit = matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));
+    let is_limit = matches!(given.property, Some(Property::Quota | Property::Reservation));
     // limits are in force elsewhere, too
     if is_limit && change.number(table, &given.name)?.is_none() {
         props::inherit_property(change, dsl, dataset, &given.name, true, usable_bytes)?;

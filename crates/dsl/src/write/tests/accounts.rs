@@ -9,6 +9,8 @@ use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
 use proptest::prelude::*;
 
 use super::super::space::{Delta, UsedColumn};
+use format::nvlist;
+
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -226,4 +228,26 @@ fn sums_of_what_makes_no_sense_wrap() {
         }
         assert_eq!(change.dir(dir).unwrap(), before);
     });
+}
+
+#[test]
+fn a_received_refreservation_is_charged_once_and_given_back() {
+    let (world, _) = World::new(&[]);
+    world.create("tank/a", &[]).unwrap();
+    let receive = |bytes: u64| {
+        let values = [("refreservation".to_owned(), nvlist::Value::U64(bytes))];
+        world.change(|change| set_received(change, &world.dsl(), "tank/a", &values, USABLE)).unwrap()
+    };
+    let used = || world.dsl().find_dir("tank/a").unwrap().phys.used_bytes;
+    let before = used();
+    assert_eq!(receive(16 << 20).len(), 0);
+    assert_eq!(used(), before + (16 << 20));
+    assert_eq!(receive(16 << 20).len(), 0, "the same stream again");
+    assert_eq!(used(), before + (16 << 20));
+    let refused = receive(USABLE * 2);
+    assert_eq!((refused[0].0.as_str(), refused[0].1.kind()), ("refreservation", Kind::NoSpace));
+    assert_eq!(used(), before, "what was refused is not in force, and what was before is not any more");
+    receive(8 << 20);
+    world.change(|change| set_received(change, &world.dsl(), "tank/a", &[], USABLE)).unwrap();
+    assert_eq!(used(), before);
 }
