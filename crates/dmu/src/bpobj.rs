@@ -257,10 +257,12 @@ impl Bpobj {
             let totals = Totals::of(bp, size_of(bp));
             head.totals = if are_free { head.totals.minus(totals) } else { head.totals.plus(totals) };
         }
-        head.frees += if are_free { bps.len() as u64 } else { 0 };
+        let more = bps.len() as u64;
+        let Some(frees) = head.frees.checked_add(if are_free { more } else { 0 }) else {
+            return Err(self.at(Error::corrupt(format!("a list with {} frees", head.frees))));
+        };
         self.object.write(tx, head.pointers * BlkPtr::SIZE as u64, &bytes)?;
-        head.pointers += bps.len() as u64;
-        self.set_head(tx, head)
+        self.set_head(tx, BpobjHead { pointers: head.pointers + more, frees, ..head })
     }
 
     /// Adds all that list `id` has, and is the only one to have that list from then on. What fits into one block is

@@ -149,8 +149,9 @@ impl Metaslab {
             }
             if run.allocated { free.remove(range)? } else { free.add(range)? }
         }
-        for (_, freed) in &self.deferred {
-            freed.iter().for_each(|range| drop(free.take(range)));
+        // the map of a hostile pool may say that also these were free
+        for taken in self.deferred.iter().map(|(_, freed)| freed).chain(self.open.iter().map(|open| &open.kept)) {
+            taken.iter().for_each(|range| drop(free.take(range)));
         }
         self.allocated = self.size() - free.total() - self.deferred();
         self.space = MetaslabSpace::Free(free);

@@ -353,3 +353,14 @@ fn loading_does_not_bring_back_what_is_deferred() {
         assert_eq!(allocator.allocate(Class::Normal, 4096, 1, 8).unwrap(), [dva]);
     }
 }
+
+#[test]
+fn loading_does_not_bring_back_what_is_kept() {
+    let mut metaslab = metaslab::Metaslab::new(0..1 << SHIFT, 9, 0);
+    // a hostile pool: its space map says that it is free
+    metaslab.keep(5, 0..4096).unwrap();
+    assert!(metaslab.load(0, &[]).unwrap());
+    let at = metaslab.allocate(512, 5).unwrap();
+    assert_eq!(at, 4096);
+    metaslab.unallocate(5, at..at + 512).unwrap();
+}
