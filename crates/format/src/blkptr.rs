@@ -172,11 +172,19 @@ impl BlockShape {
     }
 }
 
+/// In the first word of padding: the bytes were written anew, with the birth of those that they were before.
+const IS_REWRITTEN: u64 = 1 << 63;
+
 impl BlkPtr {
-    /// The same block, taken in group `txg`: its bytes stay where they are, and those of group `physical_birth`.
+    /// The same block, taken in group `txg`: its bytes stay where they are, and those of group `physical_birth`. Also
+    /// one that was rewritten is in no snapshot before that.
     pub fn taken_in(self, txg: u64) -> BlkPtr {
-        let physical_birth = if self.is_embedded() { self.physical_birth } else { self.physical_birth().into() };
-        BlkPtr { birth: txg.into(), physical_birth, ..self }
+        let mut taken = BlkPtr { birth: txg.into(), ..self };
+        if !self.is_embedded() {
+            taken.physical_birth = self.physical_birth().into();
+            taken.pad[0] = (self.pad[0].get() & !IS_REWRITTEN).into();
+        }
+        taken
     }
 
     /// The same with another fill count.
@@ -335,7 +343,7 @@ impl BlkPtr {
     /// Txg that decides whether a snapshot has the block: the logical birth, except for blocks that
     /// were rewritten elsewhere with their old one.
     pub fn reference_birth(&self) -> u64 {
-        let is_rewritten = !self.is_embedded() && bits(self.pad[0], 63, 1) != 0;
+        let is_rewritten = !self.is_embedded() && self.pad[0].get() & IS_REWRITTEN != 0;
         if is_rewritten { self.physical_birth() } else { self.birth() }
     }
 
@@ -453,6 +461,22 @@ mod tests {
         assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()[3]), (99, 99, 3, 0xdead));
         assert!(!bp.is_hole() && bp.copies().count() == 1);
         assert!(BlkPtr::HOLE.is_hole());
+    }
+
+    #[test]
+    fn what_is_taken_was_not_rewritten() {
+        let mut words: Vec<u64> = vec![0; 16];
+        (words[1], words[6], words[7], words[9], words[10]) = (0x1234, 7 << 40 | 19 << 48 | 7, 1 << 63, 90, 60);
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let bp = BlkPtr::parse(&bytes).unwrap();
+        assert_eq!((bp.birth(), bp.reference_birth()), (60, 90));
+        let taken = bp.taken_in(100);
+        assert_eq!((taken.birth(), taken.physical_birth(), taken.reference_birth()), (100, 90, 100));
+        // the payload of a small block is no flag
+        words[6] |= 1 << 39;
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let bp = BlkPtr::parse(&bytes).unwrap();
+        assert_eq!(bp.taken_in(100).payload(), bp.payload());
     }
 
     #[test]
