@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for number in 0..tree.tops().len() as u64 {
         for (offset, size) in [(0, 512), (1 << 20, 128 << 10), (u64::MAX - 511, 4096)] {
             let _ = tree.asize(number, size);
-            let extent = Extent { top: number, offset, size, birth_txg: 5 };
+            let extent = Extent { top: number, offset, size, birth_txg: format::ids::Txg::new(5) };
             let _ = tree.read_verified(extent, &mut vec![0; size as usize], &mut |_| true);
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use l2arc::{CacheLookup, L2Key, L2arc};
 use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio};
 
@@ -290,7 +291,7 @@ impl Cache {
 
     /// Frees a block, as [`Zio::free`], and keeps nothing of it: it would take the room of others until its turn to
     /// leave comes.
-    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<bool> {
+    pub fn free(&self, txg: Txg, bp: &BlkPtr) -> Result<bool> {
         if !bp.is_hole() && !bp.is_embedded() {
             self.store.forget(&L2Key::of(bp));
             self.l2arc.forget(&wanted(bp));

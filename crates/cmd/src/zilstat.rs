@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use base::Mutex;
 use clap::ValueEnum;
+use format::ids::Txg;
 use protocol::log_report::{LogReport, LogSums};
 use protocol::wire;
 use protocol::words::nicenum::nicebytes;
@@ -172,23 +173,23 @@ fn by_txg(args: &ZilstatArgs, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop>
 
 /// Makes rows of the groups that have ended since it was asked last.
 struct LogFollower {
-    last_txg: u64,
+    last_txg: Txg,
     /// Times and sums: of the latest slices, of a second at least.
     slices: Vec<(u64, LogSums)>,
 }
 
 impl LogFollower {
     fn new(report: &LogReport) -> LogFollower {
-        let last_txg = report.groups.last().map_or(0, |group| group.txg);
+        let last_txg = report.groups.last().map_or(Txg::ZERO, |group| group.txg);
         LogFollower { last_txg, slices: vec![(report.now_ns, report.sums)] }
     }
 
-    fn follow(&mut self, report: &LogReport) -> Vec<(u64, LogRow)> {
+    fn follow(&mut self, report: &LogReport) -> Vec<(Txg, LogRow)> {
         let slice_ns = SLICE.as_nanos() as u64;
         if self.slices.last().is_none_or(|(at_ns, _)| report.now_ns.saturating_sub(*at_ns) >= slice_ns) {
             self.slices.push((report.now_ns, report.sums));
         }
-        let ended: Vec<(u64, LogRow)> = report
+        let ended: Vec<(Txg, LogRow)> = report
             .groups
             .windows(2)
             .filter(|pair| pair[1].txg > self.last_txg)

@@ -9,6 +9,7 @@ use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::feature::LONGNAME;
+use format::ids::Txg;
 use fuse::{DatasetSpace, MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
@@ -37,7 +38,7 @@ pub struct FileSystem {
     /// Changes when snapshots do.
     snapshots_version: AtomicU64,
     /// The sizes, and the transaction group that they are of.
-    space: Mutex<Option<(u64, DatasetSpace)>>,
+    space: Mutex<Option<(Txg, DatasetSpace)>>,
 }
 
 impl FileSystem {

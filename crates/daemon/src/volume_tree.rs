@@ -112,7 +112,7 @@ impl VolumeTree {
         let now = self.env.now();
         Ok(Stat {
             ino: dataset.id,
-            generation: dataset.phys.creation_txg,
+            generation: dataset.phys.creation_txg.get(),
             kind: if is_folder { FileKind::Directory } else { FileKind::File },
             mode: MODES[if is_folder { 0 } else { 1 + usize::from(is_fixed) }],
             nlink: if is_folder { 2 } else { 1 },

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use base::{Error, Result};
 use format::blkptr::{BlkPtr, Dva};
+use format::ids::Txg;
 
 use crate::Object;
 
@@ -32,14 +33,14 @@ pub enum ChangedPart {
 impl Object {
     /// Shows `f` all data blocks on disk from number `from` on that were born after group `since_txg`, and the holes
     /// beside them, in their order. Errors: those of reading indirect blocks, and of `f`.
-    pub fn changed_since(&self, since_txg: u64, from: u64, f: &mut dyn FnMut(ChangedPart) -> Result<()>) -> Result<()> {
+    pub fn changed_since(&self, since_txg: Txg, from: u64, f: &mut dyn FnMut(ChangedPart) -> Result<()>) -> Result<()> {
         self.changed_within(since_txg, from..u64::MAX, f)
     }
 
     /// As [`Object::changed_since`], of the blocks whose numbers are in `blocks`; holes are cut at its ends.
     pub fn changed_within(
         &self,
-        since_txg: u64,
+        since_txg: Txg,
         blocks: Range<u64>,
         f: &mut dyn FnMut(ChangedPart) -> Result<()>,
     ) -> Result<()> {
@@ -52,7 +53,7 @@ impl Object {
 
 struct ChangedWalk<'a> {
     object: &'a Object,
-    since_txg: u64,
+    since_txg: Txg,
     blocks: Range<u64>,
     /// Indirect blocks that it has been in: what is in two places could be walked for ever.
     entered: HashSet<Dva>,
@@ -76,7 +77,7 @@ impl ChangedWalk<'_> {
         let is_old = bp.reference_birth() <= self.since_txg;
         if bp.is_hole() {
             // some holes do not tell when they were made
-            if bp.birth() != 0 && is_old {
+            if bp.birth() != Txg::ZERO && is_old {
                 return Ok(());
             }
             let (first, end) = (first.max(self.blocks.start), end.min(self.blocks.end));

@@ -11,6 +11,7 @@
 
 use base::{Error, Kind, Result};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 use crate::node::BlockSource;
 use crate::{Object, Objset, Tx};
@@ -64,7 +65,7 @@ impl Object {
 impl Objset {
     /// Tells of each pointer that was taken from elsewhere in group `txg`, which is closed, and goes to disk with it.
     /// To be called once, before anything of that group is synced.
-    pub fn clones_in(&self, txg: u64, tell: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
+    pub fn clones_in(&self, txg: Txg, tell: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
         for node in self.live()?.nodes_with_clones(txg) {
             let layer = node.write().freeze(txg);
             let layer = layer.filter(|layer| layer.txg == txg && layer.dnode.is_some());

@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use format::ids::Txg;
+
 /// log2 of the bytes of the least block.
 const SHIFT_MIN: u32 = 9;
 /// Sizes of blocks that are told apart: 512 bytes to 16 MiB.
@@ -41,14 +43,14 @@ pub struct Changes {
 
 impl Dirty {
     /// Counts bytes that are no whole block. True if there is much now, and nobody was told so before.
-    pub(crate) fn add(&self, txg: u64, bytes: u64, much: u64) -> bool {
+    pub(crate) fn add(&self, txg: Txg, bytes: u64, much: u64) -> bool {
         let group = self.group(txg);
         group.small_bytes.fetch_add(bytes, Ordering::SeqCst);
         group.becomes_much(much)
     }
 
     /// Counts a block of that many bytes, which is written `copies` times. Otherwise as [`Dirty::add`].
-    pub(crate) fn add_block(&self, txg: u64, bytes: u64, copies: u64, much: u64) -> bool {
+    pub(crate) fn add_block(&self, txg: Txg, bytes: u64, copies: u64, much: u64) -> bool {
         let group = self.group(txg);
         group.blocks[size_of(bytes)].fetch_add(copies, Ordering::Relaxed);
         group.block_bytes.fetch_add(bytes, Ordering::SeqCst);
@@ -56,13 +58,13 @@ impl Dirty {
     }
 
     /// Counts a block of that many bytes of which only the pointer is written. Otherwise as [`Dirty::add`].
-    pub(crate) fn add_pointer(&self, txg: u64, bytes: u64, much: u64) -> bool {
+    pub(crate) fn add_pointer(&self, txg: Txg, bytes: u64, much: u64) -> bool {
         self.group(txg).blocks[size_of(bytes)].fetch_add(1, Ordering::Relaxed);
         self.add(txg, POINTER_BYTES, much)
     }
 
     /// Bytes that were changed in a group.
-    pub(crate) fn bytes(&self, txg: u64) -> u64 {
+    pub(crate) fn bytes(&self, txg: Txg) -> u64 {
         self.group(txg).bytes()
     }
 
@@ -84,7 +86,7 @@ impl Dirty {
     }
 
     /// A group is on disk.
-    pub(crate) fn clear(&self, txg: u64) {
+    pub(crate) fn clear(&self, txg: Txg) {
         let group = self.group(txg);
         group.blocks.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         group.small_bytes.store(0, Ordering::SeqCst);
@@ -92,8 +94,8 @@ impl Dirty {
         group.is_told.store(false, Ordering::SeqCst);
     }
 
-    fn group(&self, txg: u64) -> &DirtyGroup {
-        &self.0[txg as usize & 1]
+    fn group(&self, txg: Txg) -> &DirtyGroup {
+        &self.0[txg.slot(2)]
     }
 }
 
@@ -152,27 +154,31 @@ mod tests {
     #[test]
     fn sizes_are_rounded_up() {
         let dirty = Dirty::default();
-        dirty.add(7, 1000, u64::MAX);
+        dirty.add(Txg::new(7), 1000, u64::MAX);
         for bytes in [1, 512, 513, 128 << 10, 16 << 20] {
-            dirty.add_block(7, bytes, 1, u64::MAX);
+            dirty.add_block(Txg::new(7), bytes, 1, u64::MAX);
         }
-        dirty.add_block(8, 128 << 10, 2, u64::MAX);
+        dirty.add_block(Txg::new(8), 128 << 10, 2, u64::MAX);
         let most = |inflation| dirty.changes().most_bytes(&Growth::new(inflation, |bytes| bytes));
         assert_eq!(most(0), 2 * 512 + 1024 + 3 * (128 << 10) + (16 << 20));
         assert_eq!(most(24) - most(0), 24 * (1000 + 7 * 512));
-        assert_eq!(dirty.bytes(8), 128 << 10);
-        dirty.clear(7);
-        assert_eq!((dirty.bytes(7), dirty.all_bytes()), (0, 128 << 10));
-        dirty.clear(8);
+        assert_eq!(dirty.bytes(Txg::new(8)), 128 << 10);
+        dirty.clear(Txg::new(7));
+        assert_eq!((dirty.bytes(Txg::new(7)), dirty.all_bytes()), (0, 128 << 10));
+        dirty.clear(Txg::new(8));
         assert!(dirty.changes().is_empty());
     }
 
     #[test]
     fn much_is_told_once_a_group() {
         let dirty = Dirty::default();
-        assert!(!dirty.add(1, 99, 100) && dirty.add_block(1, 1, 1, 100) && !dirty.add(1, 500, 100));
-        assert!(!dirty.add(2, 1, 100) && dirty.add(2, 99, 100), "the other group for itself");
-        dirty.clear(1);
-        assert!(dirty.add(3, 100, 100));
+        assert!(
+            !dirty.add(Txg::new(1), 99, 100)
+                && dirty.add_block(Txg::new(1), 1, 1, 100)
+                && !dirty.add(Txg::new(1), 500, 100)
+        );
+        assert!(!dirty.add(Txg::new(2), 1, 100) && dirty.add(Txg::new(2), 99, 100), "the other group for itself");
+        dirty.clear(Txg::new(1));
+        assert!(dirty.add(Txg::new(3), 100, 100));
     }
 }

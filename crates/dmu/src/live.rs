@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType, VERSION_OF_ACCOUNTING};
 
@@ -116,30 +117,30 @@ impl LiveObjset {
     }
 
     /// Notes that a node has its first changes in a group.
-    pub(crate) fn mark(&self, txg: u64, node: &Arc<Node>) {
-        self.dirty[txg as usize & 1].lock().push(node.clone());
+    pub(crate) fn mark(&self, txg: Txg, node: &Arc<Node>) {
+        self.dirty[txg.slot(2)].lock().push(node.clone());
     }
 
     /// The nodes with changes in a group.
-    pub(crate) fn take_dirty(&self, txg: u64) -> Vec<Arc<Node>> {
-        std::mem::take(&mut self.dirty[txg as usize & 1].lock())
+    pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Node>> {
+        std::mem::take(&mut self.dirty[txg.slot(2)].lock())
     }
 
     /// Notes that blocks were taken from elsewhere in a group.
-    pub(crate) fn note_clones(&self, txg: u64) {
-        self.has_clones[txg as usize & 1].store(true, Ordering::Relaxed);
+    pub(crate) fn note_clones(&self, txg: Txg) {
+        self.has_clones[txg.slot(2)].store(true, Ordering::Relaxed);
     }
 
     /// The nodes with changes in a group, which is closed, if blocks were taken from elsewhere in it.
-    pub(crate) fn nodes_with_clones(&self, txg: u64) -> Vec<Arc<Node>> {
-        match self.has_clones[txg as usize & 1].swap(false, Ordering::Relaxed) {
-            true => self.dirty[txg as usize & 1].lock().clone(),
+    pub(crate) fn nodes_with_clones(&self, txg: Txg) -> Vec<Arc<Node>> {
+        match self.has_clones[txg.slot(2)].swap(false, Ordering::Relaxed) {
+            true => self.dirty[txg.slot(2)].lock().clone(),
             false => Vec::new(),
         }
     }
 
-    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
-        !self.dirty[txg as usize & 1].lock().is_empty()
+    pub(crate) fn is_dirty(&self, txg: Txg) -> bool {
+        !self.dirty[txg.slot(2)].lock().is_empty()
     }
 
     /// Forgets nodes of objects that are gone.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::ids::Txg;
 
 use crate::Tx;
 use crate::prefetch::Streams;
@@ -46,7 +47,7 @@ pub(crate) struct NodeState {
 #[derive(Default)]
 pub(crate) struct Layer {
     /// The group; 0 if there are none.
-    pub(crate) txg: u64,
+    pub(crate) txg: Txg,
     /// What the object looked like when the group was closed; `None` if it was freed in it.
     pub(crate) dnode: Option<Arc<Dnode>>,
     /// Contents of changed blocks, the spill block included.
@@ -92,7 +93,7 @@ impl Node {
 impl NodeState {
     /// Whether nothing waits to be written.
     pub(crate) fn is_clean(&self) -> bool {
-        self.open.txg == 0 && self.syncing.is_none()
+        self.open.txg == Txg::ZERO && self.syncing.is_none()
     }
 
     /// Where data block `blkid` is, or the spill block.
@@ -149,13 +150,13 @@ impl NodeState {
     }
 
     /// A block that has changed in group `txg`, which is open, and where it is written already.
-    pub(crate) fn changed_in(&self, txg: u64, blkid: u64) -> Option<(Block, Option<BlkPtr>)> {
+    pub(crate) fn changed_in(&self, txg: Txg, blkid: u64) -> Option<(Block, Option<BlkPtr>)> {
         let block = self.open.blocks.get(&blkid).filter(|_| self.open.txg == txg)?;
         Some((block.clone(), self.open.early.get(&blkid).copied()))
     }
 
     /// Notes where a block is written, if it still is what was written. False if it is not.
-    pub(crate) fn keep_early(&mut self, txg: u64, blkid: u64, contents: &Block, bp: BlkPtr) -> bool {
+    pub(crate) fn keep_early(&mut self, txg: Txg, blkid: u64, contents: &Block, bp: BlkPtr) -> bool {
         let is_it =
             self.changed_in(txg, blkid).is_some_and(|(block, bp)| block.is_shared_with(contents) && bp.is_none());
         if is_it {
@@ -217,8 +218,8 @@ impl NodeState {
     }
 
     /// Makes the changes of `txg` the layer that is synced, if there are any.
-    pub(crate) fn freeze(&mut self, txg: u64) -> Option<Arc<Layer>> {
-        if self.open.txg != 0 && self.open.txg == txg {
+    pub(crate) fn freeze(&mut self, txg: Txg) -> Option<Arc<Layer>> {
+        if self.open.txg != Txg::ZERO && self.open.txg == txg {
             assert!(self.syncing.is_none(), "two groups are being synced");
             self.open.dnode = self.dnode.clone();
             self.syncing = Some(Arc::new(std::mem::take(&mut self.open)));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
@@ -190,7 +191,7 @@ impl Objset {
     }
 
     /// Whether it has changes in that group.
-    pub fn is_dirty(&self, txg: u64) -> bool {
+    pub fn is_dirty(&self, txg: Txg) -> bool {
         self.shared.live.as_ref().is_some_and(|live| live.is_dirty(txg))
     }
 

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
@@ -77,7 +78,7 @@ pub struct VisitPosition {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Range {
     /// Only blocks born after that txg.
-    pub since_txg: u64,
+    pub since_txg: Txg,
     /// Only blocks from there on, and those above them.
     pub from: Option<VisitPosition>,
 }

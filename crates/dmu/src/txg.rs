@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{Condvar, Error, Kind, Mutex, MutexGuard, Result, RwLock, RwLockReadGuard};
+use format::ids::Txg;
 
 use crate::Throttle;
 use crate::dirty::{Changes, Dirty};
@@ -40,7 +41,7 @@ const FREES_MAX: u64 = 1 << 18;
 /// The transaction groups of a pool.
 pub struct Txgs {
     /// The open group. Operations hold it shared, closing holds it alone.
-    open: RwLock<u64>,
+    open: RwLock<Txg>,
     dirty: Dirty,
     /// Operations begin at once as long as fewer bytes than that are dirty; 0: all look at `progress` first.
     free_pass: AtomicU64,
@@ -55,11 +56,11 @@ pub struct Txgs {
 #[derive(Debug)]
 struct TxgProgress {
     /// The latest group that is on disk.
-    synced: u64,
+    synced: Txg,
     /// Somebody waits for this group.
-    wanted: u64,
+    wanted: Txg,
     /// The group that is open.
-    open: u64,
+    open: Txg,
     /// Blocks that it frees, as far as was told.
     frees: u64,
     throttle: Throttle,
@@ -94,24 +95,24 @@ pub struct SuspendedGroups {
 ///
 /// Not to be held while another is begun by the same thread.
 pub struct Tx<'a> {
-    txg: u64,
+    txg: Txg,
     txgs: &'a Txgs,
-    _hold: Option<RwLockReadGuard<'a, u64>>,
+    _hold: Option<RwLockReadGuard<'a, Txg>>,
 }
 
 impl Txgs {
     /// Groups of a pool whose latest group on disk is `synced`.
-    pub fn new(synced: u64, throttle: Throttle) -> Txgs {
+    pub fn new(synced: Txg, throttle: Throttle) -> Txgs {
         let txgs = Txgs {
-            open: RwLock::new(synced + 1),
+            open: RwLock::new(synced.next()),
             dirty: Dirty::default(),
             free_pass: AtomicU64::new(0),
             much: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             progress: Mutex::new(TxgProgress {
                 synced,
-                wanted: 0,
-                open: synced + 1,
+                wanted: Txg::ZERO,
+                open: synced.next(),
                 frees: 0,
                 throttle,
                 stopped: None,
@@ -154,17 +155,17 @@ impl Txgs {
     }
 
     /// Changes that belong to a group still while it is synced.
-    pub fn in_sync(&self, txg: u64) -> Tx<'_> {
+    pub fn in_sync(&self, txg: Txg) -> Tx<'_> {
         Tx { txg, txgs: self, _hold: None }
     }
 
     /// The open group.
-    pub fn open_txg(&self) -> u64 {
+    pub fn open_txg(&self) -> Txg {
         *self.open.read()
     }
 
     /// The latest group on disk.
-    pub fn synced_txg(&self) -> u64 {
+    pub fn synced_txg(&self) -> Txg {
         self.progress().synced
     }
 
@@ -186,7 +187,7 @@ impl Txgs {
     /// refused that begin.
     pub fn wait_closed(&self) -> Result<()> {
         let mut progress = self.progress();
-        let closed = progress.open - 1;
+        let closed = progress.open.previous();
         while progress.stopped.is_none() {
             progress.check()?;
             if progress.synced >= closed {
@@ -221,13 +222,13 @@ impl Txgs {
 
     /// Closes the open group, when all that runs in it has ended, and opens the next. Returns the one
     /// that was closed, for it to be synced.
-    pub fn close(&self) -> u64 {
+    pub fn close(&self) -> Txg {
         let mut open = self.open.write();
-        *open += 1;
+        *open = open.next();
         let mut progress = self.progress();
         (progress.open, progress.frees) = (*open, 0);
         self.moved.notify_all();
-        *open - 1
+        open.previous()
     }
 
     /// Counts blocks that are about to be freed, and waits for the next group before if this one frees many already.
@@ -245,7 +246,7 @@ impl Txgs {
     }
 
     /// Tells that the group is on disk.
-    pub fn synced(&self, txg: u64) {
+    pub fn synced(&self, txg: Txg) {
         let mut progress = self.progress();
         progress.synced = txg;
         progress.suspended = None;
@@ -412,7 +413,7 @@ impl TxgProgress {
 
 impl Tx<'_> {
     /// The group.
-    pub fn txg(&self) -> u64 {
+    pub fn txg(&self) -> Txg {
         self.txg
     }
 

@@ -6,6 +6,7 @@
 use base::{AlignedBuf, Block, Bookmark, Data, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::ids::Txg;
 
 use crate::node::{BlockSource, Node, NodeState, SPILL_BLKID};
 use crate::zap::ZapStore;
@@ -224,7 +225,7 @@ impl Object {
             BlockSource::Hole => false,
             BlockSource::OnDisk(tree) => {
                 let (bp, _) = self.pointer(&tree, 0, 0)?;
-                !bp.is_hole() || bp.birth() != 0
+                !bp.is_hole() || bp.birth() != Txg::ZERO
             }
         })
     }

@@ -1,6 +1,7 @@
 //! What a dataset, a snapshot and a bookmark are.
 
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 
 /// A head dataset or a snapshot.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct DatasetBookmark {
     /// Guid of the snapshot.
     pub guid: u64,
     /// Txg of the snapshot.
-    pub creation_txg: u64,
+    pub creation_txg: Txg,
     /// When the snapshot was made, seconds since 1970.
     pub creation_time_s: u64,
     /// Object of the redaction list; 0 if it is no redaction bookmark.

@@ -6,6 +6,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use crate::key::KEY_FIELD;
@@ -113,7 +114,7 @@ impl Dsl {
             bookmarks.push(DatasetBookmark {
                 name: format!("{}#{}", head.name, entry.name),
                 guid: word(0),
-                creation_txg: word(1),
+                creation_txg: Txg::new(word(1)),
                 creation_time_s: word(2),
                 redaction_object: word(3),
                 referenced_bytes: tells_space.then(|| word(5)),

@@ -16,6 +16,7 @@ use base::{Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{ChangedPart, Mode, Object, Objset};
 use format::dnode::SLOT_SIZE;
+use format::ids::Txg;
 use format::objset::ObjsetType;
 use format::redaction::RedactedRange;
 
@@ -100,7 +101,7 @@ impl Redactor {
 struct RedactionSearch<'a> {
     base: &'a Arc<Objset>,
     redactors: &'a [Redactor],
-    since_txg: u64,
+    since_txg: Txg,
     from: (u64, u64),
 }
 

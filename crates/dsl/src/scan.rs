@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use base::{Error, Kind, Result};
 use dmu::traverse::{Range, VisitPosition, Visitor, traverse};
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 use zil::ZilHeader;
 
 use crate::Dsl;
@@ -38,7 +39,7 @@ impl Dsl {
         &self,
         id: u64,
         phys: &DatasetPhys,
-        (range, txg): (Range, u64),
+        (range, txg): (Range, Txg),
         visitor: &mut dyn Visitor,
     ) -> ControlFlow<()> {
         if range.from.is_none() {
@@ -47,7 +48,7 @@ impl Dsl {
         traverse(self.mos().cache(), id, &phys.bp, range, visitor)
     }
 
-    fn scan_log(&self, id: u64, phys: &DatasetPhys, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    fn scan_log(&self, id: u64, phys: &DatasetPhys, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         if phys.is_snapshot() || phys.bp.is_hole() {
             return ControlFlow::Continue(());
         }
@@ -66,7 +67,7 @@ impl Dsl {
     }
 
     /// The datasets that follow one in the order of scans, each with the txg after which its blocks are born.
-    pub fn scan_followers(&self, phys: &DatasetPhys) -> Result<Vec<(u64, u64)>> {
+    pub fn scan_followers(&self, phys: &DatasetPhys) -> Result<Vec<(u64, Txg)>> {
         let mut followers = Vec::new();
         if phys.next_snap != 0 {
             followers.push((phys.next_snap, phys.creation_txg));

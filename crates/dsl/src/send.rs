@@ -22,6 +22,7 @@ use format::dsl::DatasetPhys;
 use format::feature::{
     EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
 };
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
@@ -37,7 +38,7 @@ pub struct SendFrom {
     /// Guid of the snapshot.
     pub guid: u64,
     /// The group that it was taken in.
-    pub txg: u64,
+    pub txg: Txg,
     /// It is of another dataset, which this one is a clone of.
     pub is_clone: bool,
 }
@@ -128,7 +129,7 @@ impl Dsl {
             list_len: list.len() as u32,
         };
         out.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
-        let since_txg = request.from.map_or(0, |from| from.txg);
+        let since_txg = request.from.map_or(Txg::ZERO, |from| from.txg);
         let range = SendRange { since_txg, resume: request.resume, until: request.saved.as_ref().map(|one| one.until) };
         SendWalk::new(&objset, (features, to_guid), range, lists, &mut out).run()?;
         if request.saved.is_none() {

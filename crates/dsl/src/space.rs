@@ -15,6 +15,7 @@
 
 use base::{Endian, Error, Kind, Reader, Result, ResultExt};
 use dmu::zap::Zap;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use crate::{Dataset, DatasetBookmark, Dir, Dsl};
@@ -122,7 +123,7 @@ impl Dsl {
     /// Bytes that come back if snapshots of one file system go: `first`, `last`, and all between them.
     pub fn freed_by_range(&self, first: &Dataset, last: &Dataset) -> Result<u64> {
         let (mut sum, mut at) = (0u64, last.phys.next_snap);
-        let mut before = u64::MAX;
+        let mut before = Txg::MAX;
         while at != first.id {
             let dataset = self.dataset(at, "next snapshot")?;
             if dataset.phys.prev_snap_txg >= before {
@@ -138,7 +139,7 @@ impl Dsl {
     }
 
     /// Whether a snapshot that was taken in `txg` of the directory `dir` is among those that led to `later`.
-    pub(crate) fn comes_before(&self, later: &Dataset, dir: u64, txg: u64) -> Result<bool> {
+    pub(crate) fn comes_before(&self, later: &Dataset, dir: u64, txg: Txg) -> Result<bool> {
         let mut later = later.clone();
         for _ in 0..10_000 {
             if later.is_snapshot() && txg >= later.phys.creation_txg {
@@ -171,7 +172,7 @@ impl Dsl {
 
     /// Bytes in a dead list of blocks born up to `txg`. Errors: `Unsupported` for the lists of before
     /// version 26 of the pool, which do not keep that apart.
-    fn dead_bytes_born_before(&self, deadlist: u64, txg: u64) -> Result<u64> {
+    fn dead_bytes_born_before(&self, deadlist: u64, txg: Txg) -> Result<u64> {
         let object = self.mos().object(deadlist)?;
         if object.dnode().object_type == ObjectType::BPOBJ {
             return Err(Error::new(Kind::Unsupported, "dead list without parts by age"));
@@ -183,7 +184,7 @@ impl Dsl {
             let (Ok(born_after), Some(part)) = (key, entry.value.first_u64()) else {
                 return Err(Error::corrupt("dead list with an entry that is no part"));
             };
-            if born_after < txg {
+            if Txg::new(born_after) < txg {
                 sum = sum.wrapping_add(self.dead_bytes(part)?);
             }
         }
@@ -197,7 +198,7 @@ fn not_earlier(name: &str) -> Error {
 
 /// The point from which on writes count.
 struct Since {
-    txg: u64,
+    txg: Txg,
     referenced: u64,
     freed_before_next: Option<u64>,
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::Txg;
 use format::objset::ObjsetType;
 
 use crate::property::{Applies, DatasetKind, Setting, ValueKind, ValueOrigin};
@@ -77,7 +78,7 @@ impl Subject {
     }
 
     /// Txg in which it was made; of a bookmark, in which its snapshot was.
-    pub fn creation_txg(&self) -> u64 {
+    pub fn creation_txg(&self) -> Txg {
         match &self.of {
             Of::Dataset(dataset) => dataset.phys.creation_txg,
             Of::Bookmark(bookmark) => bookmark.creation_txg,
@@ -231,7 +232,7 @@ impl Dsl {
         Ok(match property {
             Property::Name => Some(PropertyValue::Text(dataset.name.clone())),
             Property::Creation => number(phys.creation_time_s),
-            Property::Createtxg => number(phys.creation_txg),
+            Property::Createtxg => number(phys.creation_txg.get()),
             Property::Guid => number(phys.guid),
             Property::Objsetid => number(dataset.id),
             Property::Used if is_head => number(dir.used_bytes),
@@ -264,7 +265,7 @@ impl Dsl {
         Ok(match property {
             Property::Name => Some(PropertyValue::Text(bookmark.name.clone())),
             Property::Creation => number(bookmark.creation_time_s),
-            Property::Createtxg => number(bookmark.creation_txg),
+            Property::Createtxg => number(bookmark.creation_txg.get()),
             Property::Guid => number(bookmark.guid),
             Property::Ivsetguid => number(bookmark.ivset_guid),
             Property::Referenced => bookmark.referenced_bytes.and_then(number),

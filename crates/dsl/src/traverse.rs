@@ -19,6 +19,7 @@ use dmu::{Mode, Objset};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use zil::{Record, ZilHeader};
 
@@ -30,7 +31,7 @@ pub const LOG_LEVEL: i64 = -2;
 impl Dsl {
     /// Visits every block of the pool, the MOS first. `txg` is the one that the pool was opened at:
     /// log blocks that are younger belong to nobody yet.
-    pub fn traverse(&self, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    pub fn traverse(&self, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let mos = self.mos();
         traverse(mos.cache(), 0, &mos.rootbp(), Range::default(), visitor)?;
         let (mut id, mut blocks) = (0, DnodeBlocks::default());
@@ -61,7 +62,7 @@ impl Dsl {
         }
     }
 
-    fn traverse_dataset(&self, id: u64, phys: &DatasetPhys, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    fn traverse_dataset(&self, id: u64, phys: &DatasetPhys, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let cache = self.mos().cache();
         if !phys.is_snapshot() && !phys.bp.is_hole() {
             let header = Objset::open(cache.clone(), id, phys.bp, Mode::Raw, &format!("dataset {id}"))
@@ -80,7 +81,7 @@ impl Dsl {
         &self,
         objset: u64,
         header: &ZilHeader,
-        txg: u64,
+        txg: Txg,
         visitor: &mut dyn Visitor,
     ) -> ControlFlow<()> {
         let mut log =
@@ -116,8 +117,8 @@ impl DnodeBlocks {
 struct LogBlocks<'a> {
     visitor: &'a mut dyn Visitor,
     objset: u64,
-    claim_txg: u64,
-    txg: u64,
+    claim_txg: Txg,
+    txg: Txg,
     /// A block that two records point to is one block.
     seen: HashSet<Dva>,
     stopped: bool,
@@ -137,7 +138,7 @@ impl LogBlocks<'_> {
 impl zil::LogVisitor for LogBlocks<'_> {
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         // of a log that nobody has claimed, only what was allocated in time is there
-        if self.claim_txg == 0 && bp.reference_birth() > self.txg {
+        if self.claim_txg == Txg::ZERO && bp.reference_birth() > self.txg {
             return ControlFlow::Break(());
         }
         self.show(bp, Bookmark { level: LOG_LEVEL, ..bookmark })
@@ -146,7 +147,7 @@ impl zil::LogVisitor for LogBlocks<'_> {
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         let Ok(Some(write)) = record.write() else { return ControlFlow::Continue(()) };
         let bp = &write.bp;
-        if bp.is_hole() || self.claim_txg == 0 || bp.reference_birth() < self.claim_txg {
+        if bp.is_hole() || self.claim_txg == Txg::ZERO || bp.reference_birth() < self.claim_txg {
             return ControlFlow::Continue(());
         }
         let blkid = write.offset / bp.lsize().max(1);

@@ -30,6 +30,7 @@ use base::Endian;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::ids::Txg;
 use crate::object_type::ObjectType;
 pub use builder::{BlkPtrBuilder, Seal};
 
@@ -178,10 +179,10 @@ const IS_REWRITTEN: u64 = 1 << 63;
 impl BlkPtr {
     /// The same block, taken in group `txg`: its bytes stay where they are, and those of group `physical_birth`. Also
     /// one that was rewritten is in no snapshot before that.
-    pub fn taken_in(self, txg: u64) -> BlkPtr {
-        let mut taken = BlkPtr { birth: txg.into(), ..self };
+    pub fn taken_in(self, txg: Txg) -> BlkPtr {
+        let mut taken = BlkPtr { birth: txg.get().into(), ..self };
         if !self.is_embedded() {
-            taken.physical_birth = self.physical_birth().into();
+            taken.physical_birth = self.physical_birth().get().into();
             taken.pad[0] = (self.pad[0].get() & !IS_REWRITTEN).into();
         }
         taken
@@ -327,22 +328,22 @@ impl BlkPtr {
     }
 
     /// Txg that the block was written in, logically: what snapshots go by.
-    pub fn birth(&self) -> u64 {
-        self.birth.get()
+    pub fn birth(&self) -> Txg {
+        Txg::new(self.birth.get())
     }
 
     /// Txg that the bytes were allocated in, which dedup and removal can make differ.
-    pub fn physical_birth(&self) -> u64 {
+    pub fn physical_birth(&self) -> Txg {
         match self.physical_birth.get() {
-            _ if self.is_embedded() => 0,
+            _ if self.is_embedded() => Txg::ZERO,
             0 => self.birth(),
-            txg => txg,
+            txg => Txg::new(txg),
         }
     }
 
     /// Txg that decides whether a snapshot has the block: the logical birth, except for blocks that
     /// were rewritten elsewhere with their old one.
-    pub fn reference_birth(&self) -> u64 {
+    pub fn reference_birth(&self) -> Txg {
         let is_rewritten = !self.is_embedded() && self.pad[0].get() & IS_REWRITTEN != 0;
         if is_rewritten { self.physical_birth() } else { self.birth() }
     }
@@ -458,7 +459,10 @@ mod tests {
             (bp.checksum_kind(), bp.object_type(), bp.endian()),
             (7, ObjectType::DIRECTORY_CONTENTS, Endian::Little)
         );
-        assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()[3]), (99, 99, 3, 0xdead));
+        assert_eq!(
+            (bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()[3]),
+            (Txg::new(99), Txg::new(99), 3, 0xdead)
+        );
         assert!(!bp.is_hole() && bp.copies().count() == 1);
         assert!(BlkPtr::HOLE.is_hole());
     }
@@ -469,14 +473,14 @@ mod tests {
         (words[1], words[6], words[7], words[9], words[10]) = (0x1234, 7 << 40 | 19 << 48 | 7, 1 << 63, 90, 60);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let bp = BlkPtr::parse(&bytes).unwrap();
-        assert_eq!((bp.birth(), bp.reference_birth()), (60, 90));
-        let taken = bp.taken_in(100);
-        assert_eq!((taken.birth(), taken.physical_birth(), taken.reference_birth()), (100, 90, 100));
+        assert_eq!((bp.birth(), bp.reference_birth()), (Txg::new(60), Txg::new(90)));
+        let taken = bp.taken_in(Txg::new(100));
+        assert_eq!([taken.birth(), taken.physical_birth(), taken.reference_birth()], [100, 90, 100].map(Txg::new));
         // the payload of a small block is no flag
         words[6] |= 1 << 39;
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let bp = BlkPtr::parse(&bytes).unwrap();
-        assert_eq!(bp.taken_in(100).payload(), bp.payload());
+        assert_eq!(bp.taken_in(Txg::new(100)).payload(), bp.payload());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use base::{Reader, Result};
 
 use crate::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva, SECTOR_SHIFT};
+use crate::ids::Txg;
 use crate::object_type::ObjectType;
 
 /// Blocks in a value: that of extra copies, which only old versions made, and one for each number of copies.
@@ -93,14 +94,14 @@ pub struct DdtPhys {
     /// Number of pointers that refer to it.
     pub references: u64,
     /// Transaction group in which it was written.
-    pub birth: u64,
+    pub birth: Txg,
 }
 
 impl DdtPhys {
     /// Bytes of it in a value.
     pub const SIZE: usize = 64;
     /// No block.
-    pub const NONE: DdtPhys = DdtPhys { dvas: [Dva::EMPTY; DVAS], references: 0, birth: 0 };
+    pub const NONE: DdtPhys = DdtPhys { dvas: [Dva::EMPTY; DVAS], references: 0, birth: Txg::ZERO };
 
     /// From a value.
     pub fn read(r: &mut Reader<'_>) -> Result<DdtPhys> {
@@ -109,13 +110,13 @@ impl DdtPhys {
             *dva = Dva::from_words([r.u64()?, r.u64()?]);
         }
         block.references = r.u64()?;
-        block.birth = r.u64()?;
+        block.birth = Txg::new(r.u64()?);
         Ok(block)
     }
 
     /// The bytes of it in a little-endian value.
     pub fn to_bytes(&self) -> [u8; DdtPhys::SIZE] {
-        let words = self.dvas.iter().flat_map(Dva::words).chain([self.references, self.birth]);
+        let words = self.dvas.iter().flat_map(Dva::words).chain([self.references, self.birth.get()]);
         let mut out = [0; DdtPhys::SIZE];
         out.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
         out
@@ -123,7 +124,7 @@ impl DdtPhys {
 
     /// Whether there is no block.
     pub fn is_none(&self) -> bool {
-        self.birth == 0
+        self.birth == Txg::ZERO
     }
 
     /// Whether a pointer refers to this block.
@@ -144,9 +145,9 @@ mod tests {
         let key = DdtKey::from_words(words);
         assert_eq!((key.lsize(), key.psize(), key.words()), (16 << 10, 4 << 10, words));
         let dva = Dva::new(3, 77 << 9, 4096, false);
-        let block = DdtPhys { dvas: [dva, dva, DdtPhys::NONE.dvas[2]], references: 5, birth: 9 };
+        let block = DdtPhys { dvas: [dva, dva, DdtPhys::NONE.dvas[2]], references: 5, birth: Txg::new(9) };
         let bp = key.pointer(&block);
-        assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, 9, [1, 2, 3, 4]));
+        assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, Txg::new(9), [1, 2, 3, 4]));
         assert_eq!((DdtKey::of(&bp), bp.copies().count(), bp.is_dedup()), (key, 2, false));
         assert!(block.is_that_of(&bp) && !DdtPhys::NONE.is_that_of(&BlkPtr::HOLE));
         let bytes = block.to_bytes();

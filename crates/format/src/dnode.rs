@@ -230,6 +230,8 @@ impl Dnode {
 
 #[cfg(test)]
 mod tests {
+    use crate::ids::Txg;
+
     use super::*;
 
     fn sample() -> Vec<u8> {
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!((d.object_type, d.bonus_type), (ObjectType::PLAIN_FILE_CONTENTS, ObjectType::SA));
         assert_eq!((d.levels, d.block_size, d.block_max, d.used_bytes, d.slots), (2, 128 << 10, 9, 512, 2));
         assert_eq!((d.bonus.len(), d.bonus[0], d.blkptrs.len()), (200, 0xab, 1));
-        assert_eq!(d.spill.unwrap().birth(), 5);
+        assert_eq!(d.spill.unwrap().birth(), Txg::new(5));
         assert_eq!(d.pointers_shift(), 10);
         assert_eq!(Dnode::slots_at(&sample()).unwrap(), 2);
     }
@@ -261,7 +263,7 @@ mod tests {
         bytes[8] = 1;
         bytes[512 - 128 + 80] = 5;
         let dnode = Dnode::parse(&bytes).unwrap().unwrap();
-        assert_eq!((dnode.blkptrs.len(), dnode.bonus.len(), dnode.spill.unwrap().birth()), (2, 0, 5));
+        assert_eq!((dnode.blkptrs.len(), dnode.bonus.len(), dnode.spill.unwrap().birth()), (2, 0, Txg::new(5)));
         // with blocks that need the third pointer, or a bonus buffer, it is nonsense
         for (at, byte) in [(16, 2), (10, 1)] {
             let mut bytes = bytes.clone();

@@ -30,6 +30,7 @@ use base::{Endian, Error, Reader, Result};
 use zerocopy::IntoBytes;
 
 use crate::blkptr::BlkPtr;
+use crate::ids::Txg;
 
 /// A directory of the dataset tree: one for each file system or volume.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,12 +123,12 @@ fn padded(mut bytes: Vec<u8>, size: usize) -> Vec<u8> {
 pub struct DatasetPhys {
     pub dir: u64,
     pub prev_snap: u64,
-    pub prev_snap_txg: u64,
+    pub prev_snap_txg: Txg,
     pub next_snap: u64,
     pub snapnames_zap: u64,
     pub num_children: u64,
     pub creation_time_s: u64,
-    pub creation_txg: u64,
+    pub creation_txg: Txg,
     pub deadlist: u64,
     pub referenced_bytes: u64,
     pub compressed_bytes: u64,
@@ -166,12 +167,12 @@ impl DatasetPhys {
         let mut phys = DatasetPhys {
             dir: next()?,
             prev_snap: next()?,
-            prev_snap_txg: next()?,
+            prev_snap_txg: Txg::new(next()?),
             next_snap: next()?,
             snapnames_zap: next()?,
             num_children: next()?,
             creation_time_s: next()?,
-            creation_txg: next()?,
+            creation_txg: Txg::new(next()?),
             deadlist: next()?,
             referenced_bytes: next()?,
             compressed_bytes: next()?,
@@ -201,12 +202,12 @@ impl DatasetPhys {
         let head = [
             self.dir,
             self.prev_snap,
-            self.prev_snap_txg,
+            self.prev_snap_txg.get(),
             self.next_snap,
             self.snapnames_zap,
             self.num_children,
             self.creation_time_s,
-            self.creation_txg,
+            self.creation_txg.get(),
             self.deadlist,
             self.referenced_bytes,
             self.compressed_bytes,

@@ -30,6 +30,8 @@
 
 use base::{Endian, Error, Reader, Result};
 
+use crate::ids::Txg;
+
 /// Where on the device the header is.
 pub const HEADER_AT: u64 = 4 << 20;
 /// Bytes of a header; it may be in a larger sector.
@@ -109,7 +111,7 @@ pub struct LogEntry {
     /// The first address in the pool, as in the block pointer.
     pub dva: [u64; 2],
     /// The group that it was allocated in.
-    pub birth: u64,
+    pub birth: Txg,
     /// Its offset.
     pub at: u64,
     /// Bytes of its contents.
@@ -241,7 +243,7 @@ impl LogEntry {
         let [dva0, dva1, birth, properties, at, compress_level, _, _] = words(r)?;
         Ok(LogEntry {
             dva: [dva0, dva1],
-            birth,
+            birth: Txg::new(birth),
             at,
             lsize: size(properties, 0),
             psize: size(properties, 16),
@@ -262,7 +264,7 @@ impl LogEntry {
             | (if self.is_metadata { TYPE_METADATA } else { TYPE_DATA }) << 48
             | u64::from(self.is_protected) << 56
             | (if self.is_frequent { STATE_MFU } else { STATE_MRU }) << 57;
-        push(out, &[self.dva[0], self.dva[1], self.birth, properties, self.at, self.compress_level, 0, 0]);
+        push(out, &[self.dva[0], self.dva[1], self.birth.get(), properties, self.at, self.compress_level, 0, 0]);
     }
 }
 
@@ -334,7 +336,7 @@ mod tests {
     fn entry(n: u64) -> LogEntry {
         LogEntry {
             dva: [1 << 32 | n, n * 8],
-            birth: n,
+            birth: Txg::new(n),
             at: (5 << 20) + n * 512,
             lsize: 16 << 20,
             psize: 512,

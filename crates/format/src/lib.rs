@@ -10,6 +10,7 @@ pub mod ddt;
 pub mod dnode;
 pub mod dsl;
 pub mod feature;
+pub mod ids;
 pub mod l2arc;
 pub mod nvlist;
 pub mod object_type;

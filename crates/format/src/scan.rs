@@ -20,6 +20,8 @@
 
 use base::{Bookmark, Error, Result};
 
+use crate::ids::Txg;
+
 /// See the top of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // see the drawing
@@ -27,10 +29,10 @@ pub struct ScanPhys {
     pub is_resilver: bool,
     pub state: ScanState,
     pub queue: u64,
-    pub min_txg: u64,
-    pub max_txg: u64,
-    pub dataset_min_txg: u64,
-    pub dataset_max_txg: u64,
+    pub min_txg: Txg,
+    pub max_txg: Txg,
+    pub dataset_min_txg: Txg,
+    pub dataset_max_txg: Txg,
     pub start_s: u64,
     pub end_s: u64,
     pub to_examine_bytes: u64,
@@ -87,10 +89,10 @@ impl ScanPhys {
             is_resilver,
             state,
             queue: at(2),
-            min_txg: at(3),
-            max_txg: at(4),
-            dataset_min_txg: at(5),
-            dataset_max_txg: at(6),
+            min_txg: Txg::new(at(3)),
+            max_txg: Txg::new(at(4)),
+            dataset_min_txg: Txg::new(at(5)),
+            dataset_max_txg: Txg::new(at(6)),
             start_s: at(7),
             end_s: at(8),
             to_examine_bytes: at(9),
@@ -117,10 +119,10 @@ impl ScanPhys {
             if self.is_resilver { 2 } else { 1 },
             state,
             self.queue,
-            self.min_txg,
-            self.max_txg,
-            self.dataset_min_txg,
-            self.dataset_max_txg,
+            self.min_txg.get(),
+            self.max_txg.get(),
+            self.dataset_min_txg.get(),
+            self.dataset_max_txg.get(),
             self.start_s,
             self.end_s,
             self.to_examine_bytes,

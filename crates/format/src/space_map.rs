@@ -16,6 +16,8 @@
 
 use base::{Endian, Error, Reader, Result};
 
+use crate::ids::Txg;
+
 /// A run of a space map, in the map's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -141,9 +143,9 @@ impl Encoder {
     }
 
     /// Notes what the runs that follow are: allocated or freed in which pass of which transaction group.
-    pub fn begin(&mut self, allocated: bool, pass: u64, txg: u64) {
+    pub fn begin(&mut self, allocated: bool, pass: u64, txg: Txg) {
         let action = u64::from(!allocated);
-        self.put(DEBUG | action << 60 | (pass & 0x3ff) << 50 | txg & ((1 << 50) - 1));
+        self.put(DEBUG | action << 60 | (pass & 0x3ff) << 50 | txg.get() & ((1 << 50) - 1));
     }
 
     /// Adds a run, in as many entries as it takes. Panics on a run that the map cannot hold: of no length,
@@ -211,7 +213,7 @@ mod tests {
         let short = |offset, len, allocated| Run { allocated, offset, len, vdev: None };
         let all = [short(0, 1, true), short(SHORT_OFFSETS - 1, 1, false), short(7, SHORT_RUN_MAX, true)];
         let mut old = Encoder::new(0, 4096, false);
-        old.begin(true, 1, 77);
+        old.begin(true, 1, Txg::new(77));
         let long_run = short(100, 3 * SHORT_RUN_MAX + 5, false);
         all.iter().chain([&long_run]).for_each(|run| old.push(run));
         assert_eq!(old.length(), 8 * (1 + 3 + 4), "a long run takes four entries");
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(bytes[..8], DEBUG.to_le_bytes());
         assert_eq!((bytes.len(), joined(&bytes).len()), (24, 1));
         let mut encoder = Encoder::new(0, 512, true);
-        encoder.begin(false, 3, 0x1234);
+        encoder.begin(false, 3, Txg::new(0x1234));
         assert_eq!(encoder.finish(), (0b1001 << 60 | 3u64 << 50 | 0x1234).to_le_bytes());
     }
 

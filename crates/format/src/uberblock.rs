@@ -14,6 +14,7 @@ use base::{Endian, Error, Reader, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::blkptr::BlkPtr;
+use crate::ids::Txg;
 
 /// `magic` of an uberblock.
 pub const MAGIC: u64 = 0x00ba_b10c;
@@ -26,9 +27,6 @@ const INTERVAL_MS_MAX: u64 = 0xff_ffff;
 pub const SEQ_MAX: u64 = 0xffff;
 /// The most intervals without a heartbeat.
 const FAIL_INTERVALS_MAX: u64 = 0xffff;
-/// The last transaction group that is believed: space maps that count groups hold numbers twice as high. No pool lives
-/// to see it.
-pub const TXG_MAX: u64 = 1 << 46;
 
 /// A checked uberblock.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +36,7 @@ pub struct Uberblock {
     /// Pool version: 1 to 28, or 5000.
     pub version: u64,
     /// Transaction group.
-    pub txg: u64,
+    pub txg: Txg,
     /// Sum of the guids of all vdevs.
     pub guid_sum: u64,
     /// Seconds since 1970.
@@ -50,7 +48,7 @@ pub struct Uberblock {
     /// Multihost protection, if the writer knew of it.
     pub mmp: Option<Mmp>,
     /// On a checkpoint: its txg.
-    pub checkpoint_txg: u64,
+    pub checkpoint_txg: Txg,
     /// State of a raidz expansion; 0 if none.
     pub raidz_reflow: u64,
 }
@@ -78,18 +76,18 @@ impl Uberblock {
         };
         let mut r = Reader::new(slot, endian);
         r.u64()?;
-        let (version, txg, guid_sum, timestamp_s) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (version, txg, guid_sum, timestamp_s) = (r.u64()?, Txg::new(r.u64()?), r.u64()?, r.u64()?);
         let mut words = [0; 16];
         for word in &mut words {
             *word = r.u64()?.to_le();
         }
         let rootbp = BlkPtr::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words)).expect("16 words are 128 bytes");
         let (software_version, mmp_magic, delay_ns, config) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let (checkpoint_txg, raidz_reflow) = (r.u64()?, r.u64()?);
+        let (checkpoint_txg, raidz_reflow) = (Txg::new(r.u64()?), r.u64()?);
         if !(1..=28).contains(&version) && version != 5000 {
             return Err(Error::corrupt(format!("uberblock of unknown version {version}")));
         }
-        if txg > TXG_MAX {
+        if txg > Txg::BELIEVED_MAX {
             return Err(Error::corrupt(format!("uberblock of txg {txg:#x}")));
         }
         let mmp = (mmp_magic == MMP_MAGIC).then(|| Mmp {
@@ -115,7 +113,7 @@ impl Uberblock {
     /// Writes it to a slot of the ring, in its byte order, as software that knows of multihost protection;
     /// the checksum in the slot's last 40 bytes is for `codec`. Panics if the slot is shorter than 1 KiB.
     pub fn write(&self, slot: &mut [u8]) {
-        let mut words = vec![MAGIC, self.version, self.txg, self.guid_sum, self.timestamp_s];
+        let mut words = vec![MAGIC, self.version, self.txg.get(), self.guid_sum, self.timestamp_s];
         let (native, _) = self.rootbp.as_bytes().as_chunks();
         words.extend(native.iter().map(|word| u64::from_le_bytes(*word)));
         let mmp = self.mmp.unwrap_or_default();
@@ -125,7 +123,8 @@ impl Uberblock {
         let config = field(mmp.interval_ms, 0, 8, INTERVAL_MS_MAX)
             | field(mmp.seq, 1, 32, SEQ_MAX)
             | field(mmp.fail_intervals, 2, 48, FAIL_INTERVALS_MAX);
-        let tail = [self.software_version, MMP_MAGIC, mmp.delay_ns, config, self.checkpoint_txg, self.raidz_reflow];
+        let tail =
+            [self.software_version, MMP_MAGIC, mmp.delay_ns, config, self.checkpoint_txg.get(), self.raidz_reflow];
         words.extend(tail);
         slot[..1024].fill(0);
         for (word, out) in words.iter().zip(slot.chunks_exact_mut(8)) {
@@ -168,7 +167,7 @@ impl Uberblock {
     }
 
     /// Sorts the one in force last.
-    pub fn rank(&self) -> (u64, u64, u64) {
+    pub fn rank(&self) -> (Txg, u64, u64) {
         (self.txg, self.timestamp_s, self.mmp.and_then(|mmp| mmp.seq).unwrap_or(0))
     }
 }
@@ -188,7 +187,7 @@ mod tests {
         let be: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
         let one = Uberblock::parse(&le).unwrap().unwrap();
         let two = Uberblock::parse(&be).unwrap().unwrap();
-        assert_eq!((one.txg, one.timestamp_s, one.rootbp.birth()), (42, 1000, 110));
+        assert_eq!((one.txg, one.timestamp_s, one.rootbp.birth()), (Txg::new(42), 1000, Txg::new(110)));
         assert_eq!(one.mmp.unwrap(), Mmp { delay_ns: 9, interval_ms: Some(500), seq: Some(3), fail_intervals: None });
         let mut slot = vec![0xee; 1024];
         for (uberblock, bytes) in [(&one, &le), (&two, &be)] {

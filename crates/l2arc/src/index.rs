@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::RwLock;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 /// Cache devices that there may be.
 pub(crate) const DEVICES_MAX: usize = 256;
@@ -39,7 +40,7 @@ pub struct L2Key {
     /// The first address, as in the block pointer.
     pub dva: [u64; 2],
     /// The group that it was allocated in.
-    pub birth: u64,
+    pub birth: Txg,
 }
 
 impl L2Key {
@@ -51,7 +52,7 @@ impl L2Key {
     /// A number that looks random; never 0.
     pub fn hash(&self) -> u64 {
         // the finalizer of SplitMix64 after each word
-        let words = [self.dva[0], self.dva[1], self.birth];
+        let words = [self.dva[0], self.dva[1], self.birth.get()];
         let mixed = words.into_iter().fold(0x9e37_79b9_7f4a_7c15, |hash: u64, word| {
             let mut z = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
             z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -251,7 +252,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn key(n: u64) -> L2Key {
-        L2Key { dva: [n % 3 << 32 | 16, n * 256], birth: 1000 + n / 100 }
+        L2Key { dva: [n % 3 << 32 | 16, n * 256], birth: Txg::new(1000 + n / 100) }
     }
 
     fn spot(n: u64, sweep: u8) -> Spot {

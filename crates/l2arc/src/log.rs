@@ -56,11 +56,14 @@ fn sum(endian: Endian, bytes: &[u8]) -> [u64; 4] {
 mod tests {
     use format::l2arc::LogEntry;
 
+    use format::ids::Txg;
+
     use super::*;
 
     #[test]
     fn there_and_back() {
-        let entry = |n: u64| LogEntry { dva: [n, n * 7], birth: n, lsize: 4096, psize: 512, ..LogEntry::default() };
+        let entry =
+            |n: u64| LogEntry { dva: [n, n * 7], birth: Txg::new(n), lsize: 4096, psize: 512, ..LogEntry::default() };
         // numbers without order do not compress
         let noise = |n: u64| LogEntry { dva: [n.wrapping_mul(0x9e37_79b9_7f4a_7c15), !n], ..entry(n) };
         for log in [

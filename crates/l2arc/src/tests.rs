@@ -1,4 +1,5 @@
 use device::{FaultyDevice, MemDevice};
+use format::ids::Txg;
 
 use super::*;
 
@@ -30,7 +31,7 @@ fn l2arc(env: &Env, device: &Arc<FaultyDevice>) -> Arc<L2arc> {
 }
 
 fn key(n: u64) -> L2Key {
-    L2Key { dva: [16, n * 64], birth: 5 }
+    L2Key { dva: [16, n * 64], birth: Txg::new(5) }
 }
 
 fn contents(n: u64) -> Vec<u8> {

@@ -217,19 +217,21 @@ fn elsewhere() -> Error {
 mod tests {
     use format::uberblock::Mmp;
 
+    use format::ids::Txg;
+
     use super::*;
 
     fn root(mmp: Mmp) -> Uberblock {
         Uberblock {
             endian: base::Endian::Little,
             version: 5000,
-            txg: 7,
+            txg: Txg::new(7),
             guid_sum: 0,
             timestamp_s: 1000,
             rootbp: format::blkptr::BlkPtr::HOLE,
             software_version: 5000,
             mmp: Some(mmp),
-            checkpoint_txg: 0,
+            checkpoint_txg: Txg::ZERO,
             raidz_reflow: 0,
         }
     }

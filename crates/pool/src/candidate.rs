@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 
 use crate::{Discovery, FoundDevice, LabelKind};
@@ -25,7 +26,7 @@ pub struct Candidate {
     /// Pool version.
     pub version: u64,
     /// Txg of the newest label.
-    pub txg: u64,
+    pub txg: Txg,
     /// Host that had it last.
     pub hostid: Option<u64>,
     /// Name of that host.
@@ -74,7 +75,7 @@ impl Candidate {
         for found in &discovery.devices {
             match (found.kind(), found.pool_guid()) {
                 // txg 0: the label was written, and then the pool was not made, or the device not added
-                (LabelKind::Member, Some(guid)) if found.txg() != 0 => {
+                (LabelKind::Member, Some(guid)) if found.txg() != Txg::ZERO => {
                     by_guid.entry(guid).or_default().push(found.clone());
                 }
                 (LabelKind::Member, _) => {}
@@ -118,7 +119,7 @@ impl Candidate {
             guid,
             state: PoolState::from_u64(label.u64("state")?),
             version: label.u64("version")?,
-            txg: label.opt_u64("txg").unwrap_or(0),
+            txg: Txg::new(label.opt_u64("txg").unwrap_or(0)),
             hostid: label.opt_u64("hostid"),
             hostname: label.opt_str("hostname").map(str::to_owned),
             label,

@@ -25,6 +25,7 @@ use base::{Bookmark, Endian, Error, Kind, Result, ResultExt};
 use dmu::traverse::{Descend, Visit, Visitor};
 use dsl::traverse::LOG_LEVEL;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use vdev::MapEntry;
 
 use crate::status::Progress;
@@ -185,7 +186,7 @@ struct Checker<'a> {
     refs: Refs,
     batches: Batches,
     /// Blocks with others below them that have been visited: vdev, offset, birth.
-    entered: HashSet<(u64, u64, u64)>,
+    entered: HashSet<(u64, u64, Txg)>,
 }
 
 impl Checker<'_> {
@@ -205,7 +206,7 @@ impl Checker<'_> {
             self.claim_removal()?;
         }
         let uberblock = pool.uberblock();
-        let txg = if uberblock.checkpoint_txg != 0 { uberblock.checkpoint_txg } else { uberblock.txg };
+        let txg = if uberblock.checkpoint_txg != Txg::ZERO { uberblock.checkpoint_txg } else { uberblock.txg };
         let _ = pool.dsl().traverse(txg, self);
         Ok(())
     }

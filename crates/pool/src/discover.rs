@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode, Window};
+use format::ids::Txg;
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use vdev::label::{self, Label};
@@ -76,8 +77,8 @@ impl FoundDevice {
     }
 
     /// Txg of the label.
-    pub fn txg(&self) -> u64 {
-        self.config.opt_u64("txg").unwrap_or(0)
+    pub fn txg(&self) -> Txg {
+        Txg::new(self.config.opt_u64("txg").unwrap_or(0))
     }
 
     /// What it is to its pool.

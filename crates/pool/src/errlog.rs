@@ -20,6 +20,7 @@ use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
+use format::ids::Txg;
 
 use crate::{FeatureState, Pool, object_directory};
 
@@ -47,7 +48,7 @@ pub(crate) struct ErrlogEntry {
     level: u64,
     block: u64,
     /// Txg in which it was written, if the log tells.
-    birth: Option<u64>,
+    birth: Option<Txg>,
 }
 
 /// Where the block of an entry is.
@@ -74,7 +75,7 @@ impl ErrlogEntry {
         let mut found = FoundBlocks { blocks: Vec::new(), are_all: true };
         let ErrlogEntry { object, level, block, .. } = *self;
         let place_in = |id: u64| Bookmark { objset: id, object, level: level as i64, blkid: block };
-        let birth = self.birth.filter(|birth| *birth != 0);
+        let birth = self.birth.filter(|birth| *birth != Txg::ZERO);
         let mut look = |id: u64| match places.pointer(&place_in(id)) {
             Ok(bp) if bp.is_hole() || bp.is_embedded() => {}
             Ok(bp) if birth.is_none_or(|birth| [bp.birth(), bp.physical_birth()].contains(&birth)) => {
@@ -119,7 +120,9 @@ impl Pool {
         let mut looks = LOOKS_MAX;
         for entry in self.error_entries()? {
             match entry.birth {
-                None | Some(0) => drop(damaged.insert(DamagedObject { dataset: entry.dataset, object: entry.object })),
+                None | Some(Txg::ZERO) => {
+                    damaged.insert(DamagedObject { dataset: entry.dataset, object: entry.object });
+                }
                 Some(_) => {
                     let found = entry.find(self, &mut looks).blocks;
                     // if none can be told to have it, the head stands for it
@@ -164,7 +167,7 @@ impl Pool {
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
                     let key = numbers(&row.name)?;
                     let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    entries.push(ErrlogEntry { dataset: *head, object, level, block, birth: Some(birth) });
+                    entries.push(ErrlogEntry { dataset: *head, object, level, block, birth: Some(Txg::new(birth)) });
                 }
                 // many heads may lead to one table
                 if entries.len() >= ENTRIES_MAX {

@@ -9,6 +9,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, TxgRanges, VdevSpec};
@@ -28,9 +29,9 @@ pub enum Rewind {
     /// The latest that can be opened.
     Recover,
     /// The latest up to that txg.
-    AtMost(u64),
+    AtMost(Txg),
     /// That of exactly that txg.
-    Exactly(u64),
+    Exactly(Txg),
     /// The checkpoint.
     Checkpoint,
 }
@@ -235,7 +236,7 @@ impl Pool {
             guid: tree.root().guid(),
             state: crate::PoolState::Active,
             version: 5000,
-            txg: config.opt_u64("txg").unwrap_or(0),
+            txg: Txg::new(config.opt_u64("txg").unwrap_or(0)),
             hostid: config.opt_u64("hostid"),
             hostname: config.opt_str("hostname").map(str::to_owned),
             label: config.clone(),
@@ -246,13 +247,13 @@ impl Pool {
         let uberblock = Uberblock {
             endian: base::Endian::Little,
             version: 5000,
-            txg: 0,
+            txg: Txg::ZERO,
             guid_sum: 0,
             timestamp_s: 0,
             rootbp: format::blkptr::BlkPtr::HOLE,
             software_version: 5000,
             mmp: None,
-            checkpoint_txg: 0,
+            checkpoint_txg: Txg::ZERO,
             raidz_reflow: 0,
         };
         let dsl = Dsl::unborn(mos.clone(), name);
@@ -432,7 +433,8 @@ fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
         };
         let mut missed = TxgRanges::new();
         for run in runs {
-            let range = run.offset..run.offset.saturating_add(run.len);
+            let from = Txg::new(run.offset);
+            let range = from..from.plus(run.len);
             if run.allocated { missed.insert(range) } else { missed.remove(range) }
         }
         dtl.load(missed);
@@ -444,7 +446,7 @@ fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
 fn rewound(env: &Env, pool: &Pool) -> Result<Uberblock> {
     let uberblock = mos::checkpointed(&pool.mos, pool.uberblock.txg)?;
     let uberblock = uberblock.ok_or_else(|| Error::new(Kind::NotFound, "checkpoint does not exist"))?;
-    Ok(Uberblock { txg: pool.uberblock.txg + 1, timestamp_s: env.now_s(), ..uberblock })
+    Ok(Uberblock { txg: pool.uberblock.txg.next(), timestamp_s: env.now_s(), ..uberblock })
 }
 
 /// The tree of a configuration with the allocation class of each top-level vdev, which is kept in a

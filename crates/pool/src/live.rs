@@ -85,6 +85,7 @@ use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::{Objset, Txgs};
 use dsl::write::Change;
+use format::ids::Txg;
 use vdev::Tree;
 
 use crate::Pool;
@@ -194,10 +195,9 @@ impl LivePool {
         mos: Arc<Objset>,
         maps: Arc<SpaceMaps>,
         config: Config,
-        synced: u64,
+        synced: Txg,
     ) -> Arc<LivePool> {
-        let memory = Gauge::new("/").limit().unwrap_or(u64::MAX);
-        let groups = Groups::new(env, memory, synced);
+        let groups = Groups::new(env, Gauge::new("/").limit().unwrap_or(u64::MAX), synced);
         let (txgs, tree, name) = (groups.txgs().clone(), view.tree().clone(), view.name().to_owned());
         let properties = view.stored_props().unwrap_or_default();
         let dedup_changes = Arc::<DedupChanges>::default();

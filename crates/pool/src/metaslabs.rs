@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use base::{Endian, Result};
 use dmu::zap::Zap;
+use format::ids::Txg;
 use format::space_map::Run;
 use vdev::spec::TopSpec;
 use vdev::{Vdev, VdevKind};
@@ -29,7 +30,7 @@ pub(crate) struct MetaslabRecord {
     /// Bytes allocated by its space map.
     pub allocated: i64,
     /// Its space map has everything before this txg; later changes are in the logs.
-    pub unflushed_since: Option<u64>,
+    pub unflushed_since: Option<Txg>,
 }
 
 /// Number of metaslabs of a top-level vdev.
@@ -69,7 +70,7 @@ pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<MetaslabRecord>> {
             range: range(top, number),
             map,
             allocated,
-            unflushed_since: since.get(i).copied(),
+            unflushed_since: since.get(i).copied().map(Txg::new),
         });
     }
     Ok(metaslabs)
@@ -86,7 +87,7 @@ fn numbers(pool: &Pool, id: u64, count: u64) -> Result<Vec<u64>> {
 }
 
 /// The logs of changes that no metaslab has taken up yet, by txg; offsets and lengths in bytes.
-pub(crate) fn logs(pool: &Pool) -> Result<Vec<(u64, Vec<Run>)>> {
+pub(crate) fn logs(pool: &Pool) -> Result<Vec<(Txg, Vec<Run>)>> {
     let mos = pool.mos();
     let Some(zap) = object_directory(mos)?.u64("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
     let mut logs = Vec::new();
@@ -105,7 +106,7 @@ pub(crate) fn logs(pool: &Pool) -> Result<Vec<(u64, Vec<Run>)>> {
             len: run.len.saturating_mul(512),
             ..run
         });
-        logs.push((txg, runs.collect()));
+        logs.push((Txg::new(txg), runs.collect()));
     }
     logs.sort_by_key(|(txg, _)| *txg);
     Ok(logs)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{Endian, Error, Kind, Reader, Result};
 use dmu::Objset;
 use dmu::zap::Zap;
+use format::ids::Txg;
 use format::nvlist::NvList;
 use format::space_map::{self, Run};
 use format::uberblock::Uberblock;
@@ -120,7 +121,7 @@ pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntr
 }
 
 /// The uberblock of the checkpoint of a pool whose newest group is `newest_txg`; `None` if there is no checkpoint.
-pub(crate) fn checkpointed(mos: &Arc<Objset>, newest_txg: u64) -> Result<Option<Uberblock>> {
+pub(crate) fn checkpointed(mos: &Arc<Objset>, newest_txg: Txg) -> Result<Option<Uberblock>> {
     let Some(value) = object_directory(mos)?.lookup(CHECKPOINT.as_bytes())? else { return Ok(None) };
     let uberblock = Uberblock::of_words(&value.u64s())?;
     match uberblock.txg < newest_txg && uberblock.checkpoint_txg == uberblock.txg {

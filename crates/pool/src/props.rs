@@ -3,6 +3,7 @@
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
+use format::ids::Txg;
 
 use crate::{Pool, object_directory};
 
@@ -28,8 +29,8 @@ impl Pool {
     }
 
     /// Txg up to which the last scrub went; 0 if the pool does not tell.
-    pub fn last_scrubbed_txg(&self) -> Result<u64> {
-        Ok(object_directory(self.mos())?.u64("last_scrubbed_txg")?.unwrap_or(0))
+    pub fn last_scrubbed_txg(&self) -> Result<Txg> {
+        Ok(Txg::new(object_directory(self.mos())?.u64("last_scrubbed_txg")?.unwrap_or(0)))
     }
 
     fn read_props(&self) -> Result<Vec<(String, PropertyValue)>> {

@@ -10,6 +10,7 @@
 
 use base::{Env, Result};
 use dmu::traverse::Visit;
+use format::ids::Txg;
 use format::uberblock::Uberblock;
 
 use crate::check::{BlockKind, CheckOptions, Observer, Verify};
@@ -19,7 +20,7 @@ use crate::{Candidate, OpenOptions, Pool, Rewind};
 #[derive(Debug)]
 pub struct PoolStatePreview {
     /// The group that it is of.
-    pub txg: u64,
+    pub txg: Txg,
     /// When it was written, seconds since 1970.
     pub timestamp_s: u64,
     /// What is there of it, or why it cannot be opened.
@@ -63,7 +64,7 @@ pub fn preview(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Vec<P
 }
 
 /// The group of the newest state whose metadata is whole; if none is, of the newest that can be opened; `None` if none can.
-pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Option<u64> {
+pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Option<Txg> {
     let mut newest = None;
     for uberblock in candidate.uberblocks() {
         let options = OpenOptions { rewind: Rewind::Exactly(uberblock.txg), ..options.clone() };

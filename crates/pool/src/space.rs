@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use base::{Result, ResultExt};
+use format::ids::Txg;
 
 use crate::{Pool, metaslabs};
 
@@ -26,7 +27,7 @@ impl Pool {
 impl SpaceByVdev {
     fn read(pool: &Pool) -> Result<SpaceByVdev> {
         let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
-        let mut flushed: BTreeMap<u64, (u32, Vec<Option<u64>>)> = BTreeMap::new();
+        let mut flushed: BTreeMap<u64, (u32, Vec<Option<Txg>>)> = BTreeMap::new();
         for top in pool.tops() {
             let (Some(spec), metaslabs) = (top.top_spec(), metaslabs::read(pool, top)?) else { continue };
             if spec.metaslab_array != 0 && !metaslabs.is_empty() {

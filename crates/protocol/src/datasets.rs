@@ -8,6 +8,7 @@
 //! Values travel as they are stored, numbers and names; only the client turns them into text. Every
 //! request is about one pool; a command about several asks each of them.
 
+use format::ids::Txg;
 use serde::{Deserialize, Serialize};
 
 pub use format::objset::Owner;
@@ -390,7 +391,7 @@ pub struct DatasetRow {
     /// Its type.
     pub kind: DatasetType,
     /// Txg in which it was made.
-    pub createtxg: u64,
+    pub createtxg: Txg,
     /// What was wanted, in the same order; what does not apply or has no value is `None`.
     pub cells: Vec<Option<Cell>>,
     /// Name and value of the properties that users made up, if these were wanted.

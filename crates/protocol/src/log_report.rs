@@ -1,5 +1,6 @@
 //! What the intent logs of an imported pool have done: what its process tells `cenote zilstat`.
 
+use format::ids::Txg;
 use serde::{Deserialize, Serialize};
 
 /// Sums since the pool was imported.
@@ -21,7 +22,7 @@ pub struct LogSums {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEnd {
     /// The group.
-    pub txg: u64,
+    pub txg: Txg,
     /// When, in nanoseconds since the pool was imported.
     pub at_ns: u64,
     /// The sums.

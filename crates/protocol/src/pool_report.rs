@@ -6,6 +6,7 @@
 //! that could be imported the command makes it itself, from labels.
 
 pub use dsl::PropertyValue;
+use format::ids::Txg;
 pub use pool::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, TopSpace};
 use serde::{Deserialize, Serialize};
 pub use vdev::{Aux, VdevState};
@@ -28,7 +29,7 @@ pub struct PoolReport {
     /// Pool version.
     pub version: u64,
     /// Txg that it was opened at.
-    pub txg: u64,
+    pub txg: Txg,
     /// Hint about an old incompatibility that it has; 0 if it has none.
     pub errata: u64,
     /// Where its mountpoints are, if not below `/`.
@@ -83,7 +84,7 @@ pub struct PoolReport {
     /// Bytes that cannot be freed.
     pub leaked_bytes: u64,
     /// Txg up to which the last scrub went.
-    pub last_scrubbed_txg: u64,
+    pub last_scrubbed_txg: Txg,
 }
 
 /// How a pool is suspended.

@@ -1,6 +1,7 @@
 //! Snapshots at random: taken and destroyed, and what grows from them, beside the model of a [`Workload`].
 
 use base::{Error, Result};
+use format::ids::Txg;
 
 use crate::rng::Rng;
 use crate::streams;
@@ -12,7 +13,7 @@ const SNAPSHOTS_MAX: usize = 24;
 const DATASETS_MAX: usize = 8;
 
 /// Makes one change, which is on disk then. Returns the group.
-pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<u64> {
+pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<Txg> {
     let snapshots: Vec<String> = load.model.sets.keys().filter(|name| name.contains('@')).cloned().collect();
     match rng.below(26) {
         0..8 if snapshots.len() < SNAPSHOTS_MAX => take(load, rng)?,

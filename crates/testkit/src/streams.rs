@@ -9,6 +9,7 @@ use dsl::receive::StreamReader;
 use dsl::resume::ResumeState;
 use dsl::send::{SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::write::{NewReceive, StreamRedaction};
+use format::ids::Txg;
 use format::nvlist::NvList;
 use format::stream::StreamFeatures;
 use pool::{LivePool, Receiving};
@@ -122,7 +123,7 @@ struct Transfer {
 }
 
 /// Receives a snapshot at random, as a new dataset or into one that is there, or a part of it. Returns the group.
-pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<(u64, Came)> {
+pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<(Txg, Came)> {
     let snapshots: Vec<String> = load.model.sets.iter().filter(is_of_files).map(|(name, _)| name.clone()).collect();
     let transfer = match snapshots.is_empty() {
         true => None,
@@ -208,7 +209,7 @@ fn arrive(load: &mut Workload, target: &str, contents: DatasetContents) -> Resul
 }
 
 /// Makes a transfer. Until its last group, the pool holds what it held.
-fn make(load: &mut Workload, transfer: &Transfer) -> Result<(u64, Came)> {
+fn make(load: &mut Workload, transfer: &Transfer) -> Result<(Txg, Came)> {
     let fs = transfer.target.split('@').next().unwrap_or_default().to_owned();
     if load.model.sets.contains_key(&fs) {
         load.close(&fs)?;
@@ -229,12 +230,12 @@ fn make(load: &mut Workload, transfer: &Transfer) -> Result<(u64, Came)> {
     Ok((finish(load, receiving, &transfer.target, contents)?, Came::Whole))
 }
 
-fn finish(load: &mut Workload, receiving: Receiving, target: &str, contents: DatasetContents) -> Result<u64> {
+fn finish(load: &mut Workload, receiving: Receiving, target: &str, contents: DatasetContents) -> Result<Txg> {
     let pool = load.pool.clone();
     arrive(load, target, contents)?;
     // all that came goes to disk with the open group, and with the next one it is what it becomes
-    let last = pool.txgs().open_txg() + 1;
-    load.groups.extend((last..last + GROUPS_MAX).map(|txg| (txg, load.model.clone())));
+    let last = pool.txgs().open_txg().next();
+    load.groups.extend(last.until(last.plus(GROUPS_MAX)).map(|txg| (txg, load.model.clone())));
     receiving.finish()?;
     Ok(forget_later(load))
 }
@@ -242,11 +243,11 @@ fn finish(load: &mut Workload, receiving: Receiving, target: &str, contents: Dat
 /// Notes that the groups of a receive hold what the pool holds now.
 fn expect_groups(load: &mut Workload) {
     let open = load.pool.txgs().open_txg();
-    load.groups.extend((open..open + GROUPS_MAX).map(|txg| (txg, load.model.clone())));
+    load.groups.extend(open.until(open.plus(GROUPS_MAX)).map(|txg| (txg, load.model.clone())));
 }
 
 /// What was noted of groups that have not come.
-fn forget_later(load: &mut Workload) -> u64 {
+fn forget_later(load: &mut Workload) -> Txg {
     let txg = load.pool.view().uberblock().txg;
     load.groups.retain(|noted, _| *noted <= txg);
     txg

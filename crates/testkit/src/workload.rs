@@ -16,6 +16,7 @@ use format::feature::{
     EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS, LZ4_COMPRESS,
     OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
+use format::ids::Txg;
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
@@ -168,9 +169,9 @@ pub struct Workload {
     /// What it holds, with the changes of the open group.
     pub model: Model,
     /// The model as of every group that was, or might have been, brought to disk.
-    pub groups: BTreeMap<u64, Model>,
+    pub groups: BTreeMap<Txg, Model>,
     /// The group of the last change of plain objects.
-    pub last_txg: u64,
+    pub last_txg: Txg,
     env: Env,
     /// File systems that are open, by dataset.
     zpls: HashMap<u64, Zpl>,
@@ -231,9 +232,9 @@ impl Workload {
         Ok(Workload::of(pool, env, model.clone(), groups, seed))
     }
 
-    fn of(pool: Arc<LivePool>, env: &Env, model: Model, groups: BTreeMap<u64, Model>, seed: u64) -> Workload {
+    fn of(pool: Arc<LivePool>, env: &Env, model: Model, groups: BTreeMap<Txg, Model>, seed: u64) -> Workload {
         let (env, zpls, rng) = (env.clone(), HashMap::new(), Rng::new(seed));
-        Workload { pool, model, groups, last_txg: 0, env, zpls, rng }
+        Workload { pool, model, groups, last_txg: Txg::ZERO, env, zpls, rng }
     }
 
     /// One that changes a dataset of the same pool alone, from another thread. What the model says of others it
@@ -245,17 +246,17 @@ impl Workload {
     }
 
     /// Brings everything to disk. Returns the group that is on disk then.
-    pub fn sync(&mut self) -> Result<u64> {
+    pub fn sync(&mut self) -> Result<Txg> {
         self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
         self.pool.sync()?;
         Ok(self.pool.view().uberblock().txg)
     }
 
     /// Notes what the groups hold that may be brought to disk before the next change.
-    pub fn note_groups(&mut self) -> std::ops::Range<u64> {
+    pub fn note_groups(&mut self) -> std::ops::Range<Txg> {
         let open = self.pool.txgs().open_txg();
-        let groups = open..open + GROUPS_BETWEEN;
-        self.groups.extend(groups.clone().map(|txg| (txg, self.model.clone())));
+        let groups = open..open.plus(GROUPS_BETWEEN);
+        self.groups.extend(groups.start.until(groups.end).map(|txg| (txg, self.model.clone())));
         groups
     }
 
@@ -271,14 +272,14 @@ impl Workload {
     }
 
     /// Makes a file system, which is on disk then. Returns the group.
-    pub fn create_fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
+    pub fn create_fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<Txg> {
         self.add_dataset(name, properties, DatasetContents::Files(Files::default()), |set, tx| {
             create_fs(set, tx, &NewFs { now: (1000, 0), salt: 5, ..NewFs::default() })
         })
     }
 
     /// Makes a dataset of plain objects, which is on disk then. Returns the group.
-    pub fn create_dataset(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
+    pub fn create_dataset(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<Txg> {
         let first = ObjectModel::new(512, 1, 17);
         let dnode = first.dnode();
         // the lowest number, as the set is empty
@@ -295,7 +296,7 @@ impl Workload {
         properties: &[(&str, &str)],
         contents: DatasetContents,
         make: impl FnOnce(&Arc<dmu::Objset>, &Tx<'_>) -> Result<()> + Send + 'static,
-    ) -> Result<u64> {
+    ) -> Result<Txg> {
         // what else would be asked of the parent, which is no real file system
         let own = [("utf8only", "off"), ("normalization", "none"), ("casesensitivity", "sensitive")];
         let properties =
@@ -307,7 +308,7 @@ impl Workload {
     }
 
     /// Makes, renames or destroys a dataset, or sets a property of one: it is on disk then. Returns the group.
-    pub fn step_datasets(&mut self) -> Result<u64> {
+    pub fn step_datasets(&mut self) -> Result<Txg> {
         let is_free = |name: &String| name != NAME && !self.has_dependents(name);
         let names: Vec<String> = self.names().into_iter().filter(is_free).collect();
         let new = format!("{NAME}/{}", self.rng.below(1000));

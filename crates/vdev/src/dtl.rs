@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Mutex, RwLock};
+use format::ids::Txg;
 
 /// The dirty time log of a leaf, and what of it is on disk.
 #[derive(Debug, Default)]
@@ -58,30 +59,30 @@ impl Dtl {
     }
 
     /// Whether the leaf lacks blocks born in `txg`.
-    pub fn contains(&self, txg: u64) -> bool {
+    pub fn contains(&self, txg: Txg) -> bool {
         !self.is_empty() && self.missing.read().contains(txg)
     }
 
     /// Whether the leaf lacks blocks born in any of `txgs`.
-    pub fn intersects(&self, txgs: &Range<u64>) -> bool {
+    pub fn intersects(&self, txgs: &Range<Txg>) -> bool {
         !self.is_empty() && self.missing.read().intersects(txgs)
     }
 
     /// Notes that the leaf has missed `txgs`.
-    pub fn insert(&self, txgs: Range<u64>) {
+    pub fn insert(&self, txgs: Range<Txg>) {
         if !txgs.is_empty() {
             self.change(|missing| missing.insert(txgs));
         }
     }
 
     /// Notes that the leaf has everything of `txgs`.
-    pub fn remove(&self, txgs: Range<u64>) {
+    pub fn remove(&self, txgs: Range<Txg>) {
         self.change(|missing| missing.remove(txgs));
     }
 
     /// Notes that the leaf could not be given a block that was born in `txg`.
-    pub fn note_unfilled(&self, txg: u64) {
-        self.unfilled.lock().insert(txg..txg + 1);
+    pub fn note_unfilled(&self, txg: Txg) {
+        self.unfilled.lock().insert(txg..txg.next());
     }
 
     /// Notes that what a resilver gave the leaf, and no flush has made last, may be lost.
@@ -106,7 +107,7 @@ impl Dtl {
     }
 
     /// A resilver has given the leaf all blocks born in `txgs`, but for those that were noted as unfilled.
-    pub fn end_resilver(&self, txgs: Range<u64>) {
+    pub fn end_resilver(&self, txgs: Range<Txg>) {
         let unfilled = std::mem::take(&mut *self.unfilled.lock());
         self.change(|missing| {
             missing.remove(txgs);
@@ -141,7 +142,7 @@ impl Dtl {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxgRanges {
     /// Sorted, apart from each other, none of them empty.
-    ranges: Vec<Range<u64>>,
+    ranges: Vec<Range<Txg>>,
 }
 
 impl TxgRanges {
@@ -151,12 +152,12 @@ impl TxgRanges {
     }
 
     /// Everything from `txg` on: what a leaf may lack whose own record ends before it.
-    pub fn since(txg: u64) -> TxgRanges {
-        std::iter::once(txg..u64::MAX).collect()
+    pub fn since(txg: Txg) -> TxgRanges {
+        std::iter::once(txg..Txg::MAX).collect()
     }
 
     /// Adds the groups of `range`.
-    pub fn insert(&mut self, range: Range<u64>) {
+    pub fn insert(&mut self, range: Range<Txg>) {
         if range.is_empty() {
             return;
         }
@@ -167,28 +168,28 @@ impl TxgRanges {
     }
 
     /// Takes the groups of `range` out.
-    pub fn remove(&mut self, range: Range<u64>) {
+    pub fn remove(&mut self, range: Range<Txg>) {
         if range.is_empty() {
             return;
         }
-        let cut = |r: &Range<u64>| [r.start..r.end.min(range.start), r.start.max(range.end)..r.end];
+        let cut = |r: &Range<Txg>| [r.start..r.end.min(range.start), r.start.max(range.end)..r.end];
         self.ranges = self.ranges.iter().flat_map(cut).filter(|r| !r.is_empty()).collect();
     }
 
     /// Whether `txg` is in the set.
-    pub fn contains(&self, txg: u64) -> bool {
+    pub fn contains(&self, txg: Txg) -> bool {
         let at = self.ranges.partition_point(|r| r.end <= txg);
         self.ranges.get(at).is_some_and(|r| r.start <= txg)
     }
 
     /// Whether any of `txgs` is in the set.
-    pub fn intersects(&self, txgs: &Range<u64>) -> bool {
+    pub fn intersects(&self, txgs: &Range<Txg>) -> bool {
         let at = self.ranges.partition_point(|r| r.end <= txgs.start);
         !txgs.is_empty() && self.ranges.get(at).is_some_and(|r| r.start < txgs.end)
     }
 
     /// From the first group to the last; `None` of the empty set.
-    pub fn bounds(&self) -> Option<Range<u64>> {
+    pub fn bounds(&self) -> Option<Range<Txg>> {
         Some(self.ranges.first()?.start..self.ranges.last()?.end)
     }
 
@@ -198,13 +199,13 @@ impl TxgRanges {
     }
 
     /// The ranges, sorted.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+    pub fn iter(&self) -> impl Iterator<Item = Range<Txg>> {
         self.ranges.iter().cloned()
     }
 }
 
-impl FromIterator<Range<u64>> for TxgRanges {
-    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> TxgRanges {
+impl FromIterator<Range<Txg>> for TxgRanges {
+    fn from_iter<I: IntoIterator<Item = Range<Txg>>>(ranges: I) -> TxgRanges {
         let mut set = TxgRanges::new();
         ranges.into_iter().for_each(|range| set.insert(range));
         set
@@ -214,6 +215,7 @@ impl FromIterator<Range<u64>> for TxgRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::groups;
 
     /// Against a plain set of numbers.
     #[test]
@@ -227,43 +229,50 @@ mod tests {
             let (mut set, mut model) = (TxgRanges::new(), [false; 64]);
             for _ in 0..20 {
                 let start = random(60);
-                let range = start..start + random(5);
-                let put = random(3) > 0;
-                model[range.start as usize..range.end as usize].fill(put);
+                let end = start + random(5);
+                let (range, put) = (groups(start..end), random(3) > 0);
+                model[start as usize..end as usize].fill(put);
                 if put {
                     set.insert(range)
                 } else {
                     set.remove(range)
                 }
-                assert!((0..64).all(|txg| set.contains(txg) == model[txg as usize]), "{set:?}");
+                assert!((0..64).all(|txg| set.contains(Txg::new(txg)) == model[txg as usize]), "{set:?}");
                 let (from, to) = (random(60), 60);
-                assert_eq!(set.intersects(&(from..to)), model[from as usize..to as usize].contains(&true), "{set:?}");
-                assert!(!set.intersects(&(from..from)), "{set:?}");
+                assert_eq!(
+                    set.intersects(&groups(from..to)),
+                    model[from as usize..to as usize].contains(&true),
+                    "{set:?}"
+                );
+                assert!(!set.intersects(&groups(from..from)), "{set:?}");
                 assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start), "{set:?}");
             }
         }
-        assert!(TxgRanges::since(5).contains(1 << 60) && !TxgRanges::since(5).contains(4));
+        assert!(
+            TxgRanges::since(Txg::new(5)).contains(Txg::new(1 << 60))
+                && !TxgRanges::since(Txg::new(5)).contains(Txg::new(4))
+        );
     }
 
     #[test]
     fn a_log_knows_what_is_on_disk() {
         let dtl = Dtl::of_object(7);
-        dtl.load(std::iter::once(3..5).collect());
+        dtl.load(std::iter::once(groups(3..5)).collect());
         assert_eq!((dtl.object(), dtl.unwritten()), (7, None));
-        dtl.insert(5..6);
-        dtl.insert(9..9);
-        assert!(dtl.contains(5) && !dtl.contains(6) && dtl.intersects(&(0..4)));
-        let now: TxgRanges = std::iter::once(3..6).collect();
+        dtl.insert(groups(5..6));
+        dtl.insert(groups(9..9));
+        assert!(dtl.contains(Txg::new(5)) && !dtl.contains(Txg::new(6)) && dtl.intersects(&groups(0..4)));
+        let now: TxgRanges = std::iter::once(groups(3..6)).collect();
         assert_eq!(dtl.unwritten(), Some(now.clone()));
         dtl.has_been_written(8, now);
         assert_eq!((dtl.object(), dtl.unwritten()), (8, None));
-        dtl.insert(9..12);
+        dtl.insert(groups(9..12));
         dtl.begin_resilver();
-        dtl.note_unfilled(4);
-        dtl.end_resilver(3..11);
-        assert_eq!(dtl.missing(), [4..5, 11..12].into_iter().collect());
-        assert_eq!(dtl.missing().bounds(), Some(4..12));
-        dtl.end_resilver(0..12);
-        assert!(dtl.is_empty() && !dtl.contains(3) && dtl.unwritten().is_some());
+        dtl.note_unfilled(Txg::new(4));
+        dtl.end_resilver(groups(3..11));
+        assert_eq!(dtl.missing(), [groups(4..5), groups(11..12)].into_iter().collect());
+        assert_eq!(dtl.missing().bounds(), Some(groups(4..12)));
+        dtl.end_resilver(groups(0..12));
+        assert!(dtl.is_empty() && !dtl.contains(Txg::new(3)) && dtl.unwritten().is_some());
     }
 }

@@ -219,6 +219,8 @@ fn in_no_mirror() -> Error {
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use format::ids::Txg;
+
     use super::*;
     use crate::health::{Aux, Health, VdevState};
     use crate::leaf_state::OfflineReason;
@@ -226,7 +228,7 @@ mod tests {
 
     fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        VdevSpec { kind, id, guid, create_txg: 4, top: None, leaf, children }
+        VdevSpec { kind, id, guid, create_txg: Txg::new(4), top: None, leaf, children }
     }
 
     fn top(mut spec: VdevSpec) -> VdevSpec {
@@ -250,14 +252,14 @@ mod tests {
         let (one, two) = (tree.leaf(1).unwrap(), tree.leaf(2).unwrap());
         two.state().set_health(Health::HEALTHY);
         one.stats().read_errors.store(5, Ordering::Relaxed);
-        one.state().dtl().insert(10..12);
+        one.state().dtl().insert(Txg::new(10)..Txg::new(12));
         one.state().dtl().has_been_written(33, one.state().dtl().missing());
         one.state().take_offline(OfflineReason::Faulted, false);
         let before = guids(&tree);
         assert_eq!(tree.edit(Edit::Detach(2), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(guids(&tree), before, "nothing has changed");
         one.state().put_online();
-        one.state().dtl().remove(0..99);
+        one.state().dtl().remove(Txg::ZERO..Txg::new(99));
         one.state().set_health(Health::HEALTHY);
         two.state().dtl().has_been_written(44, two.state().dtl().missing());
         let gone = tree.edit(Edit::Detach(2), &no_devices).unwrap().unwrap();
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(guids(&tree), all);
         for leaf in [12, 22] {
             tree.leaf(leaf).unwrap().state().set_health(Health::HEALTHY);
-            tree.leaf(leaf).unwrap().state().dtl().insert(4..9);
+            tree.leaf(leaf).unwrap().state().dtl().insert(Txg::new(4)..Txg::new(9));
         }
         tree.edit(Edit::Detach(12), &no_devices).unwrap();
         let alone = tree.edit(Edit::Detach(2), &no_devices).unwrap();
@@ -345,9 +347,9 @@ mod tests {
         tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
         tree.edit(replace(1, 12), &no_devices).unwrap();
         tree.leaf(12).unwrap().state().set_health(Health::HEALTHY);
-        tree.leaf(12).unwrap().state().dtl().insert(4..9);
+        tree.leaf(12).unwrap().state().dtl().insert(Txg::new(4)..Txg::new(9));
         assert_eq!(tree.edit(Edit::Detach(1), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
-        tree.leaf(12).unwrap().state().dtl().end_resilver(0..9);
+        tree.leaf(12).unwrap().state().dtl().end_resilver(Txg::ZERO..Txg::new(9));
         tree.edit(Edit::Detach(1), &no_devices).unwrap();
         assert_eq!(guids(&tree), [(VdevKind::File, 0, 62)]);
     }

@@ -23,6 +23,7 @@
 //! Format: the published description of raidz expansion, and the behaviour of OpenZFS's vdev_raidz.c.
 
 use base::{Error, Kind, Result};
+use format::ids::Txg;
 
 use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
 
@@ -30,7 +31,7 @@ use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expansion {
     /// For each that is over, the transaction group from which on blocks are one wider; in order.
-    pub txgs: Vec<u64>,
+    pub txgs: Vec<Txg>,
     /// Whether sectors are being moved to another child, the last one.
     pub is_running: bool,
 }
@@ -42,7 +43,7 @@ impl Expansion {
     }
 
     /// How wide blocks were that were born in `txg`.
-    pub(crate) fn width_at(&self, width: usize, txg: u64) -> usize {
+    pub(crate) fn width_at(&self, width: usize, txg: Txg) -> usize {
         let first = self.first_width(width).expect("checked when the configuration was read");
         first + self.txgs.iter().filter(|&&since| since <= txg).count()
     }
@@ -188,8 +189,8 @@ mod tests {
 
     #[test]
     fn widths_by_birth() {
-        let expansion = Expansion { txgs: vec![10, 20], is_running: true };
-        let widths = [0, 9, 10, 19, 20, 99].map(|txg| expansion.width_at(6, txg));
+        let expansion = Expansion { txgs: vec![Txg::new(10), Txg::new(20)], is_running: true };
+        let widths = [0, 9, 10, 19, 20, 99].map(|txg| expansion.width_at(6, Txg::new(txg)));
         assert_eq!(widths, [3, 3, 4, 4, 5, 5]);
         assert_eq!(expansion.first_width(2), None);
     }

@@ -14,12 +14,13 @@ use std::ops::Range;
 
 use base::{Error, Result};
 use device::{Device, flush_batch};
+use format::ids::Txg;
 
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Vdev};
 
 /// A leaf to be flushed, and the groups that it was written for.
-type ToFlush<'a> = (LeafVdev<'a>, Range<u64>);
+type ToFlush<'a> = (LeafVdev<'a>, Range<Txg>);
 
 /// The leaves whose flush failed, and the first error.
 struct Failed<'a> {
@@ -74,10 +75,10 @@ impl Tree {
 
     /// All that a flush may have lost is about to be written again: the next flush may succeed. If that
     /// is all of group `txg`, what leaves have missed of it so far does not count.
-    pub fn begin_again(&self, txg: Option<u64>) {
+    pub fn begin_again(&self, txg: Option<Txg>) {
         self.lost_writes().forget();
         let Some(txg) = txg else { return };
-        self.leaves().for_each(|leaf| leaf.state().dtl().remove(txg..txg.saturating_add(1)));
+        self.leaves().for_each(|leaf| leaf.state().dtl().remove(txg..txg.next()));
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind as ErrorKind, Mutex};
 use device::{Device, DeviceSlot};
+use format::ids::Txg;
 
 use crate::dtl::Dtl;
 use crate::error_window::{ErrorRates, ErrorWindow, TooMany};
@@ -48,7 +49,7 @@ pub struct LeafState {
     resilver_txg: AtomicU64,
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
-    unflushed: Mutex<Option<Range<u64>>>,
+    unflushed: Mutex<Option<Range<Txg>>>,
     stats: VdevStats,
     window: Mutex<ErrorWindow>,
     rates: Mutex<ErrorRates>,
@@ -73,7 +74,7 @@ impl LeafState {
             health: HealthCell::new(health),
             offline: OfflineCell::default(),
             unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
-            resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg)),
+            resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg).get()),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
             stats: VdevStats::default(),
@@ -164,13 +165,13 @@ impl LeafState {
     }
 
     /// The last group of the resilver that gives it all that it lacks; 0 if none does.
-    pub fn resilver_txg(&self) -> u64 {
-        self.resilver_txg.load(Ordering::Relaxed)
+    pub fn resilver_txg(&self) -> Txg {
+        Txg::new(self.resilver_txg.load(Ordering::Relaxed))
     }
 
     /// Says which resilver gives it all that it lacks; 0 if none does.
-    pub fn set_resilver_txg(&self, txg: u64) {
-        self.resilver_txg.store(txg, Ordering::Relaxed);
+    pub fn set_resilver_txg(&self, txg: Txg) {
+        self.resilver_txg.store(txg.get(), Ordering::Relaxed);
     }
 
     /// What it has missed.
@@ -216,7 +217,7 @@ impl LeafState {
     }
 
     /// Notes that it was written for `txgs`, which may be empty, and needs a flush.
-    pub(crate) fn note_written(&self, txgs: Range<u64>) {
+    pub(crate) fn note_written(&self, txgs: Range<Txg>) {
         let mut unflushed = self.unflushed.lock();
         *unflushed = Some(match unflushed.take() {
             Some(old) if txgs.is_empty() => old,
@@ -226,12 +227,12 @@ impl LeafState {
     }
 
     /// The transaction groups that it was written for since they were last taken.
-    pub(crate) fn written(&self) -> Option<Range<u64>> {
+    pub(crate) fn written(&self) -> Option<Range<Txg>> {
         self.unflushed.lock().clone()
     }
 
     /// The transaction groups that it was written for since this was last asked; `None` if it was not written.
-    pub(crate) fn take_written(&self) -> Option<Range<u64>> {
+    pub(crate) fn take_written(&self) -> Option<Range<Txg>> {
         self.unflushed.lock().take()
     }
 }

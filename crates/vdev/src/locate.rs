@@ -13,6 +13,7 @@
 use std::ops::Range;
 
 use base::{Error, Kind as ErrorKind, Result};
+use format::ids::Txg;
 
 use crate::expansion::{self, SectorOrder};
 use crate::geometry::FRONT_BYTES;
@@ -38,7 +39,7 @@ pub struct Extent {
     /// Bytes to be read.
     pub size: u64,
     /// Transaction group in which the block was written.
-    pub birth_txg: u64,
+    pub birth_txg: Txg,
 }
 
 /// A piece of an extent on a top-level vdev that has not been removed.
@@ -142,7 +143,7 @@ impl Tree {
         vdev: &Vdev,
         offset: u64,
         size: usize,
-        txg: u64,
+        txg: Txg,
     ) -> Result<(Vec<Row>, Option<SectorOrder>)> {
         match vdev.place() {
             Placement::Raidz(geometry) => {
@@ -162,11 +163,11 @@ impl Tree {
     }
 
     /// Calls `f` for each branch of `vdev` that may be read for what is at `offset`.
-    pub(crate) fn each_branch(&self, vdev: &Vdev, offset: u64, txg: u64, f: &mut dyn FnMut(Branch)) {
+    pub(crate) fn each_branch(&self, vdev: &Vdev, offset: u64, txg: Txg, f: &mut dyn FnMut(Branch)) {
         self.visit(vdev, offset, txg, true, &mut VISITS_MAX.clone(), f);
     }
 
-    fn visit(&self, vdev: &Vdev, offset: u64, txg: u64, trusted: bool, visits: &mut usize, f: &mut dyn FnMut(Branch)) {
+    fn visit(&self, vdev: &Vdev, offset: u64, txg: Txg, trusted: bool, visits: &mut usize, f: &mut dyn FnMut(Branch)) {
         let Some(left) = visits.checked_sub(1) else { return };
         *visits = left;
         match *vdev.place() {
@@ -199,7 +200,7 @@ impl Tree {
     }
 
     /// The branch of `vdev` to be read first for what is at `offset`.
-    pub(crate) fn first_branch(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Branch> {
+    pub(crate) fn first_branch(&self, vdev: &Vdev, offset: u64, txg: Txg) -> Option<Branch> {
         let (mut trusted, mut last, mut stale) = (0, None, None);
         self.each_branch(vdev, offset, txg, &mut |branch| {
             if branch.is_trusted() {
@@ -226,7 +227,7 @@ impl Tree {
     }
 
     /// The leaf to be read first for what is at `offset` of `vdev`, a child of a raidz or draid.
-    pub(crate) fn first_leaf(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Choice> {
+    pub(crate) fn first_leaf(&self, vdev: &Vdev, offset: u64, txg: Txg) -> Option<Choice> {
         match self.first_branch(vdev, offset, txg)? {
             Branch::Leaf(choice) => Some(choice),
             Branch::Rows { .. } => unreachable!("no parity below parity"),

@@ -13,6 +13,7 @@ use std::ops::Range;
 use base::{AlignedBuf, Env, Result};
 use device::Read;
 use device::meter::Purpose;
+use format::ids::Txg;
 
 use crate::expansion::SectorOrder;
 use crate::health::VdevStats;
@@ -133,7 +134,7 @@ impl Tree {
         Ok(plan)
     }
 
-    fn plan_segment(&self, segment: &ExtentSegment<'_>, txg: u64, plan: &mut ReadPlan) -> Result<()> {
+    fn plan_segment(&self, segment: &ExtentSegment<'_>, txg: Txg, plan: &mut ReadPlan) -> Result<()> {
         let ExtentSegment { vdev, offset, ref range } = *segment;
         match self.first_branch(vdev, offset, txg).ok_or_else(|| nothing_left("no copy"))? {
             Branch::Leaf(from) => {
@@ -153,7 +154,7 @@ impl Tree {
         }
     }
 
-    fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: u64, plan: &mut ReadPlan) -> Result<()> {
+    fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: Txg, plan: &mut ReadPlan) -> Result<()> {
         let choose = |c: &Column| self.first_leaf(self.child(vdev, c.child), c.offset, txg);
         let mut reads = Vec::with_capacity(row.data().len());
         let (mut missing, mut stale) = (Vec::new(), Vec::new());

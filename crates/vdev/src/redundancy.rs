@@ -6,6 +6,8 @@
 //!   root           none may be gone, but for vdevs for logs
 //! ```
 
+use format::ids::Txg;
+
 use crate::dtl::TxgRanges;
 use crate::health::{Aux, Health, VdevState};
 use crate::spec::VdevKind;
@@ -71,7 +73,7 @@ impl Tree {
             self.leaves_of(top.id()).iter().map(|leaf| (leaf.id(), leaf.state().dtl().missing())).collect();
         let starts = missing.iter().flat_map(|(_, txgs)| txgs.iter().map(|range| range.start));
         // what leaves lack changes only where a range begins or ends, and most are lacked where one begins
-        starts.chain([u64::MAX]).all(|txg| {
+        starts.chain([Txg::MAX]).all(|txg| {
             let lacks = |vdev: &Vdev| missing.iter().any(|(id, txgs)| *id == vdev.id() && txgs.contains(txg));
             self.survives(top, &|other| other.id() == leaf.id() || lacks(&other))
         })

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
+use format::ids::Txg;
 
 use crate::geometry::FRONT_BYTES;
 use crate::health::VdevStats;
@@ -43,7 +44,7 @@ pub struct Relocation<'a> {
     /// Where it is to be: as many bytes.
     pub to: &'a TopRange,
     /// The group that is being written.
-    pub txg: u64,
+    pub txg: Txg,
     /// Whether bytes that cannot be read, and all but the first of several versions, may be lost.
     pub is_lossy: bool,
 }
@@ -164,7 +165,7 @@ impl Tree {
     /// Writes the versions to the leaves of the target in turn.
     fn write_versions(&self, range: &Relocation<'_>, versions: &[&[u8]]) -> Result<()> {
         let to = self.top(range.to.top)?;
-        let txgs = range.txg..range.txg.saturating_add(1);
+        let txgs = range.txg..range.txg.next();
         let offset = range.to.range.start.saturating_add(FRONT_BYTES);
         let (away, there): (Vec<_>, Vec<_>) =
             self.leaves_of(to.id()).into_iter().enumerate().partition(|(_, leaf)| leaf.usable_device().is_none());

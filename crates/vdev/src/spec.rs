@@ -8,6 +8,7 @@ mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
 use format::feature::DRAID_FAILURE_DOMAINS;
+use format::ids::Txg;
 use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub struct VdevSpec {
     /// Unique id.
     pub guid: u64,
     /// Transaction group in which it was added; 0 if unknown.
-    pub create_txg: u64,
+    pub create_txg: Txg,
     /// What a top-level vdev says of its space.
     pub top: Option<TopSpec>,
     /// What a leaf says of its device.
@@ -206,7 +207,7 @@ pub struct LeafSpec {
     /// Not found when the pool was last open.
     pub not_present: bool,
     /// Transaction group up to which it is being resilvered; 0 if it is not.
-    pub resilver_txg: u64,
+    pub resilver_txg: Txg,
     /// Whether it is a spare that stands in for another leaf.
     pub is_spare: bool,
     /// Whether it is back, so that the spare beside it is to go when it has everything.
@@ -295,7 +296,7 @@ impl VdevSpec {
     }
 
     fn empty(kind: VdevKind, id: u64) -> VdevSpec {
-        VdevSpec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
+        VdevSpec { kind, id, guid: 0, create_txg: Txg::ZERO, top: None, leaf: None, children: Vec::new() }
     }
 
     /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`; whether
@@ -315,7 +316,7 @@ impl VdevSpec {
             kind,
             id: id as u64,
             guid: nv.opt_u64("guid").unwrap_or(0),
-            create_txg: nv.opt_u64("create_txg").unwrap_or(0),
+            create_txg: Txg::new(nv.opt_u64("create_txg").unwrap_or(0)),
             top: if depth == 1 { Some(TopSpec::parse(nv, kind)?) } else { None },
             leaf: kind.is_leaf().then(|| LeafSpec::parse(nv)),
             children: children.collect::<Result<_>>()?,
@@ -416,7 +417,7 @@ impl LeafSpec {
             faulted: nv.opt_str("aux_state") == Some("external"),
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,
-            resilver_txg: number("resilver_txg"),
+            resilver_txg: Txg::new(number("resilver_txg")),
             is_spare: number("is_spare") != 0,
             unspare: number("unspare") != 0,
         }
@@ -456,7 +457,7 @@ fn parse_expansion(nv: &NvList, kind: VdevKind) -> Result<Option<Expansion>> {
         return Ok(None);
     }
     let VdevKind::Raidz { nparity } = kind else { return Err(bad(nv, "was expanded, but is no raidz")) };
-    let expansion = Expansion { txgs: txgs.to_vec(), is_running };
+    let expansion = Expansion { txgs: txgs.iter().copied().map(Txg::new).collect(), is_running };
     let children = nv.opt_lists("children").map_or(0, <[NvList]>::len);
     if !txgs.is_sorted() || expansion.first_width(children).is_none_or(|first| first <= nparity) {
         return Err(bad(nv, "has impossible expansions"));

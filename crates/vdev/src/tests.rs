@@ -10,10 +10,12 @@ mod removed;
 mod write;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
+use format::ids::Txg;
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
@@ -27,6 +29,11 @@ struct Images(HashMap<u64, Arc<MemDevice>>);
 struct Pool {
     tree: Tree,
     devices: HashMap<u64, Arc<FaultyDevice>>,
+}
+
+/// Groups by their numbers.
+pub(crate) fn groups(numbers: Range<u64>) -> Range<Txg> {
+    Txg::new(numbers.start)..Txg::new(numbers.end)
 }
 
 impl Images {
@@ -82,7 +89,7 @@ impl Pool {
 
 fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
     let leaf = kind.is_leaf().then(LeafSpec::default);
-    VdevSpec { kind, id, guid, create_txg: 0, top: None, leaf, children }
+    VdevSpec { kind, id, guid, create_txg: Txg::ZERO, top: None, leaf, children }
 }
 
 fn disk(id: u64, guid: u64) -> VdevSpec {
@@ -115,7 +122,7 @@ fn top(mut spec: VdevSpec, ashift: u32) -> VdevSpec {
 }
 
 fn extent(top: u64, offset: u64, size: usize) -> Extent {
-    Extent { top, offset, size: size as u64, birth_txg: 10 }
+    Extent { top, offset, size: size as u64, birth_txg: Txg::new(10) }
 }
 
 /// Bytes that differ from place to place and from block to block.

@@ -12,6 +12,7 @@
 use base::{Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
 use device::{Device, Write, write_batch};
+use format::ids::Txg;
 use format::uberblock::Uberblock;
 
 use crate::label::{self, LabelPart, config_parts, naming, read_label, slot_count, uberblock_parts};
@@ -100,7 +101,7 @@ impl Tree {
             match write.result {
                 Ok(()) => {
                     good[*number] += 1;
-                    leaf.state().note_written(0..0);
+                    leaf.state().note_written(Txg::ZERO..Txg::ZERO);
                 }
                 Err(e) => {
                     leaf.state().charge_write(&e);

@@ -26,6 +26,7 @@ use std::ops::Range;
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::Write;
 use device::meter::Purpose;
+use format::ids::Txg;
 
 use crate::geometry::FRONT_BYTES;
 use crate::health::VdevStats;
@@ -147,7 +148,7 @@ impl Tree {
         need: &Need,
         results: &mut dyn Iterator<Item = Result<()>>,
     ) -> Result<()> {
-        let txgs = extent.birth_txg..extent.birth_txg.saturating_add(1);
+        let txgs = extent.birth_txg..extent.birth_txg.next();
         plan.away.iter().for_each(|&leaf| self.state_of(leaf).dtl().insert(txgs.clone()));
         let (mut done, mut error) = (Vec::with_capacity(plan.writes.len()), None);
         for (write, result) in plan.writes.iter().zip(results) {
@@ -222,7 +223,7 @@ impl Tree {
             }
             Placement::Raidz(_) | Placement::Draid(_) => {
                 let WriteSource::Block(range) = bytes else { unreachable!("no parity below parity") };
-                let (rows, order) = self.rows(vdev, offset, range.len(), u64::MAX)?;
+                let (rows, order) = self.rows(vdev, offset, range.len(), Txg::MAX)?;
                 if order.is_some() {
                     return Err(Error::new(ErrorKind::Unsupported, "a raidz under expansion is not written to"));
                 }

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 use crate::ZilHeader;
 
@@ -20,9 +21,9 @@ use crate::ZilHeader;
 struct ChainBlock {
     bp: BlkPtr,
     /// The group that it was allocated in.
-    txg: u64,
+    txg: Txg,
     /// The last group that it has records of.
-    last_txg: u64,
+    last_txg: Txg,
     /// Counts all blocks of all chains.
     number: u64,
     state: ChainBlockState,
@@ -54,7 +55,7 @@ enum ChainStage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// There; the header on disk leads to it when this group is synced.
-    At(BlkPtr, u64),
+    At(BlkPtr, Txg),
     /// A chain is to be started.
     Nowhere,
     /// Nothing can be logged now.
@@ -71,9 +72,9 @@ pub(crate) struct Chain {
     blocks: VecDeque<ChainBlock>,
     grown: u64,
     /// The group whose header leads to it for the first time.
-    started: u64,
+    started: Txg,
     /// Groups in which blocks were allocated or records replayed, by their lowest bit.
-    dirty: [u64; 2],
+    dirty: [Txg; 2],
     /// The last record that was replayed in a group, by its lowest bit.
     replayed: [u64; 2],
     /// The log that was replayed: its blocks, and those of data.
@@ -102,8 +103,8 @@ impl Chain {
             is_disabled: false,
             blocks: VecDeque::new(),
             grown: 0,
-            started: 0,
-            dirty: [0; 2],
+            started: Txg::ZERO,
+            dirty: [Txg::ZERO; 2],
             replayed: [0; 2],
             doomed: None,
         }
@@ -120,7 +121,7 @@ impl Chain {
     }
 
     /// In `txg` an old log was claimed, or found to be of no use.
-    pub(crate) fn claim(&mut self, txg: u64, header: ZilHeader) {
+    pub(crate) fn claim(&mut self, txg: Txg, header: ZilHeader) {
         *self = Chain { dirty: self.dirty, grown: self.grown, is_disabled: self.is_disabled, ..Chain::new(header) };
         self.mark(txg);
     }
@@ -135,7 +136,7 @@ impl Chain {
     }
 
     /// Starts a chain with a block that was allocated in `txg`. False if that is not to be.
-    pub(crate) fn start(&mut self, txg: u64, bp: BlkPtr) -> bool {
+    pub(crate) fn start(&mut self, txg: Txg, bp: BlkPtr) -> bool {
         let may_start = self.tail() == Tail::Nowhere;
         if may_start {
             self.started = txg;
@@ -146,7 +147,7 @@ impl Chain {
 
     /// Notes that the tail is being written, with records of groups up to `last_txg`, and what comes next,
     /// allocated in `txg`. Returns the number of what was the tail; `None` if the chain has ended.
-    pub(crate) fn write(&mut self, last_txg: u64, txg: u64, next: BlkPtr) -> Option<u64> {
+    pub(crate) fn write(&mut self, last_txg: Txg, txg: Txg, next: BlkPtr) -> Option<u64> {
         let tail = self.blocks.back_mut().filter(|_| self.stage == ChainStage::Open)?;
         tail.last_txg = last_txg;
         tail.state = ChainBlockState::Writing;
@@ -155,9 +156,15 @@ impl Chain {
         Some(number)
     }
 
-    fn grow(&mut self, txg: u64, bp: BlkPtr) {
+    fn grow(&mut self, txg: Txg, bp: BlkPtr) {
         self.grown += 1;
-        self.blocks.push_back(ChainBlock { bp, txg, last_txg: 0, number: self.grown, state: ChainBlockState::Empty });
+        self.blocks.push_back(ChainBlock {
+            bp,
+            txg,
+            last_txg: Txg::ZERO,
+            number: self.grown,
+            state: ChainBlockState::Empty,
+        });
         self.mark(txg);
     }
 
@@ -215,8 +222,8 @@ impl Chain {
     }
 
     /// Notes that record `seq` was replayed in `txg`.
-    pub(crate) fn note_replayed(&mut self, txg: u64, seq: u64) {
-        self.replayed[txg as usize & 1] = seq;
+    pub(crate) fn note_replayed(&mut self, txg: Txg, seq: u64) {
+        self.replayed[txg.slot(2)] = seq;
         self.mark(txg);
     }
 
@@ -225,21 +232,21 @@ impl Chain {
         self.doomed = Some((blocks, data));
     }
 
-    fn mark(&mut self, txg: u64) {
-        self.dirty[txg as usize & 1] = txg;
+    fn mark(&mut self, txg: Txg) {
+        self.dirty[txg.slot(2)] = txg;
     }
 
     /// Whether the head of the set has to be written in `txg`.
-    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
+    pub(crate) fn is_dirty(&self, txg: Txg) -> bool {
         let goes = matches!(self.stage, ChainStage::Ending | ChainStage::Closed) && !self.blocks.is_empty();
-        self.dirty[txg as usize & 1] == txg || goes || self.doomed.is_some()
+        self.dirty[txg.slot(2)] == txg || goes || self.doomed.is_some()
     }
 
     /// For the sync of `txg`: what changes.
-    pub(crate) fn sync(&mut self, txg: u64) -> Update {
-        let slot = txg as usize & 1;
+    pub(crate) fn sync(&mut self, txg: Txg) -> Update {
+        let slot = txg.slot(2);
         if self.dirty[slot] == txg {
-            self.dirty[slot] = 0;
+            self.dirty[slot] = Txg::ZERO;
             let replayed = std::mem::take(&mut self.replayed[slot]);
             self.header.replay_seq = self.header.replay_seq.max(replayed);
         }
@@ -283,7 +290,7 @@ mod tests {
             object_type: format::object_type::ObjectType::INTENT_LOG,
             level: 0,
         };
-        BlkPtrBuilder::new(shape, n).at(&[Dva::new(0, n * 4096, 4096, false)]).checksum([1, 2, 3, n]).build()
+        BlkPtrBuilder::new(shape, Txg::new(n)).at(&[Dva::new(0, n * 4096, 4096, false)]).checksum([1, 2, 3, n]).build()
     }
 
     fn first(update: &Update) -> BlkPtr {
@@ -294,43 +301,47 @@ mod tests {
     fn blocks_go_with_their_groups_and_the_tail_stays() {
         let mut chain = Chain::new(ZilHeader::EMPTY);
         assert_eq!(chain.tail(), Tail::Nowhere);
-        assert!(chain.start(5, bp(1)));
-        assert_eq!(chain.tail(), Tail::At(bp(1), 5));
-        assert!(chain.is_dirty(5) && !chain.is_dirty(6));
-        let update = chain.sync(5);
-        assert_eq!((first(&update), update.blocks.len(), chain.is_dirty(5)), (bp(1), 0, false));
+        assert!(chain.start(Txg::new(5), bp(1)));
+        assert_eq!(chain.tail(), Tail::At(bp(1), Txg::new(5)));
+        assert!(chain.is_dirty(Txg::new(5)) && !chain.is_dirty(Txg::new(6)));
+        let update = chain.sync(Txg::new(5));
+        assert_eq!((first(&update), update.blocks.len(), chain.is_dirty(Txg::new(5))), (bp(1), 0, false));
         // records of group 6, while the next block belongs to group 7
-        assert_eq!(chain.write(6, 7, bp(2)), Some(1));
-        let update = chain.sync(6);
+        assert_eq!(chain.write(Txg::new(6), Txg::new(7), bp(2)), Some(1));
+        let update = chain.sync(Txg::new(6));
         assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "it is being written");
-        assert_eq!(chain.write(7, 7, bp(3)), Some(2));
+        assert_eq!(chain.write(Txg::new(7), Txg::new(7), bp(3)), Some(2));
         chain.written([2].into_iter());
-        assert_eq!(chain.sync(6).blocks, [], "one that lasts does not go before the others");
+        assert_eq!(chain.sync(Txg::new(6)).blocks, [], "one that lasts does not go before the others");
         chain.written([1].into_iter());
-        let update = chain.sync(6);
+        let update = chain.sync(Txg::new(6));
         assert_eq!((first(&update), update.blocks), (bp(2), vec![bp(1)]), "what group 7 allocated stays");
-        let update = chain.sync(7);
+        let update = chain.sync(Txg::new(7));
         assert_eq!((first(&update), update.blocks), (bp(3), vec![bp(2)]));
     }
 
     #[test]
     fn a_chain_that_has_ended_goes_whole_and_in_time() {
         let mut chain = Chain::new(ZilHeader::EMPTY);
-        chain.start(5, bp(1));
-        chain.write(6, 6, bp(2));
+        chain.start(Txg::new(5), bp(1));
+        chain.write(Txg::new(6), Txg::new(6), bp(2));
         chain.end();
         assert_eq!(chain.tail(), Tail::Refused);
-        assert!(chain.write(6, 6, bp(3)).is_none() && !chain.start(6, bp(4)) && chain.is_dirty(9));
-        assert_eq!(chain.sync(6).blocks, [], "one is being written");
+        assert!(
+            chain.write(Txg::new(6), Txg::new(6), bp(3)).is_none()
+                && !chain.start(Txg::new(6), bp(4))
+                && chain.is_dirty(Txg::new(9))
+        );
+        assert_eq!(chain.sync(Txg::new(6)).blocks, [], "one is being written");
         chain.written([1].into_iter());
-        let update = chain.sync(5);
+        let update = chain.sync(Txg::new(5));
         assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "group 6 may still be lost");
-        let update = chain.sync(6);
+        let update = chain.sync(Txg::new(6));
         assert_eq!((first(&update), update.blocks), (BlkPtr::HOLE, vec![bp(1), bp(2)]));
-        assert_eq!((chain.tail(), chain.is_dirty(7)), (Tail::Nowhere, false));
-        chain.start(7, bp(5));
+        assert_eq!((chain.tail(), chain.is_dirty(Txg::new(7))), (Tail::Nowhere, false));
+        chain.start(Txg::new(7), bp(5));
         chain.close();
-        assert_eq!(chain.sync(7).blocks, [bp(5)]);
+        assert_eq!(chain.sync(Txg::new(7)).blocks, [bp(5)]);
         assert!(chain.is_empty() && chain.tail() == Tail::Refused);
         chain.reopen();
         assert_eq!(chain.tail(), Tail::Nowhere);
@@ -338,18 +349,18 @@ mod tests {
 
     #[test]
     fn what_was_replayed_is_told_by_the_group_that_has_it() {
-        let mut chain = Chain::new(ZilHeader { first: bp(1), claim_txg: 4, ..ZilHeader::EMPTY });
+        let mut chain = Chain::new(ZilHeader { first: bp(1), claim_txg: Txg::new(4), ..ZilHeader::EMPTY });
         assert_eq!((chain.tail(), chain.old().is_some()), (Tail::Refused, true));
-        chain.note_replayed(8, 20);
-        chain.note_replayed(9, 21);
+        chain.note_replayed(Txg::new(8), 20);
+        chain.note_replayed(Txg::new(9), 21);
         chain.close();
         let seq = |update: &Update| ZilHeader::parse(&update.header).unwrap().replay_seq;
-        let update = chain.sync(8);
+        let update = chain.sync(Txg::new(8));
         assert_eq!((seq(&update), first(&update)), (20, bp(1)));
-        assert_eq!(seq(&chain.sync(9)), 21);
+        assert_eq!(seq(&chain.sync(Txg::new(9))), 21);
         chain.doom(vec![bp(1)], vec![bp(7)]);
-        assert!(chain.is_dirty(10));
-        let update = chain.sync(10);
+        assert!(chain.is_dirty(Txg::new(10)));
+        let update = chain.sync(Txg::new(10));
         assert_eq!((update.header, update.blocks, update.data), ([0; 192], vec![bp(1)], vec![bp(7)]));
         assert_eq!(chain.tail(), Tail::Nowhere);
     }

@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva};
+use format::ids::Txg;
 use zio::Zio;
 
 use crate::intent::CLONE;
@@ -33,7 +34,7 @@ pub struct Claim {
     pub useless: Vec<BlkPtr>,
     /// The latest group that a block was allocated in. The first group after the import has to be a later one,
     /// or the block would come from the future.
-    pub newest_txg: u64,
+    pub newest_txg: Txg,
 }
 
 impl Claim {
@@ -44,7 +45,7 @@ impl Claim {
         zio: &Zio,
         objset: u64,
         header: &ZilHeader,
-        synced_txg: u64,
+        synced_txg: Txg,
         is_given_up: bool,
     ) -> Result<Option<Claim>> {
         if header.first.is_hole() || header.is_claimed() && !is_given_up {
@@ -77,17 +78,17 @@ impl Claim {
     }
 
     /// Gives up what a log has in a pool that returns to the state of group `txg`: blocks of later groups are nobody's.
-    pub fn forget(zio: &Zio, objset: u64, header: &ZilHeader, txg: u64) -> Claim {
+    pub fn forget(zio: &Zio, objset: u64, header: &ZilHeader, txg: Txg) -> Claim {
         let mut old = OldBlocks { txg, blocks: Vec::new() };
         // wherever it ends, no block of that state is behind
         walk(zio, objset, header, &mut old);
-        Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: 0 }
+        Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: Txg::ZERO }
     }
 }
 
 /// The blocks of a log that are of groups up to `txg`.
 struct OldBlocks {
-    txg: u64,
+    txg: Txg,
     blocks: Vec<BlkPtr>,
 }
 
@@ -107,7 +108,7 @@ impl LogVisitor for OldBlocks {
 
 struct Finder<'a> {
     zio: &'a Zio,
-    synced_txg: u64,
+    synced_txg: Txg,
     blocks: Vec<BlkPtr>,
     data: Vec<BlkPtr>,
     seen: HashSet<Dva>,
@@ -142,13 +143,13 @@ impl Finder<'_> {
             let what = "an intent log record could not be read";
             return Err(Error::new(error.kind(), what).with_source(error));
         }
-        let newest_txg = self.blocks.iter().chain(&self.data).map(BlkPtr::physical_birth).max().unwrap_or(0);
+        let newest_txg = self.blocks.iter().chain(&self.data).map(BlkPtr::physical_birth).max().unwrap_or(Txg::ZERO);
         let (new, old): (Vec<BlkPtr>, Vec<BlkPtr>) = self.blocks.iter().partition(|bp| self.is_new(bp));
         if !self.has_records {
             return Ok(Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old, newest_txg });
         }
         let header = ZilHeader {
-            claim_txg: self.synced_txg + 1,
+            claim_txg: self.synced_txg.next(),
             replay_seq: 0,
             first: self.blocks[0],
             claim_block_seq: self.last_seqs[0],
@@ -161,7 +162,7 @@ impl Finder<'_> {
 
 impl LogVisitor for Finder<'_> {
     fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
-        if bp.physical_birth() > self.synced_txg.saturating_add(GROUPS_MAX) || bp.is_gang() {
+        if bp.physical_birth() > self.synced_txg.plus(GROUPS_MAX) || bp.is_gang() {
             return ControlFlow::Break(());
         }
         self.seen.insert(bp.dvas()[0]);
@@ -171,7 +172,7 @@ impl LogVisitor for Finder<'_> {
     }
 
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
-        if let Some(write) = record.block_since(self.synced_txg + 1) {
+        if let Some(write) = record.block_since(self.synced_txg.next()) {
             // the record may be on disk without the data: then it was not promised to anybody
             let bookmark = Bookmark { objset: 0, object: write.object, level: 0, blkid: 0 };
             if let Err(error) = self.zio.read_physical(&write.bp, bookmark) {

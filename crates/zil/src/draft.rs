@@ -9,6 +9,7 @@
 //! before; the others are as large as what is left.
 
 use base::{AlignedBuf, Error, Kind, Result};
+use format::ids::Txg;
 
 use crate::LoggedContents;
 use crate::entry::{ItxBody, PendingItx};
@@ -34,7 +35,7 @@ pub(crate) struct Draft {
     /// Bytes in use, the link at the beginning included.
     pub(crate) used: usize,
     /// The last group of a record in it.
-    pub(crate) last_txg: u64,
+    pub(crate) last_txg: Txg,
 }
 
 /// Puts entries into blocks.
@@ -125,10 +126,10 @@ impl<'a> Drafts<'a> {
     }
 
     /// Completes the record whose `len` bytes behind the head are in the last block.
-    fn finish(&mut self, txg: u64, kind: u64, len: usize) {
+    fn finish(&mut self, txg: Txg, kind: u64, len: usize) {
         self.seq += 1;
         let size = HEAD_SIZE + len.next_multiple_of(8);
-        let head = [kind, size as u64, txg, self.seq];
+        let head = [kind, size as u64, txg.get(), self.seq];
         let block = self.block();
         let space = block.space(0);
         for (at, word) in head.into_iter().enumerate() {
@@ -167,7 +168,7 @@ impl<'a> Drafts<'a> {
 
     fn add(&mut self, size: usize) {
         let size = size.next_multiple_of(self.unit).min(BLOCK_SIZE_MAX.max(self.unit));
-        self.blocks.push(Draft { bytes: AlignedBuf::zeroed(size), used: LINK_SIZE, last_txg: 0 });
+        self.blocks.push(Draft { bytes: AlignedBuf::zeroed(size), used: LINK_SIZE, last_txg: Txg::ZERO });
     }
 
     fn block(&mut self) -> &mut Draft {

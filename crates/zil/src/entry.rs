@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 
 use base::Result;
 use dmu::{OpenBlock, Tx};
+use format::ids::Txg;
 
 /// Writes in a row become one entry up to about so many bytes.
 const JOINED_MAX: u64 = 1 << 20;
@@ -81,7 +82,7 @@ pub(crate) struct PendingItx {
     /// Counts entries.
     pub(crate) order: u64,
     /// The group that the operation is part of.
-    pub(crate) txg: u64,
+    pub(crate) txg: Txg,
     pub(crate) body: ItxBody,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct PendingItxs {
 }
 
 impl PendingItxs {
-    pub(crate) fn push(&mut self, txg: u64, entry: Itx) {
+    pub(crate) fn push(&mut self, txg: Txg, entry: Itx) {
         self.pushed += 1;
         let item = PendingItx { order: self.pushed, txg, body: entry.body };
         match entry.scope {
@@ -132,7 +133,7 @@ impl PendingItxs {
     }
 
     /// Forgets what is on disk with its group.
-    pub(crate) fn synced(&mut self, txg: u64) {
+    pub(crate) fn synced(&mut self, txg: Txg) {
         while self.names.front().is_some_and(|item| item.txg <= txg) {
             self.names.pop_front();
         }
@@ -197,13 +198,13 @@ mod tests {
             (Scope::Object(8), 5),
             (Scope::Object(10), 6),
         ] {
-            pending.push(20 + kind / 4, Itx { scope, body: record(kind) });
+            pending.push(Txg::new(20 + kind / 4), Itx { scope, body: record(kind) });
         }
         assert_eq!(kinds(&pending.take(&[8])), [1, 2, 4, 5]);
         assert!(!pending.has_any(8) && pending.has_any(9) && pending.has_any(0));
         pending.forget(10);
-        pending.push(22, Itx { scope: Scope::Object(9), body: record(7) });
-        pending.synced(20);
+        pending.push(Txg::new(22), Itx { scope: Scope::Object(9), body: record(7) });
+        pending.synced(Txg::new(20));
         assert_eq!(kinds(&pending.take(&[0])), [7]);
         assert!(!pending.has_any(0));
     }
@@ -212,7 +213,7 @@ mod tests {
     fn writes_in_a_row_are_one() {
         let mut pending = PendingItxs::default();
         for (txg, offset, len) in [(5, 0, 10), (5, 10, 5), (6, 15, 5), (6, 30, 5)] {
-            pending.push(txg, write(8, offset, len));
+            pending.push(Txg::new(txg), write(8, offset, len));
         }
         let lens: Vec<u64> = pending
             .take(&[8])

@@ -13,6 +13,7 @@
 
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 /// Bytes of a head.
 const SIZE: usize = 192;
@@ -21,7 +22,7 @@ const SIZE: usize = 192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZilHeader {
     /// Transaction group that claimed the log; 0 if none did.
-    pub claim_txg: u64,
+    pub claim_txg: Txg,
     /// Sequence number of the last record that was replayed.
     pub replay_seq: u64,
     /// The first block; a hole if there is no log.
@@ -42,7 +43,7 @@ impl ZilHeader {
 
     /// No log.
     pub const EMPTY: ZilHeader = ZilHeader {
-        claim_txg: 0,
+        claim_txg: Txg::ZERO,
         replay_seq: 0,
         first: BlkPtr::HOLE,
         claim_block_seq: 0,
@@ -54,7 +55,7 @@ impl ZilHeader {
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        put(0, self.claim_txg);
+        put(0, self.claim_txg.get());
         put(8, self.replay_seq);
         put(144, self.claim_block_seq);
         put(152, self.flags);
@@ -69,12 +70,12 @@ impl ZilHeader {
         let (claim_txg, replay_seq) = (r.u64()?, r.u64()?);
         let first = BlkPtr::parse(r.take(BlkPtr::SIZE)?).ok_or_else(|| Error::corrupt("log header ends early"))?;
         let (claim_block_seq, flags, claim_record_seq) = (r.u64()?, r.u64()?, r.u64()?);
-        Ok(ZilHeader { claim_txg, replay_seq, first, claim_block_seq, flags, claim_record_seq })
+        Ok(ZilHeader { claim_txg: Txg::new(claim_txg), replay_seq, first, claim_block_seq, flags, claim_record_seq })
     }
 
     /// Whether blocks of the log are known to be allocated.
     pub fn is_claimed(&self) -> bool {
-        self.claim_txg != 0
+        self.claim_txg != Txg::ZERO
     }
 
     /// The last block and the last record that belong to the log, by their sequence numbers.
@@ -98,10 +99,10 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let header = ZilHeader::parse(&bytes).unwrap();
         assert_eq!(header.bytes()[..], bytes);
-        assert_eq!((header.claim_txg, header.replay_seq, header.first.birth()), (7, 3, 99));
+        assert_eq!((header.claim_txg, header.replay_seq, header.first.birth()), (Txg::new(7), 3, Txg::new(99)));
         assert_eq!(header.last_seqs(), (12, 40));
         assert_eq!(ZilHeader { flags: 0, ..header }.last_seqs(), (12, u64::MAX));
-        assert_eq!(ZilHeader { claim_txg: 0, ..header }.last_seqs(), (u64::MAX, u64::MAX));
+        assert_eq!(ZilHeader { claim_txg: Txg::ZERO, ..header }.last_seqs(), (u64::MAX, u64::MAX));
         assert!(ZilHeader::parse(&bytes[..100]).is_err());
     }
 }

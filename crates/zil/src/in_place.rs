@@ -21,6 +21,7 @@ use std::collections::{BTreeSet, HashMap};
 use base::Result;
 use dmu::{Objset, OpenBlock, Tx};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use zio::PlacedBlock;
 
@@ -104,7 +105,8 @@ impl InPlace {
             found.pointers[at] = Some(match placed.bp() {
                 hole if hole.is_hole() => {
                     let size = found.blocks[at].range();
-                    BlkPtrBuilder::new(BlockShape::of_hole(size.end - size.start, ObjectType::NONE, 0), 0).hole()
+                    BlkPtrBuilder::new(BlockShape::of_hole(size.end - size.start, ObjectType::NONE, 0), Txg::ZERO)
+                        .hole()
                 }
                 bp => bp,
             });

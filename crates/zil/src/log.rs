@@ -25,6 +25,7 @@ use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use zio::{Class, PlacedBlock, Zio};
 
 use crate::ZilHeader;
@@ -175,7 +176,7 @@ impl Log {
     fn flush_batches(&self) {
         let turn = self.turns.flush();
         self.zio().env().failpoint("log flush");
-        let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().saturating_add(1));
+        let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().next());
         let mut chain = self.chain.lock();
         chain.written(turn.blocks());
         if flushed.is_err() {
@@ -195,7 +196,7 @@ impl Log {
     }
 
     /// Waits until a group is on disk.
-    fn wait_for(&self, txg: u64) -> Result<()> {
+    fn wait_for(&self, txg: Txg) -> Result<()> {
         while self.txgs.synced_txg() < txg {
             self.sync_pool()?;
         }
@@ -372,7 +373,7 @@ impl Log {
     }
 
     /// Frees what was allocated a moment ago, in the same group.
-    fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
+    fn give_back(&self, txg: Txg, blocks: &[BlkPtr]) {
         for bp in blocks {
             // that it could not be freed only costs its room
             let _ = self.zio().free_log_block(txg, bp);
@@ -410,22 +411,22 @@ impl Log {
 /// For the sync of groups, and for opening and closing sets.
 impl Log {
     /// Whether group `txg` changes the head of the log.
-    pub fn is_dirty(&self, txg: u64) -> bool {
+    pub fn is_dirty(&self, txg: Txg) -> bool {
         self.chain.lock().is_dirty(txg)
     }
 
     /// In `txg`, which is being synced, a log was claimed: it has that header from now on.
-    pub fn claim(&self, txg: u64, header: ZilHeader) {
+    pub fn claim(&self, txg: Txg, header: ZilHeader) {
         self.chain.lock().claim(txg, header);
     }
 
     /// For the sync of `txg`: the head as it is to be, and what is to be freed.
-    pub fn sync(&self, txg: u64) -> Update {
+    pub fn sync(&self, txg: Txg) -> Update {
         self.chain.lock().sync(txg)
     }
 
     /// Group `txg` is on disk.
-    pub fn synced(&self, txg: u64) {
+    pub fn synced(&self, txg: Txg) {
         self.pending.lock().synced(txg);
     }
 

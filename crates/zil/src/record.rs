@@ -11,6 +11,7 @@
 
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 use crate::Intent;
 use crate::intent::fields::blkptr;
@@ -27,7 +28,7 @@ pub struct Record<'a> {
     /// Which operation.
     pub kind: u64,
     /// Transaction group that the operation was to be part of.
-    pub txg: u64,
+    pub txg: Txg,
     /// Sequence number.
     pub seq: u64,
     /// Whether case does not count in the names that it tells of.
@@ -60,11 +61,18 @@ impl<'a> Record<'a> {
         let (record, rest) = bytes.split_at(len);
         *bytes = rest;
         let ignores_case = kind & TYPE_CASE_BIT != 0;
-        Ok(Record { kind: kind & !TYPE_CASE_BIT, txg, seq, ignores_case, body: &record[HEAD_SIZE..], endian })
+        Ok(Record {
+            kind: kind & !TYPE_CASE_BIT,
+            txg: Txg::new(txg),
+            seq,
+            ignores_case,
+            body: &record[HEAD_SIZE..],
+            endian,
+        })
     }
 
     /// The write that it is, if that leads to a block of data that was allocated in group `since` or later.
-    pub(crate) fn block_since(&self, since: u64) -> Option<WriteRecord> {
+    pub(crate) fn block_since(&self, since: Txg) -> Option<WriteRecord> {
         let is_block = |bp: &BlkPtr| !bp.is_hole() && !bp.is_embedded() && bp.physical_birth() >= since;
         self.write().ok().flatten().filter(|write| is_block(&write.bp))
     }
@@ -124,7 +132,10 @@ mod tests {
             let mut rest = &*bytes;
             let first = Record::take(&mut rest, endian).unwrap();
             let write = first.write().unwrap().unwrap();
-            assert_eq!((first.seq, first.txg, write.object, write.offset, write.bp.birth()), (77, 5, 8, 4096, 42));
+            assert_eq!(
+                (first.seq, first.txg, write.object, write.offset, write.bp.birth()),
+                (77, Txg::new(5), 8, 4096, Txg::new(42))
+            );
             let second = Record::take(&mut rest, endian).unwrap();
             assert_eq!((second.kind, second.write().unwrap()), (1, None));
             assert!(rest.is_empty());

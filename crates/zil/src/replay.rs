@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
+use format::ids::Txg;
 
 use crate::{Log, LogVisitor, Record, WalkEnd, ZilHeader, walk};
 
@@ -69,7 +70,7 @@ impl Log {
 
 /// What a claimed log has on disk: its blocks, and those of data that it leads to.
 struct ClaimedBlocks {
-    claim_txg: u64,
+    claim_txg: Txg,
     blocks: Vec<BlkPtr>,
     data: Vec<BlkPtr>,
     seen: HashSet<Dva>,

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use base::{Condvar, Env, Error, Mutex, Result};
 use dmu::Txgs;
+use format::ids::Txg;
 
 use crate::draft::BLOCK_SIZE_MAX;
 use crate::pace::{Pace, Verdict};
@@ -45,7 +46,7 @@ struct TurnState {
     /// Flushes that have failed.
     failures: u64,
     /// Entries up to this group may have been taken without lasting: this group must be on disk.
-    owed_txg: u64,
+    owed_txg: Txg,
     writer: WriterState,
     pace: Pace,
 }
@@ -56,7 +57,7 @@ pub(crate) struct WriterState {
     /// Sequence number of the last record.
     pub(crate) seq: u64,
     /// The last group of all entries that were taken.
-    pub(crate) taken_txg: u64,
+    pub(crate) taken_txg: Txg,
     /// Bytes of the latest batches.
     recent: [usize; RECENT],
     batches: usize,
@@ -91,7 +92,7 @@ struct Batch {
     seats: Vec<Arc<CommitWaiter>>,
     sent: Sent,
     /// If flushing fails, this group must be on disk.
-    owed_txg: u64,
+    owed_txg: Txg,
     failures: u64,
 }
 
@@ -154,7 +155,7 @@ impl CommitTurns {
             written: Vec::new(),
             in_batches: 0,
             failures: 0,
-            owed_txg: 0,
+            owed_txg: Txg::ZERO,
             writer: WriterState::default(),
             pace: Pace::default(),
         };
@@ -228,14 +229,14 @@ pub(crate) struct Writing<'a> {
     seats: Vec<Arc<CommitWaiter>>,
     failures: u64,
     /// This group must be on disk.
-    pub(crate) owed_txg: u64,
+    pub(crate) owed_txg: Txg,
     pub(crate) writer: WriterState,
 }
 
 impl Writing<'_> {
     /// All has come to its end without the log, or failed.
     pub(crate) fn done(mut self, outcome: Result<()>) {
-        let owed_txg = if outcome.is_ok() { 0 } else { self.writer.taken_txg };
+        let owed_txg = if outcome.is_ok() { Txg::ZERO } else { self.writer.taken_txg };
         self.leave(None, owed_txg, &outcome);
     }
 
@@ -247,10 +248,10 @@ impl Writing<'_> {
             owed_txg: self.writer.taken_txg,
             failures: self.failures,
         };
-        self.leave(Some(batch), 0, &Ok(()));
+        self.leave(Some(batch), Txg::ZERO, &Ok(()));
     }
 
-    fn leave(&mut self, batch: Option<Batch>, owed_txg: u64, outcome: &Result<()>) {
+    fn leave(&mut self, batch: Option<Batch>, owed_txg: Txg, outcome: &Result<()>) {
         let mut state = self.turns.state.lock();
         state.writer = std::mem::take(&mut self.writer);
         state.owed_txg = state.owed_txg.max(owed_txg);
@@ -299,19 +300,19 @@ impl Flushing<'_> {
     }
 
     /// The group that must be on disk, as a flush has failed that these rely on.
-    pub(crate) fn owed_txg(&self) -> Option<u64> {
+    pub(crate) fn owed_txg(&self) -> Option<Txg> {
         let state = self.turns.state.lock();
         let relying = self.batches.iter().filter(|batch| batch.failures != state.failures);
-        let owed_txg = relying.map(|batch| batch.owed_txg).fold(state.owed_txg, u64::max);
+        let owed_txg = relying.map(|batch| batch.owed_txg).fold(state.owed_txg, Txg::max);
         (owed_txg > self.turns.txgs.synced_txg()).then_some(owed_txg)
     }
 
     pub(crate) fn done(mut self, outcome: Result<()>) {
         let owed_txg = self.batches.iter().map(|batch| batch.owed_txg).max().filter(|_| outcome.is_err());
-        self.leave(owed_txg.unwrap_or(0), &outcome);
+        self.leave(owed_txg.unwrap_or(Txg::ZERO), &outcome);
     }
 
-    fn leave(&mut self, owed_txg: u64, outcome: &Result<()>) {
+    fn leave(&mut self, owed_txg: Txg, outcome: &Result<()>) {
         let is_timed = self.batches.iter().any(|batch| !batch.sent.tops.is_empty());
         let seats: Vec<Arc<CommitWaiter>> =
             std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.seats).collect();

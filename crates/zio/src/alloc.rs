@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
+use format::ids::Txg;
 use format::space_map::Run;
 use vdev::{TopRange, Tree};
 
@@ -111,8 +112,8 @@ impl Allocator {
     }
 
     /// From now on the pool has a checkpoint of that group, or none: what was born up to it is not freed, but kept.
-    pub fn set_checkpoint(&self, txg: Option<u64>) {
-        self.checkpoint_txg.store(txg.unwrap_or(0), Ordering::Relaxed);
+    pub fn set_checkpoint(&self, txg: Option<Txg>) {
+        self.checkpoint_txg.store(txg.unwrap_or(Txg::ZERO).get(), Ordering::Relaxed);
     }
 
     /// Adds a top-level vdev. Errors: `Corrupt` if its metaslabs are impossible, `Exists` if it was added.
@@ -154,7 +155,7 @@ impl Allocator {
             aliquot: ALIQUOT * data_columns.max(1),
             active: [None; 3],
             serving: Serving::Open,
-            shunned_until: 0,
+            shunned_until: Txg::ZERO,
         };
         let mut state = self.lock();
         if state.tops.iter().any(|other| other.number == number) {
@@ -171,7 +172,7 @@ impl Allocator {
 
     /// No log block of groups before `txg` goes to a vdev for logs that has just failed with one: they go to
     /// another, or to the pool, until it is tried again.
-    pub fn shun(&self, top: u64, txg: u64) {
+    pub fn shun(&self, top: u64, txg: Txg) {
         self.with_top(top, |top| top.shunned_until = txg);
     }
 
@@ -199,7 +200,7 @@ impl Allocator {
     /// where possible. A class that is full or has no vdev is replaced by another.
     ///
     /// Errors: `NoSpace`.
-    pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: u64) -> Result<Vec<Dva>> {
+    pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: Txg) -> Result<Vec<Dva>> {
         assert!((1..=3).contains(&copies) && size > 0, "{copies} copies of {size} bytes");
         for class in class.or_else() {
             loop {
@@ -220,14 +221,14 @@ impl Allocator {
     /// one that is being removed, the bytes and their copies are freed.
     ///
     /// Errors: `Corrupt` if it is known to be free, or is nowhere.
-    pub fn free(&self, txg: u64, dva: &Dva) -> Result<()> {
+    pub fn free(&self, txg: Txg, dva: &Dva) -> Result<()> {
         self.change_moved(dva, &|metaslab, range| metaslab.free(txg, range))
     }
 
     /// As [`Allocator::free`], of a block that was born in `birth_txg`: what the checkpoint has stays allocated, and is
     /// told as kept.
-    pub fn release(&self, txg: u64, dva: &Dva, birth_txg: u64) -> Result<()> {
-        let checkpoint_txg = self.checkpoint_txg.load(Ordering::Relaxed);
+    pub fn release(&self, txg: Txg, dva: &Dva, birth_txg: Txg) -> Result<()> {
+        let checkpoint_txg = Txg::new(self.checkpoint_txg.load(Ordering::Relaxed));
         match birth_txg <= checkpoint_txg && checkpoint_txg < txg {
             true => self.change_moved(dva, &|metaslab, range| metaslab.keep(txg, range)),
             false => self.free(txg, dva),
@@ -236,7 +237,7 @@ impl Allocator {
 
     /// Frees in `txg` a range of a top-level vdev, which was kept for a checkpoint, or is a copy of nothing that is needed
     /// any more. Errors: as from [`Allocator::free`].
-    pub fn free_range(&self, txg: u64, top: u64, range: Range<u64>) -> Result<()> {
+    pub fn free_range(&self, txg: Txg, top: u64, range: Range<u64>) -> Result<()> {
         let mut state = self.lock();
         let nowhere =
             || Error::corrupt(format!("no metaslab of vdev {top} holds {:#x} to {:#x}", range.start, range.end));
@@ -248,13 +249,13 @@ impl Allocator {
     /// Takes back a run that was allocated in this same `txg`; of a gang block its header.
     ///
     /// Errors: as from [`Allocator::free`], and `Corrupt` if it was not allocated in this txg.
-    pub fn unallocate(&self, txg: u64, dva: &Dva) -> Result<()> {
+    pub fn unallocate(&self, txg: Txg, dva: &Dva) -> Result<()> {
         self.change(dva, |metaslab, range| metaslab.unallocate(txg, range))
     }
 
     /// Allocates in `txg` a run at a place that is given; of a gang block its header. Errors: `Corrupt` if it
     /// is not free.
-    pub fn claim(&self, txg: u64, dva: &Dva) -> Result<()> {
+    pub fn claim(&self, txg: Txg, dva: &Dva) -> Result<()> {
         loop {
             let mut is_unloaded = false;
             self.change(dva, |metaslab, range| {
@@ -276,7 +277,7 @@ impl Allocator {
 
     /// What has changed in `txg` since the last call, to be written to the space maps. As writing them
     /// allocates, it is called again until nothing has changed.
-    pub fn take_changes(&self, txg: u64) -> Vec<MetaslabChange> {
+    pub fn take_changes(&self, txg: Txg) -> Vec<MetaslabChange> {
         let mut changes = Vec::new();
         for top in &mut self.lock().tops {
             let number = top.number;
@@ -290,7 +291,7 @@ impl Allocator {
 
     /// `txg` and all before it are on disk: what was freed [`TXG_DEFER`] groups ago may be used again.
     /// Panics if changes of the group were never taken.
-    pub fn synced(&self, txg: u64) {
+    pub fn synced(&self, txg: Txg) {
         for top in &mut self.lock().tops {
             let active = top.active;
             for (i, metaslab) in top.metaslabs.iter_mut().enumerate() {
@@ -306,7 +307,7 @@ impl Allocator {
     /// is on disk: for a map that grew long to be written anew.
     ///
     /// Errors: `NotFound` if there is no such metaslab, `Corrupt` if its space map is no good.
-    pub fn condensed(&self, top: u64, metaslab: u64, txg: u64) -> Result<RangeTree> {
+    pub fn condensed(&self, top: u64, metaslab: u64, txg: Txg) -> Result<RangeTree> {
         let missing = || Error::new(Kind::NotFound, format!("there is no metaslab {metaslab} on vdev {top}"));
         loop {
             let index = {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use base::{AlignedBuf, Block, Bookmark, Condvar, Env, Error, Mutex, MutexGuard, Result};
 use format::blkptr::Dva;
+use format::ids::Txg;
 use vdev::{Extent, Tree};
 
 /// Bytes that may wait.
@@ -76,7 +77,7 @@ pub(crate) struct ExtentWrite {
 }
 
 impl ExtentWrite {
-    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: BlockSlice, bookmark: Bookmark) -> ExtentWrite {
+    pub(crate) fn new(dva: &Dva, asize: u64, txg: Txg, bytes: BlockSlice, bookmark: Bookmark) -> ExtentWrite {
         let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
         ExtentWrite { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
@@ -191,7 +192,7 @@ impl WriteQueue {
     }
 
     /// All of groups up to `txg` is flushed: it need not be kept.
-    pub(crate) fn flushed(&self, txg: u64) {
+    pub(crate) fn flushed(&self, txg: Txg) {
         let mut state = self.0.lock();
         let kept = std::mem::take(&mut state.kept);
         let (done, later): (BTreeMap<_, _>, _) = kept.into_iter().partition(|(_, write)| write.extent.birth_txg <= txg);
@@ -379,7 +380,7 @@ mod tests {
         let mut add = |top, offset, asize| {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
             let dva = Dva::new(top, offset, asize, false);
-            state.add(ExtentWrite::new(&dva, asize, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(&dva, asize, Txg::new(1), bytes, Bookmark::default()));
         };
         // the fourth overlaps with the parity of the second, the sixth with the fifth
         for (top, offset, asize) in
@@ -393,12 +394,18 @@ mod tests {
         for _ in 0..BATCH_WRITES {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
             let dva = Dva::new(0, state.taken * 1024, 1024, false);
-            state.add(ExtentWrite::new(&dva, 1024, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(&dva, 1024, Txg::new(1), bytes, Bookmark::default()));
         }
         assert_eq!(state.next_batch().len(), BATCH_WRITES);
         for offset in [9 << 20, 1 << 20, 8 << 20, 2 << 20] {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
-            state.add(ExtentWrite::new(&Dva::new(0, offset, 1024, false), 1024, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(
+                &Dva::new(0, offset, 1024, false),
+                1024,
+                Txg::new(1),
+                bytes,
+                Bookmark::default(),
+            ));
         }
         assert!(state.next_batch().is_sorted_by_key(|write| write.range.start), "one way over the disk");
     }

@@ -15,6 +15,7 @@ use base::{Block, Bookmark, Error, Kind, Result};
 use codec::checksum::{Checksum, Sum};
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
@@ -31,7 +32,7 @@ const LOG_BLOCK_UNIT: u64 = 4096;
 impl Zio {
     /// Allocates a log block of at least `size` bytes in `txg`: of class `Log`, or `Normal` to spare vdevs for logs.
     /// `name` is what stands in place of its checksum. Errors: `NoSpace`; `ReadOnly`.
-    pub fn allocate_log_block(&self, txg: u64, class: Class, size: u64, name: Sum) -> Result<BlkPtr> {
+    pub fn allocate_log_block(&self, txg: Txg, class: Class, size: u64, name: Sum) -> Result<BlkPtr> {
         let allocator = self.allocator()?;
         let size = size.next_multiple_of(self.log_block_unit());
         let dvas = allocator.allocate(class, size, 1, txg)?;
@@ -103,7 +104,7 @@ impl Zio {
     /// [`Tree::flush_tops`]; then vdevs for logs get no log blocks for a while.
     ///
     /// [`Tree::flush_tops`]: vdev::Tree::flush_tops
-    pub fn flush_log_blocks(&self, tops: &BTreeSet<u64>, txg: u64) -> Result<()> {
+    pub fn flush_log_blocks(&self, tops: &BTreeSet<u64>, txg: Txg) -> Result<()> {
         let _steady = self.tree().hold_shape();
         let flushed = self.tree().flush_tops(&Vec::from_iter(tops.iter().copied()));
         if flushed.is_err() {
@@ -112,13 +113,13 @@ impl Zio {
         flushed
     }
 
-    fn shun(&self, top: u64, txg: u64) {
-        let until = txg.saturating_add(SHUN_TXGS);
+    fn shun(&self, top: u64, txg: Txg) {
+        let until = txg.plus(SHUN_TXGS);
         self.allocator().into_iter().for_each(|allocator| allocator.shun(top, until));
     }
 
     /// Frees a log block in `txg`, in which it may have been allocated. Errors: as from [`Zio::free`].
-    pub fn free_log_block(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+    pub fn free_log_block(&self, txg: Txg, bp: &BlkPtr) -> Result<()> {
         let allocator = self.allocator()?;
         let free = |dva: &Dva| match dva.is_gang() {
             true => Err(gang()),
@@ -129,7 +130,7 @@ impl Zio {
 
     /// Allocates in `txg` the blocks that a log left by a crash leads to, its own or those of data: all or,
     /// after an error, none. Errors: `Corrupt` if one is not free.
-    pub fn claim(&self, txg: u64, blocks: &[BlkPtr]) -> Result<()> {
+    pub fn claim(&self, txg: Txg, blocks: &[BlkPtr]) -> Result<()> {
         let allocator = self.allocator()?;
         let mut claimed: Vec<Dva> = Vec::new();
         let mut claim_all = || -> Result<()> {

@@ -3,6 +3,7 @@
 use base::Result;
 use format::blkptr::BlkPtr;
 use format::ddt::{DdtKey, DdtPhys};
+use format::ids::Txg;
 
 /// What a table says of a block that is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub trait RefTable: Send + Sync {
 
     /// Looks for the block with that number of a checksum, that key and so many copies; `txg` is the group that asks.
     /// Errors: `Corrupt`, `Checksum` if what the table has of it cannot be trusted.
-    fn find(&self, txg: u64, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin>;
+    fn find(&self, txg: Txg, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin>;
 
     /// There is a pointer more to a block, which may be one that the table did not have.
     fn add(&self, checksum: u8, key: &DdtKey, copies: u8, block: &DdtPhys);

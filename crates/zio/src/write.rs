@@ -41,6 +41,7 @@ mod transform;
 
 use base::{Block, Endian, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
+use format::ids::Txg;
 
 use crate::alloc::{Allocator, Class};
 use crate::gang::HEADER_SIZE;
@@ -107,7 +108,7 @@ impl Zio {
     ///
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
-    pub fn write_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<WrittenBlock>> {
+    pub fn write_batch(&self, txg: Txg, requests: &[BlockWrite]) -> Vec<Result<WrittenBlock>> {
         self.place_each(txg, requests, true, |placed| {
             let packed = placed.packed();
             self.queue().push(self.env(), placed.writes);
@@ -117,14 +118,14 @@ impl Zio {
 
     /// As [`Zio::write_batch`], but the bytes are for the caller to send on their way, past those of groups:
     /// [`Zio::write_log_blocks`]. None is in pieces.
-    pub fn place_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<PlacedBlock>> {
+    pub fn place_batch(&self, txg: Txg, requests: &[BlockWrite]) -> Vec<Result<PlacedBlock>> {
         self.place_each(txg, requests, false, |placed| placed)
     }
 
     /// Gives each block an address, if `may_gang` in pieces, and tells `then`.
     fn place_each<T>(
         &self,
-        txg: u64,
+        txg: Txg,
         requests: &[BlockWrite],
         may_gang: bool,
         then: impl Fn(PlacedBlock) -> T,
@@ -168,7 +169,7 @@ impl Zio {
     fn place(
         &self,
         allocator: &Allocator,
-        txg: u64,
+        txg: Txg,
         request: &BlockWrite,
         bytes: &BlockSlice,
         class: Class,
@@ -196,7 +197,7 @@ impl Zio {
     /// can have read. `None`, and nothing is done, if they do not fit there.
     ///
     /// Errors: `Invalid` for a request that makes no sense, or if the block is older.
-    pub fn rewrite(&self, txg: u64, bp: &BlkPtr, request: &BlockWrite) -> Result<Option<BlkPtr>> {
+    pub fn rewrite(&self, txg: Txg, bp: &BlkPtr, request: &BlockWrite) -> Result<Option<BlkPtr>> {
         if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.is_dedup() || bp.uses_crypt() {
             return Ok(None);
         }
@@ -225,14 +226,14 @@ impl Zio {
 
     /// Writes again what failed, and all of group `txg` that has not been flushed by [`Zio::flush_writes`],
     /// and waits as [`Zio::finish_writes`] does: for when a device has come back.
-    pub fn retry_writes(&self, txg: u64) -> Result<()> {
+    pub fn retry_writes(&self, txg: Txg) -> Result<()> {
         self.tree().begin_again(Some(txg));
         self.queue().retry(self.env())
     }
 
     /// Makes all blocks of groups up to `txg` last that have been written. Errors: as from [`vdev::Tree::flush`];
     /// then they are kept for [`Zio::retry_writes`].
-    pub fn flush_writes(&self, txg: u64) -> Result<()> {
+    pub fn flush_writes(&self, txg: Txg) -> Result<()> {
         self.finish_writes()?;
         self.tree().flush()?;
         self.queue().flushed(txg);
@@ -248,7 +249,7 @@ impl Zio {
     /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for deduplicated
     /// blocks without such a table, and on removed vdevs; those of a gang header that cannot be read, with
     /// nothing freed.
-    pub fn free(&self, txg: u64, bp: &BlkPtr, on_failure: OnFailure) -> Result<bool> {
+    pub fn free(&self, txg: Txg, bp: &BlkPtr, on_failure: OnFailure) -> Result<bool> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(false);
         }

@@ -258,7 +258,7 @@ impl Op<'_> {
                 _ => 0,
             },
             projid: parent.inherited_project(kind),
-            generation: self.tx().txg(),
+            generation: self.tx().txg().get(),
             now: self.now(),
         };
         let owners = Owners { user: birth.uid, group: gid, project: birth.projid.unwrap_or(0) };

@@ -128,7 +128,7 @@ fn make_root(
         flags: 0,
         rdev: 0,
         projid: (tables.is_some() && objset.counts_projects()).then_some(0),
-        generation: tx.txg(),
+        generation: tx.txg().get(),
         now: [new.now.0, new.now.1.into()],
     };
     if let Some([registrations, layouts]) = tables {

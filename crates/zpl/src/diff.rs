@@ -14,6 +14,7 @@ use base::{Error, Kind, Result};
 use dmu::ChangedPart;
 use dmu::zap::Zap;
 use format::dnode::SLOT_SIZE;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use crate::kind::FileKind;
@@ -85,7 +86,7 @@ impl Zpl {
     /// of `each`.
     pub fn diff(
         &self,
-        (before, txg): (&Zpl, u64),
+        (before, txg): (&Zpl, Txg),
         each: &mut dyn FnMut(DiffRow) -> Result<()>,
         unknown: &mut dyn FnMut(u64, &Error),
     ) -> Result<()> {

@@ -235,7 +235,7 @@ impl Op<'_> {
             flags: FLAG_XATTR,
             rdev: 0,
             projid: attrs.opt_u64(Attr::Projid)?,
-            generation: self.tx().txg(),
+            generation: self.tx().txg().get(),
             now: self.now(),
         })
     }

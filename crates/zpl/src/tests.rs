@@ -15,6 +15,7 @@ use base::{Env, Kind, Result};
 use device::{Device, MemDevice};
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -37,7 +38,7 @@ impl SpaceMapSource for Empty {
 }
 
 /// Frees what dies.
-struct Frees<'a>(&'a Zio, u64);
+struct Frees<'a>(&'a Zio, Txg);
 
 impl Ledger for Frees<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
@@ -74,7 +75,7 @@ fn fs_counting(new: NewFs, options: ZplOptions, by_project: bool) -> Fs {
     let objset =
         Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default()).unwrap();
     objset.count_objects(by_project);
-    let txgs = Arc::new(Txgs::new(4, Throttle::of(&Env::fixed(0), 8 << 30)));
+    let txgs = Arc::new(Txgs::new(Txg::new(4), Throttle::of(&Env::fixed(0), 8 << 30)));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
     create_fs(&objset, &txgs.begin().unwrap(), &new).unwrap();
     let zpl = Zpl::open_writable(objset, txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();

@@ -103,7 +103,7 @@ pub(crate) fn write(
             }
         })
         .collect();
-    let written = zio.write_batch(1, &requests);
+    let written = zio.write_batch(Txg::new(1), &requests);
     zio.finish_writes().unwrap();
     requests.into_iter().zip(written).map(|(request, written)| (request, written.unwrap())).collect()
 }
@@ -212,10 +212,10 @@ fn freed_blocks_leave() {
     let cache = Cache::new(zio, 8 * MIB);
     blocks[..6].iter().for_each(|block| drop(cache.get(*block, Keep::ALL).unwrap()));
     for block in &blocks[4..] {
-        cache.free(2, &block.bp).unwrap();
+        cache.free(Txg::new(2), &block.bp).unwrap();
     }
-    cache.free(2, &BlkPtr::HOLE).unwrap();
-    assert!(cache.free(2, &blocks[4].bp).is_err(), "it is free already");
+    cache.free(Txg::new(2), &BlkPtr::HOLE).unwrap();
+    assert!(cache.free(Txg::new(2), &blocks[4].bp).is_err(), "it is free already");
     assert_eq!((named(&cache, "hash_elements"), named(&cache, "data_size")), (4, 4 * BLOCK as u64));
     assert!(cache.stats().bytes < 5 * BLOCK as u64);
     blocks[..4].iter().for_each(|block| drop(cache.get(*block, Keep::ALL).unwrap()));

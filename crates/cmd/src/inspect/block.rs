@@ -5,6 +5,7 @@ use std::io::Write;
 use base::{AlignedBuf, Error, Kind, Result};
 use codec::compress::{self, Compress};
 use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr};
+use format::ids::Txg;
 use vdev::Extent;
 
 use crate::offline::{Opener, PoolArgs};
@@ -50,7 +51,7 @@ pub fn print(args: &BlockArgs, opener: &mut Opener, out: &mut dyn Write) -> Resu
         let (top, offset, size) = parse(address)?;
         let mut bytes = AlignedBuf::zeroed(size as usize);
         // any birth: what some device has missed is not known of an address alone
-        let extent = Extent { top, offset, size, birth_txg: u64::MAX };
+        let extent = Extent { top, offset, size, birth_txg: Txg::MAX };
         let mut bufs = [&mut *bytes];
         pool.tree().read_batch(&[extent], &mut bufs).pop().expect("one result an extent")?;
         let bytes = match &args.decompress {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
+use format::ids::Txg;
 use format::objset::ObjsetType;
 use pool::{Candidate, Discovery, OpenOptions, Pool, Rewind};
 use zpl::Zpl;
@@ -25,7 +26,7 @@ pub struct PoolArgs {
     pub search: Vec<PathBuf>,
     /// Open the pool as it was at this transaction group, if its uberblock is still there
     #[arg(short = 'T', long, value_name = "TXG")]
-    pub at_txg: Option<u64>,
+    pub at_txg: Option<Txg>,
 }
 
 /// How files of pools are read.

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use format::ids::Txg;
+
 use crate::getopt::{self, Opt};
 
 /// What is printed when the command line makes no sense.
@@ -58,7 +60,7 @@ pub struct ZdbArgs {
     /// `-F`.
     pub rewind: bool,
     /// `-t`.
-    pub txg_max: Option<u64>,
+    pub txg_max: Option<Txg>,
     /// `-p`: where to look; if it is empty, where the pool's devices are known to be.
     pub search: Vec<PathBuf>,
     /// Pool or dataset, and objects; or devices.

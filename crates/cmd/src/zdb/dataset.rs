@@ -7,6 +7,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
 use dsl::{Dataset, Dir};
+use format::ids::Txg;
 use pool::Pool;
 use zil::ZilHeader;
 
@@ -32,7 +33,8 @@ pub fn print_one(args: &ZdbArgs, pool: &Pool, name: &str, objects: &[String], ou
 pub fn print_all(args: &ZdbArgs, pool: &Pool, objects: &[String], out: &mut dyn Write) -> Result<()> {
     let mos_bytes = pool.dsl().child_ids(&pool.dsl().root()?)?.into_iter().find(|(name, _)| name == "$MOS");
     let mos_bytes = mos_bytes.and_then(|(_, id)| pool.dsl().dir(id, "$MOS").ok()).map_or(0, |dir| dir.phys.used_bytes);
-    let about = About { name: "mos", creation_txg: 4, bytes: mos_bytes, is_inconsistent: false, is_head: false };
+    let about =
+        About { name: "mos", creation_txg: Txg::new(4), bytes: mos_bytes, is_inconsistent: false, is_head: false };
     print_objset(args, pool.mos(), &about, objects, out)?;
     if objects.is_empty() {
         print_dir(args, pool, &pool.dsl().root()?, 0, out)?;
@@ -75,7 +77,7 @@ fn table(pool: &Pool, id: u64) -> Result<Vec<(String, u64)>> {
 /// What is known of an object set from outside.
 struct About<'a> {
     name: &'a str,
-    creation_txg: u64,
+    creation_txg: Txg,
     bytes: u64,
     is_inconsistent: bool,
     /// Whether it has a log.

@@ -15,6 +15,7 @@ use dmu::zap::{Zap, ZapEntry};
 use dmu::{Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::Txg;
 use format::object_type::{ObjectType, SwapClass};
 use protocol::words::time;
 use zpl::{FileKind, Zpl};
@@ -233,7 +234,7 @@ impl<'a> ObjectPrinter<'a> {
 
     /// A pointer and all below it. What was never written is left out.
     fn print_pointer(&self, object: &Object, bp: &BlkPtr, level: u8, blkid: u64, out: &mut dyn Write) -> Result<()> {
-        if bp.birth() == 0 {
+        if bp.birth() == Txg::ZERO {
             return Ok(());
         }
         let dnode = object.dnode();

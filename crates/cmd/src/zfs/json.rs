@@ -117,6 +117,8 @@ fn whole(command: &str, name: &str, value: Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Txg;
+
     use super::*;
     use dsl::Property;
     use protocol::datasets::CellValue;
@@ -127,7 +129,7 @@ mod tests {
         let row = DatasetRow {
             name: "t/a@s".into(),
             kind: DatasetType::Snapshot,
-            createtxg: 7,
+            createtxg: Txg::new(7),
             cells: vec![Some(cell)],
             user: Vec::new(),
         };

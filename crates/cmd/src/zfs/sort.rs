@@ -79,11 +79,13 @@ fn rank(row: &DatasetRow, key: &SortKey, index: usize) -> Option<Rank> {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Txg;
+
     use super::*;
     use dsl::Property;
     use protocol::datasets::{DatasetType, ValueSource};
 
-    fn row(name: &str, createtxg: u64, value: Option<CellValue>) -> DatasetRow {
+    fn row(name: &str, createtxg: Txg, value: Option<CellValue>) -> DatasetRow {
         let kind = match name.contains('@') {
             true => DatasetType::Snapshot,
             false if name.contains('#') => DatasetType::Bookmark,
@@ -102,7 +104,8 @@ mod tests {
     #[test]
     fn by_name_with_snapshots_by_age() {
         let rows = ["t/a@x", "t/a@y", "t#b", "t/a-b", "t/a/c", "t@z", "t/a", "t"];
-        let rows = rows.iter().zip([9, 3, 1, 1, 1, 1, 1, 1]).map(|(name, txg)| row(name, txg, None)).collect();
+        let rows =
+            rows.iter().zip([9, 3, 1, 1, 1, 1, 1, 1]).map(|(name, txg)| row(name, Txg::new(txg), None)).collect();
         check(rows, &[], &["t", "t@z", "t#b", "t/a", "t/a@y", "t/a@x", "t/a-b", "t/a/c"]);
     }
 
@@ -110,12 +113,19 @@ mod tests {
     fn by_numbers_and_texts() {
         let key = |property, reverse| [SortKey { column: DatasetColumn::Native(property), reverse }];
         let number = |n| Some(CellValue::Number(n));
-        let rows =
-            || vec![row("b", 1, number(10)), row("a", 1, number(9)), row("b@s", 1, None), row("c", 1, number(9))];
+        let rows = || {
+            vec![
+                row("b", Txg::new(1), number(10)),
+                row("a", Txg::new(1), number(9)),
+                row("b@s", Txg::new(1), None),
+                row("c", Txg::new(1), number(9)),
+            ]
+        };
         check(rows(), &key(Property::Available, false), &["a", "c", "b", "b@s"]);
         check(rows(), &key(Property::Available, true), &["b", "a", "c", "b@s"]);
         let text = |t: &str| Some(CellValue::Text(t.to_owned()));
-        let rows = || vec![row("b", 1, text("x")), row("a", 1, None), row("c", 1, text("w"))];
+        let rows =
+            || vec![row("b", Txg::new(1), text("x")), row("a", Txg::new(1), None), row("c", Txg::new(1), text("w"))];
         check(rows(), &key(Property::Origin, false), &["c", "b", "a"]);
         check(rows(), &key(Property::Origin, true), &["b", "c", "a"]);
     }

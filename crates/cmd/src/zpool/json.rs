@@ -87,7 +87,7 @@ pub fn pool(pool: &PoolReport, with_type: bool, int: bool) -> Map<String, Value>
         map.insert("type".into(), "POOL".into());
     }
     map.insert("state".into(), pool.word().into());
-    for (key, number) in [("pool_guid", pool.guid), ("txg", pool.txg)] {
+    for (key, number) in [("pool_guid", pool.guid), ("txg", pool.txg.get())] {
         if number != 0 {
             map.insert(key.into(), numbers.exact(number));
         }

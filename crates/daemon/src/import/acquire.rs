@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
+use format::ids::Txg;
 use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState, PoolStatePreview, Rewind};
 use protocol::startup::Notify;
 use protocol::words::time;
@@ -66,7 +67,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
     };
-    let newest = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.txg);
+    let newest = candidate.uberblocks().first().map_or(Txg::ZERO, |uberblock| uberblock.txg);
     if args.rewind && read_only.0.uberblock().txg < newest {
         tell_rewind(&read_only.0, &candidate, args.dry_run, notify);
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use format::ids::Txg;
 use pool::Rewind;
 use protocol::pool_properties::Property;
 
@@ -25,9 +26,9 @@ pub struct ImportOptions {
     /// `-n`: only see whether that would work.
     pub dry_run: bool,
     /// `-T`: the newest state up to that txg.
-    pub txg_max: Option<u64>,
+    pub txg_max: Option<Txg>,
     /// `--at-txg`: the state of just that txg.
-    pub txg: Option<u64>,
+    pub txg: Option<Txg>,
     /// `--rewind-to-checkpoint`: the state of the checkpoint.
     pub checkpoint: bool,
     /// `-m`: also without the log device.

@@ -9,6 +9,7 @@ use base::{Block, Env};
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -38,8 +39,8 @@ impl SpaceMapSource for Nothing {
 /// Counts what lives, and frees what dies.
 struct Count<'a> {
     zio: &'a Zio,
-    txg: u64,
-    alive: &'a mut HashMap<[u64; 2], u64>,
+    txg: Txg,
+    alive: &'a mut HashMap<[u64; 2], Txg>,
 }
 
 impl Ledger for Count<'_> {
@@ -111,7 +112,7 @@ struct World {
     cache: Arc<Cache>,
     txgs: Txgs,
     set: Arc<Objset>,
-    alive: HashMap<[u64; 2], u64>,
+    alive: HashMap<[u64; 2], Txg>,
     model: BTreeMap<u64, Model>,
 }
 
@@ -123,7 +124,7 @@ impl World {
         World {
             disk,
             cache,
-            txgs: Txgs::new(3, Throttle::of(&Env::fixed(0), 8 << 30)),
+            txgs: Txgs::new(Txg::new(3), Throttle::of(&Env::fixed(0), 8 << 30)),
             set,
             alive: HashMap::new(),
             model: BTreeMap::new(),
@@ -225,7 +226,7 @@ impl World {
 
     /// What the tree refers to is what lives, and the dnodes' sums are right.
     fn check_blocks(&self, set: &Arc<Objset>) {
-        struct All(HashMap<[u64; 2], u64>);
+        struct All(HashMap<[u64; 2], Txg>);
         impl Visitor for All {
             fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
                 if !visit.bp.is_hole() && !visit.bp.is_embedded() {

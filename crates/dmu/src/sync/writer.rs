@@ -7,6 +7,7 @@ use base::Result;
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use zio::alloc::Class;
 use zio::{BlockWrite, DedupMode, WritePolicy, WrittenBlock};
@@ -27,7 +28,7 @@ const DITTO_LEVEL: u8 = 2;
 pub(super) struct BlockWriter<'a> {
     cache: Arc<Cache>,
     keep: Keep,
-    txg: u64,
+    txg: Txg,
     policy: ObjsetPolicy,
     ledger: &'a mut dyn Ledger,
     /// Bytes of large new blocks so far.
@@ -35,7 +36,7 @@ pub(super) struct BlockWriter<'a> {
 }
 
 impl<'a> BlockWriter<'a> {
-    pub(super) fn new(objset: &Objset, txg: u64, policy: ObjsetPolicy, ledger: &'a mut dyn Ledger) -> BlockWriter<'a> {
+    pub(super) fn new(objset: &Objset, txg: Txg, policy: ObjsetPolicy, ledger: &'a mut dyn Ledger) -> BlockWriter<'a> {
         BlockWriter { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
     }
 
@@ -45,7 +46,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// The group.
-    pub(super) fn txg(&self) -> u64 {
+    pub(super) fn txg(&self) -> Txg {
         self.txg
     }
 
@@ -139,7 +140,7 @@ impl<'a> BlockWriter<'a> {
 
     /// What is left of a block that is gone.
     pub(super) fn hole(&self, previous: &BlkPtr, lsize: u64, object_type: ObjectType, level: u8) -> BlkPtr {
-        match self.policy.hole_birth && previous.birth() != 0 {
+        match self.policy.hole_birth && previous.birth() != Txg::ZERO {
             true => BlkPtrBuilder::new(BlockShape::of_hole(lsize, object_type, level), self.txg).hole(),
             false => BlkPtr::HOLE,
         }

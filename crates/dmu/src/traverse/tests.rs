@@ -17,8 +17,8 @@ use zio::Zio;
 use super::*;
 
 const GUID: u64 = 5;
-const OLD: u64 = 10;
-const NEW: u64 = 20;
+const OLD: Txg = Txg::new(10);
+const NEW: Txg = Txg::new(20);
 const DNODE: u8 = ObjectType::DNODE.0;
 const FILE: u8 = ObjectType::PLAIN_FILE_CONTENTS.0;
 
@@ -29,7 +29,7 @@ struct Disk {
 
 impl Disk {
     /// Writes a block, and returns a pointer to it.
-    fn put(&mut self, bytes: &[u8], kind: u8, level: u64, birth: u64) -> [u64; 16] {
+    fn put(&mut self, bytes: &[u8], kind: u8, level: u64, birth: Txg) -> [u64; 16] {
         let at = self.next;
         self.next += bytes.len();
         self.bytes[(4 << 20) + at..][..bytes.len()].copy_from_slice(bytes);
@@ -38,7 +38,7 @@ impl Disk {
         (words[0], words[1]) = (sectors, at as u64 / 512);
         words[6] =
             1 << 63 | level << 56 | u64::from(kind) << 48 | 2 << 40 | 2 << 32 | (sectors - 1) << 16 | (sectors - 1);
-        words[10] = birth;
+        words[10] = birth.get();
         words
     }
 
@@ -171,7 +171,7 @@ fn from_a_place_on() {
     let from = |object, blkid| {
         let (disk, root) = sample(|_, _| {});
         let from = Some(VisitPosition { object, blkid });
-        disk.read(&root, Range { since_txg: 0, from }, None).blocks
+        disk.read(&root, Range { since_txg: Txg::ZERO, from }, None).blocks
     };
     let tail = [(0, 0, 1), (5, 0, 0)];
     let with = |middle: &[_]| [&[HEAD, (0, 1, 0)], middle, &tail].concat();

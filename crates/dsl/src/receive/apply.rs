@@ -8,6 +8,7 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::FeatureSet;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::stream::{
     RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamReference, StreamSpill, StreamWrite,
@@ -34,7 +35,7 @@ pub trait ApplyHost {
     /// What was received of the snapshot with that guid. Errors: `Corrupt` if there is none.
     fn received_before(&self, guid: u64) -> Result<Arc<Objset>>;
     /// The stream has been applied up to there in that group.
-    fn note(&self, txg: u64, point: ReceivePoint);
+    fn note(&self, txg: Txg, point: ReceivePoint);
 }
 
 /// Applies the records of one stream.

@@ -72,6 +72,8 @@ mod tests {
     use format::blkptr::{BlkPtrBuilder, BlockShape};
     use format::object_type::ObjectType;
 
+    use format::ids::Txg;
+
     use super::*;
 
     const LEN: usize = 16 << 10;
@@ -87,7 +89,7 @@ mod tests {
         let psize = compress(kind, level, &contents(), &mut packed).unwrap().next_multiple_of(512);
         let (object_type, compress) = (ObjectType::PLAIN_FILE_CONTENTS, kind as u8);
         let shape = BlockShape { lsize: LEN as u64, psize: psize as u64, compress, checksum: 7, object_type, level: 0 };
-        (BlkPtrBuilder::new(shape, 5).build(), AlignedBuf::from(&packed[..psize]))
+        (BlkPtrBuilder::new(shape, Txg::new(5)).build(), AlignedBuf::from(&packed[..psize]))
     }
 
     #[test]

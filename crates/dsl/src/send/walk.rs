@@ -6,6 +6,7 @@ use base::{Block, Bookmark, Error, Kind, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::Txg;
 use format::stream::{
     RecordFields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite,
 };
@@ -43,7 +44,7 @@ enum SendItem {
 #[derive(Clone, Copy)]
 pub(super) struct SendRange {
     /// What was born after that group.
-    pub(super) since_txg: u64,
+    pub(super) since_txg: Txg,
     /// From that object and offset on.
     pub(super) resume: Option<(u64, u64)>,
     /// Up to that object, and what of it begins at that offset.
@@ -267,7 +268,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             match (is_out, was_out) {
                 (true, false) => self.redacted(object, self.at, to)?,
                 (false, true) if self.at < there => {
-                    object.changed_within(0, self.at..there, &mut |part| self.part(object, part))?;
+                    object.changed_within(Txg::ZERO, self.at..there, &mut |part| self.part(object, part))?;
                 }
                 _ => {}
             }

@@ -14,6 +14,7 @@ use dmu::bpobj::Totals;
 use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
@@ -49,8 +50,8 @@ struct BookmarkRecord {
 }
 
 impl BookmarkRecord {
-    fn txg(&self) -> u64 {
-        self.words[1]
+    fn txg(&self) -> Txg {
+        Txg::new(self.words[1])
     }
 
     /// Whether it tells how much was freed before the next snapshot.
@@ -74,21 +75,21 @@ impl<'a> Bookmarks<'a> {
     }
 
     /// The txgs after `txg` that need a part of their own in dead lists.
-    pub(super) fn keys_after(&self, txg: u64) -> Result<Vec<u64>> {
+    pub(super) fn keys_after(&self, txg: Txg) -> Result<Vec<Txg>> {
         let telling = self.telling()?;
-        let mut keys: Vec<u64> = telling.iter().map(BookmarkRecord::txg).filter(|key| *key > txg).collect();
+        let mut keys: Vec<Txg> = telling.iter().map(BookmarkRecord::txg).filter(|key| *key > txg).collect();
         keys.dedup();
         Ok(keys)
     }
 
     /// The txg of the latest bookmark; 0 if there is none.
-    pub(super) fn latest_txg(&self) -> Result<u64> {
-        Ok(self.all()?.last().map_or(0, BookmarkRecord::txg))
+    pub(super) fn latest_txg(&self) -> Result<Txg> {
+        Ok(self.all()?.last().map_or(Txg::ZERO, BookmarkRecord::txg))
     }
 
     /// Blocks have died in the head, whose previous snapshot is of `prev_snap_txg`: its bookmarks, and later ones, know
     /// how much of theirs is among these.
-    pub(super) fn tell_dead(&self, prev_snap_txg: u64, dead: &[BlkPtr]) -> Result<()> {
+    pub(super) fn tell_dead(&self, prev_snap_txg: Txg, dead: &[BlkPtr]) -> Result<()> {
         for mut one in self.telling()?.into_iter().filter(|one| one.txg() >= prev_snap_txg) {
             let old = dead.iter().filter(|bp| bp.reference_birth() <= one.txg());
             one.add_freed(old.fold(Totals::default(), |sum, bp| sum.plus(self.change.totals(bp))));
@@ -100,11 +101,11 @@ impl<'a> Bookmarks<'a> {
     /// The snapshot of `txg`, behind that of `prev_txg`, is being destroyed; `next` is the dead list of the dataset
     /// behind it. Bookmarks between the two come to have another next snapshot. Returns whether a bookmark still needs
     /// the snapshot's part of dead lists.
-    pub(super) fn snapshot_destroyed(&self, prev_txg: u64, txg: u64, next: &Deadlist<'_>) -> Result<bool> {
+    pub(super) fn snapshot_destroyed(&self, prev_txg: Txg, txg: Txg, next: &Deadlist<'_>) -> Result<bool> {
         let mut is_needed = false;
         for mut one in self.telling()?.into_iter().filter(|one| one.txg() >= prev_txg && one.txg() <= txg) {
             if one.txg() < txg {
-                one.add_freed(next.totals_born(0, one.txg())?);
+                one.add_freed(next.totals_born(Txg::ZERO, one.txg())?);
             } else {
                 one.words[4] &= !FLAG_SNAPSHOT_EXISTS;
                 is_needed = true;
@@ -115,7 +116,7 @@ impl<'a> Bookmarks<'a> {
     }
 
     /// The snapshot of `txg` has another dataset behind it now, with dead list `next`.
-    pub(super) fn next_changed(&self, txg: u64, next: &Deadlist<'_>) -> Result<()> {
+    pub(super) fn next_changed(&self, txg: Txg, next: &Deadlist<'_>) -> Result<()> {
         let freed = next.totals()?;
         for mut one in self.telling()?.into_iter().filter(|one| one.txg() == txg) {
             one.words[8..11].copy_from_slice(&[freed.used, freed.compressed, freed.uncompressed]);
@@ -125,12 +126,12 @@ impl<'a> Bookmarks<'a> {
     }
 
     /// Names of the bookmarks of snapshots up to `txg`.
-    pub(super) fn names_up_to(&self, txg: u64) -> Result<Vec<String>> {
+    pub(super) fn names_up_to(&self, txg: Txg) -> Result<Vec<String>> {
         Ok(self.all()?.into_iter().filter(|one| one.txg() <= txg).map(|one| one.name).collect())
     }
 
     /// Moves the bookmarks of snapshots up to `txg` to another head, none of whose has such a name.
-    pub(super) fn move_up_to(&self, txg: u64, to: &mut Bookmarks<'_>) -> Result<()> {
+    pub(super) fn move_up_to(&self, txg: Txg, to: &mut Bookmarks<'_>) -> Result<()> {
         for one in self.all()?.into_iter().filter(|one| one.txg() <= txg) {
             self.change.remove(self.table, &one.name)?;
             to.make_table()?;
@@ -303,7 +304,7 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         return Ok(words);
     };
     let phys = &snapshot.phys;
-    words[..3].copy_from_slice(&[phys.guid, phys.creation_txg, phys.creation_time_s]);
+    words[..3].copy_from_slice(&[phys.guid, phys.creation_txg.get(), phys.creation_time_s]);
     let redacted = feature::used_by(change, snapshot.id)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
     if let Some((_, guids)) = redacted {
         // what was left out of it is a hole: the list is empty, and says only for which snapshots

@@ -21,6 +21,7 @@ use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::ASYNC_DESTROY;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::space::{Delta, UsedColumn};
@@ -50,7 +51,7 @@ pub enum Destroyed {
         /// The root pointer.
         root: BlkPtr,
         /// Only blocks born after that txg are its own.
-        since_txg: u64,
+        since_txg: Txg,
     },
 }
 
@@ -81,7 +82,7 @@ impl BptreeHead {
 }
 
 /// Puts a head's blocks into the queue.
-pub(super) fn queue(change: &Change<'_>, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<()> {
+pub(super) fn queue(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, totals: Totals) -> Result<()> {
     let id = match change.number(DIRECTORY, QUEUE)? {
         Some(id) => id,
         None => {
@@ -106,12 +107,12 @@ fn put_entry(
     object: &Object,
     index: u64,
     root: &BlkPtr,
-    since_txg: u64,
+    since_txg: Txg,
     from: Option<VisitPosition>,
 ) -> Result<()> {
     let place = match from {
-        Some(VisitPosition { object, blkid }) => [since_txg, DESTROYED, object, 0, blkid],
-        None => [since_txg, 0, 0, 0, 0],
+        Some(VisitPosition { object, blkid }) => [since_txg.get(), DESTROYED, object, 0, blkid],
+        None => [since_txg.get(), 0, 0, 0, 0],
     };
     let mut bytes = root.raw().to_vec();
     bytes.extend(place.iter().flat_map(|word| word.to_le_bytes()));
@@ -169,7 +170,7 @@ fn free_queued(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -
         let (root, rest) = entry.split_at(BlkPtr::SIZE);
         let root = BlkPtr::parse(root).expect("split off as a pointer");
         let mut r = Reader::new(rest, Endian::Little);
-        let (since_txg, _objset, number, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (since_txg, _objset, number, _level, blkid) = (Txg::new(r.u64()?), r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let from = (number, blkid) != (0, 0);
         let range = Range { since_txg, from: from.then_some(VisitPosition { object: number, blkid }) };
         let freed = walk_tree(change, &root, range, left, free);
@@ -198,7 +199,7 @@ fn free_queued(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -
 }
 
 /// Frees all blocks of a destroyed head at once. Errors: those of reading them.
-pub fn free_tree(change: &Change<'_>, root: &BlkPtr, since_txg: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
+pub fn free_tree(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, free: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
     let freed = walk_tree(change, root, Range { since_txg, from: None }, u64::MAX, free);
     freed.error.map_or(Ok(()), Err)
 }

@@ -15,6 +15,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{self, Bpobj};
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -28,10 +29,8 @@ use crate::{Dsl, Property, PropertyValue, accounting, contents};
 const TO_UPPER: u64 = 2;
 /// Bytes of a block of the list of deferred frees.
 const DEFERRED_BLOCK_SIZE: u64 = 16 << 10;
-/// The group in which pools are made.
-const TXG_INITIAL: u64 = 4;
 /// The snapshot that all begin with is older than anything else.
-const ORIGIN_TXG: u64 = 1;
+const ORIGIN_TXG: Txg = Txg::new(1);
 const ORIGIN: &str = "$ORIGIN";
 
 /// The first objects of the dataset layer, by number.
@@ -175,12 +174,12 @@ pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> Result<DatasetPhys
     Ok(DatasetPhys {
         dir,
         prev_snap: 0,
-        prev_snap_txg: 0,
+        prev_snap_txg: Txg::ZERO,
         next_snap: 0,
         snapnames_zap: 0,
         num_children: 0,
         creation_time_s: change.env.now_s(),
-        creation_txg: if txg == TXG_INITIAL { ORIGIN_TXG } else { txg },
+        creation_txg: if txg == Txg::INITIAL { ORIGIN_TXG } else { txg },
         deadlist: 0,
         referenced_bytes: 0,
         compressed_bytes: 0,
@@ -216,8 +215,8 @@ pub(super) fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
         ..blank_dataset(change, dir)?
     };
     let snapshot_id = put_dataset(change, &snapshot)?;
-    let dead = dead.clone_parts(u64::MAX, 0)?;
-    dead.add_key(0)?;
+    let dead = dead.clone_parts(Txg::MAX, 0)?;
+    dead.add_key(Txg::ZERO)?;
     head.deadlist = dead.id();
     (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
     change.update_dataset(head_id, |phys| *phys = head.clone())?;

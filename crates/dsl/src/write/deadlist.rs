@@ -22,6 +22,7 @@ use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
 use format::feature::EMPTY_BPOBJ;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY, feature, versions};
@@ -43,7 +44,7 @@ pub(super) struct Deadlist<'a> {
     /// It is one plain list.
     is_plain: bool,
     /// The list of each key, once they were read.
-    parts: RefCell<Option<BTreeMap<u64, u64>>>,
+    parts: RefCell<Option<BTreeMap<Txg, u64>>>,
 }
 
 /// Dead lists that stay open while many snapshots are destroyed, as most of these change the same ones.
@@ -127,13 +128,13 @@ impl<'a> Deadlist<'a> {
 
     /// Makes an empty dead list with the parts whose key is below `end_txg`. If this one is plain, and the pool has parts
     /// by now, it gets those of snapshot `latest` and all before it.
-    pub(super) fn clone_parts(&self, end_txg: u64, latest: u64) -> Result<Deadlist<'a>> {
+    pub(super) fn clone_parts(&self, end_txg: Txg, latest: u64) -> Result<Deadlist<'a>> {
         let list = Deadlist::create(self.change)?;
         if list.is_plain {
             return Ok(list);
         }
         if self.is_plain {
-            let (mut at, mut before_txg) = (latest, u64::MAX);
+            let (mut at, mut before_txg) = (latest, Txg::MAX);
             while at != 0 {
                 let phys = self.change.dataset(at)?;
                 if phys.prev_snap_txg >= before_txg {
@@ -151,7 +152,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Adds a part for blocks born after `key`; a plain list has none.
-    pub(super) fn add_key(&self, key: u64) -> Result<()> {
+    pub(super) fn add_key(&self, key: Txg) -> Result<()> {
         if self.is_plain {
             return Ok(());
         }
@@ -160,7 +161,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// The same, for a part that can tell of frees.
-    pub(super) fn add_key_with_frees(&self, key: u64) -> Result<()> {
+    pub(super) fn add_key_with_frees(&self, key: Txg) -> Result<()> {
         let part = match feature::is_enabled(self.change, EMPTY_BPOBJ)? {
             true => create_empty_list(self.change)?,
             false => Bpobj::create_with_frees(self.change.mos, self.change.tx)?,
@@ -169,7 +170,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Removes a part, and gives up what is in it.
-    pub(super) fn take_part(&self, (key, part): (u64, u64)) -> Result<()> {
+    pub(super) fn take_part(&self, (key, part): (Txg, u64)) -> Result<()> {
         self.drop_key(key)?;
         if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
             return leave_empty_list(self.change, 1);
@@ -179,7 +180,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Gives a part, which can tell of frees, other blocks.
-    pub(super) fn replace_part(&self, (key, part): (u64, u64), bps: &[BlkPtr]) -> Result<()> {
+    pub(super) fn replace_part(&self, (key, part): (Txg, u64), bps: &[BlkPtr]) -> Result<()> {
         let Change { mos, tx, size_of, .. } = *self.change;
         self.take_part((key, part))?;
         let new = Bpobj::create_with_frees(mos, tx)?;
@@ -190,7 +191,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Removes a part; what is in it goes to the part before. Nothing happens if there is none with that key.
-    pub(super) fn remove_key(&self, key: u64) -> Result<()> {
+    pub(super) fn remove_key(&self, key: Txg) -> Result<()> {
         if self.is_plain {
             return Ok(());
         }
@@ -220,7 +221,7 @@ impl<'a> Deadlist<'a> {
 
     /// What blocks in it count for that were born after `after_txg`, and not after `up_to_txg`. Both are keys, or less
     /// or more than all.
-    pub(super) fn totals_born(&self, after_txg: u64, up_to_txg: u64) -> Result<Totals> {
+    pub(super) fn totals_born(&self, after_txg: Txg, up_to_txg: Txg) -> Result<Totals> {
         let mut sum = Totals::default();
         if self.is_plain {
             bpobj::for_each(self.change.mos, self.id, &mut |listed| {
@@ -268,9 +269,9 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Moves all parts for blocks born after `since_txg` to list `to`, and removes their keys.
-    pub(super) fn move_since(&self, since_txg: u64, to: &Bpobj) -> Result<()> {
+    pub(super) fn move_since(&self, since_txg: Txg, to: &Bpobj) -> Result<()> {
         self.check_parts()?;
-        let parts: Vec<(u64, u64)> = self.read_parts()?.range(since_txg..).map(|(key, part)| (*key, *part)).collect();
+        let parts: Vec<(Txg, u64)> = self.read_parts()?.range(since_txg..).map(|(key, part)| (*key, *part)).collect();
         let empty = self.change.number(DIRECTORY, EMPTY)?;
         let mut empties = 0;
         for (key, part) in parts {
@@ -323,7 +324,7 @@ impl<'a> Deadlist<'a> {
             return Bpobj::open(mos, self.id)?.append(tx, bps, size_of);
         }
         let parts = self.parts()?;
-        let mut by_part: BTreeMap<(u64, u64), Vec<BlkPtr>> = BTreeMap::new();
+        let mut by_part: BTreeMap<(Txg, u64), Vec<BlkPtr>> = BTreeMap::new();
         let mut sum = Totals::default();
         for bp in bps {
             // the first part has to take what would be in none
@@ -348,44 +349,45 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Key and list of each part, by key.
-    pub(super) fn parts(&self) -> Result<Vec<(u64, u64)>> {
+    pub(super) fn parts(&self) -> Result<Vec<(Txg, u64)>> {
         Ok(self.read_parts()?.iter().map(|(key, part)| (*key, *part)).collect())
     }
 
     /// The list of each key. It may not be kept while parts are changed.
-    fn read_parts(&self) -> Result<RefMut<'_, BTreeMap<u64, u64>>> {
+    fn read_parts(&self) -> Result<RefMut<'_, BTreeMap<Txg, u64>>> {
         let mut parts = self.parts.borrow_mut();
         if parts.is_none() {
-            *parts = Some(self.change.by_number(self.id)?.into_iter().collect());
+            let found = self.change.by_number(self.id)?.into_iter();
+            *parts = Some(found.map(|(key, part)| (Txg::new(key), part)).collect());
         }
         Ok(RefMut::map(parts, |parts| parts.get_or_insert_default()))
     }
 
-    fn add_part(&self, key: u64, part: u64) -> Result<()> {
+    fn add_part(&self, key: Txg, part: u64) -> Result<()> {
         self.change.add(self.id, &format!("{key:x}"), part)?;
         self.remember(|parts| parts.insert(key, part));
         Ok(())
     }
 
-    fn set_part(&self, key: u64, part: u64) -> Result<()> {
+    fn set_part(&self, key: Txg, part: u64) -> Result<()> {
         self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
         self.remember(|parts| parts.insert(key, part));
         Ok(())
     }
 
-    fn drop_key(&self, key: u64) -> Result<()> {
+    fn drop_key(&self, key: Txg) -> Result<()> {
         self.change.remove(self.id, &format!("{key:x}"))?;
         self.remember(|parts| parts.remove(&key));
         Ok(())
     }
 
     /// Changes what is remembered as the table was.
-    fn remember(&self, change: impl FnOnce(&mut BTreeMap<u64, u64>) -> Option<u64>) {
+    fn remember(&self, change: impl FnOnce(&mut BTreeMap<Txg, u64>) -> Option<u64>) {
         self.parts.borrow_mut().as_mut().map(change);
     }
 
     /// Adds list `part`, which is not the empty one, to the one of another part.
-    fn append_to(&self, (key, to): (u64, u64), part: u64) -> Result<()> {
+    fn append_to(&self, (key, to): (Txg, u64), part: u64) -> Result<()> {
         if Some(to) == self.change.number(DIRECTORY, EMPTY)? {
             leave_empty_list(self.change, 1)?;
             return self.set_part(key, part);
@@ -430,7 +432,7 @@ fn leave_empty_list(change: &Change<'_>, users: i64) -> Result<()> {
 
 /// The heads of all clones of later snapshots, and of these clones', need no part of their own any more for blocks
 /// born after `txg`.
-pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: u64, txg: u64) -> Result<()> {
+pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: u64, txg: Txg) -> Result<()> {
     let change = lists.change();
     let (mut left, mut seen) = (vec![dir], 0);
     while let Some(dir) = left.pop() {

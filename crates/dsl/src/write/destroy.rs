@@ -9,6 +9,7 @@ use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
@@ -116,7 +117,7 @@ fn give_up_blocks(change: &Change<'_>, dir: u64, head: &DatasetPhys) -> Result<D
 }
 
 /// Gives up the blocks below a root that were born after `since_txg`, and which nothing refers to any more.
-pub(super) fn discard(change: &Change<'_>, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<Destroyed> {
+pub(super) fn discard(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, totals: Totals) -> Result<Destroyed> {
     if root.is_hole() || root.reference_birth() <= since_txg {
         return Ok(Destroyed::Nothing);
     }

@@ -13,6 +13,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{Bpobj, Totals};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::{Deadlist, OpenDeadlists};
@@ -182,7 +183,7 @@ fn bridge(change: &Change<'_>, id: u64, phys: &DatasetPhys, next_dead: &Deadlist
 
 /// Gives the blocks that nothing but the snapshot has to the list of what is to be freed.
 fn release_blocks(change: &Change<'_>, phys: &DatasetPhys, next_dead: &Deadlist<'_>) -> Result<()> {
-    let freed = next_dead.totals_born(phys.prev_snap_txg, u64::MAX)?;
+    let freed = next_dead.totals_born(phys.prev_snap_txg, Txg::MAX)?;
     let delta = Delta::between(Totals::default(), freed);
     space::charge(change, phys.dir, UsedColumn::Snapshots, delta.negative())?;
     let list = Bpobj::open(change.mos, change.in_directory(FREE_LIST)?)?;

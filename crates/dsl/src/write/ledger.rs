@@ -18,6 +18,7 @@ use dmu::bpobj::{SizeOf, Totals};
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::Txg;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
@@ -28,7 +29,7 @@ use super::{Change, room, space};
 /// Collects what one head writes and kills in one group.
 pub struct DatasetLedger<'a> {
     dataset: u64,
-    prev_snap_txg: u64,
+    prev_snap_txg: Txg,
     size_of: SizeOf<'a>,
     born: Totals,
     freed: Totals,
@@ -42,7 +43,7 @@ pub struct DatasetLedger<'a> {
 struct LiveLedger {
     list: u64,
     /// The group of the origin: only what was born later is the clone's.
-    since_txg: u64,
+    since_txg: Txg,
     changes: LiveChanges,
 }
 
@@ -114,7 +115,7 @@ impl<'a> DatasetLedger<'a> {
             return Ok(());
         }
         Deadlist::open(change, head.deadlist)?.insert(&self.to_deadlist)?;
-        let used_after = |txg: u64| -> u64 {
+        let used_after = |txg: Txg| -> u64 {
             let young = self.to_deadlist.iter().filter(|bp| bp.reference_birth() > txg);
             young.map(|bp| (self.size_of)(bp)).sum()
         };
@@ -124,7 +125,7 @@ impl<'a> DatasetLedger<'a> {
             change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(used))?;
         }
         let origin_txg = match change.dir(head.dir)?.origin {
-            0 => 0,
+            0 => Txg::ZERO,
             origin => change.dataset(origin)?.creation_txg,
         };
         space::move_space(change, head.dir, used_after(origin_txg) as i64, UsedColumn::Head, UsedColumn::Snapshots)?;

@@ -21,6 +21,7 @@ use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::feature::LIVELIST;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -33,7 +34,7 @@ const DESTROYED: &str = "com.delphix:deleted_clones";
 const PART_MAX: u64 = 4 << 20;
 
 /// What tells one birth of a block from others: where it is, and when it was born.
-type BirthKey = ([u64; 2], u64);
+type BirthKey = ([u64; 2], Txg);
 
 /// Makes an empty list for a new clone, if the pool has the feature.
 pub(super) fn create(change: &Change<'_>, dir: u64) -> Result<()> {
@@ -83,7 +84,7 @@ pub(super) fn add(change: &Change<'_>, list: u64, head: &DatasetPhys, changes: &
         }
     };
     if is_full {
-        live.add_key_with_frees(change.tx.txg() - 1)?;
+        live.add_key_with_frees(change.tx.txg().previous())?;
     }
     live.insert_marked(&changes.born, false)?;
     live.insert_marked(&changes.freed, true)?;
@@ -209,7 +210,7 @@ pub(super) fn free_clones(change: &Change<'_>, count: u64, free: &mut dyn FnMut(
 fn free_part(
     change: &Change<'_>,
     live: &Deadlist<'_>,
-    part: (u64, u64),
+    part: (Txg, u64),
     count: u64,
     free: &mut dyn FnMut(&BlkPtr),
 ) -> Result<u64> {

@@ -10,10 +10,11 @@
 use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::Txg;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
-use super::rollback::{TXG_INITIAL, sizes};
+use super::rollback::sizes;
 use super::space::{Delta, UsedColumn};
 use super::{Change, counts, create, livelist, snapshot, space};
 use crate::Dsl;
@@ -48,7 +49,7 @@ pub fn promote(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Vec<String>
     dsl.refuse_encrypted(&dir)?;
     let head = dsl.head(&dir)?;
     let no_clone = || Error::new(Kind::Invalid, "not a cloned filesystem");
-    if dir.phys.origin == 0 || change.dataset(dir.phys.origin)?.creation_txg < TXG_INITIAL {
+    if dir.phys.origin == 0 || change.dataset(dir.phys.origin)?.creation_txg < Txg::INITIAL {
         return Err(no_clone());
     }
     let origin = change.dataset(dir.phys.origin)?;
@@ -104,7 +105,7 @@ impl Promotion<'_> {
             }
         }
         let origin_txg = self.change.dataset(self.origin)?.creation_txg;
-        let own = Bookmarks::open(self.change, self.clone)?.names_up_to(u64::MAX)?;
+        let own = Bookmarks::open(self.change, self.clone)?.names_up_to(Txg::MAX)?;
         let moving = Bookmarks::open(self.change, self.origin_head)?.names_up_to(origin_txg)?;
         conflicts.extend(moving.into_iter().filter(|name| own.contains(name)));
         Ok(conflicts)
@@ -192,7 +193,7 @@ impl Promotion<'_> {
         let Promotion { clone_dir: (clone_dir, clone_phys), origin_dir: (origin_dir, origin_phys), .. } = self;
         let origin = self.change.dataset(self.origin)?;
         let older_txg = match origin_phys.origin {
-            0 => 0,
+            0 => Txg::ZERO,
             older => self.change.dataset(older)?.creation_txg,
         };
         let in_snapshots = |phys: &DirPhys| phys.used_breakdown[UsedColumn::Snapshots as usize] as i64;
@@ -225,7 +226,7 @@ impl Promotion<'_> {
         )?;
         let next = self.of_clone.last().map_or(self.clone, |(id, _)| *id);
         let next = Deadlist::open(self.change, self.change.dataset(next)?.deadlist)?;
-        let unique = next.totals_born(origin.prev_snap_txg, u64::MAX)?.used;
+        let unique = next.totals_born(origin.prev_snap_txg, Txg::MAX)?.used;
         self.change.update_dataset(self.origin, |phys| phys.unique_bytes = unique)
     }
 }
@@ -234,7 +235,7 @@ impl Promotion<'_> {
 fn chain(change: &Change<'_>, from: u64, until: u64) -> Result<SnapshotChain> {
     let mut chain = SnapshotChain::new();
     let mut at = from;
-    let mut txg = u64::MAX;
+    let mut txg = Txg::MAX;
     while at != until {
         if at == 0 {
             return Err(Error::corrupt("a chain of snapshots does not lead to its origin"));
@@ -252,10 +253,10 @@ fn chain(change: &Change<'_>, from: u64, until: u64) -> Result<SnapshotChain> {
 }
 
 /// What is dead in datasets, of blocks born after `txg`.
-fn dead_in(change: &Change<'_>, chain: &SnapshotChain, txg: u64) -> Result<i64> {
+fn dead_in(change: &Change<'_>, chain: &SnapshotChain, txg: Txg) -> Result<i64> {
     let mut sum = 0u64;
     for (_, phys) in chain {
-        sum = sum.wrapping_add(Deadlist::open(change, phys.deadlist)?.totals_born(txg, u64::MAX)?.used);
+        sum = sum.wrapping_add(Deadlist::open(change, phys.deadlist)?.totals_born(txg, Txg::MAX)?.used);
     }
     Ok(sum as i64)
 }

@@ -16,6 +16,7 @@ use format::feature::{
     EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
     REDACTED_DATASETS, ZSTD_COMPRESS,
 };
+use format::ids::Txg;
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -297,7 +298,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     }
     let no_source = || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
     let mut at = head.phys.prev_snap;
-    let mut txg = u64::MAX;
+    let mut txg = Txg::MAX;
     while at != 0 {
         let snapshot = change.dataset(at)?;
         if snapshot.dir != head.phys.dir || snapshot.prev_snap_txg >= txg {
@@ -466,13 +467,13 @@ pub fn take_over(
 fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, head: &DatasetPhys) -> Result<()> {
     let (new, old) = (Deadlist::open(change, received.deadlist)?, Deadlist::open(change, head.deadlist)?);
     let origin_txg = match change.dir(head.dir)?.origin {
-        0 => 0,
+        0 => Txg::ZERO,
         origin => change.dataset(origin)?.creation_txg,
     };
     let previous = change.dataset(head.prev_snap)?;
-    let unique = new.totals_born(previous.prev_snap_txg, u64::MAX)?.used;
+    let unique = new.totals_born(previous.prev_snap_txg, Txg::MAX)?.used;
     let (after, before) = (sizes(received).plus(new.totals()?), sizes(head).plus(old.totals()?));
-    let in_snapshots = |list: &Deadlist<'_>| Ok::<i64, Error>(list.totals_born(origin_txg, u64::MAX)?.used as i64);
+    let in_snapshots = |list: &Deadlist<'_>| Ok::<i64, Error>(list.totals_born(origin_txg, Txg::MAX)?.used as i64);
     let moved = in_snapshots(&new)? - in_snapshots(&old)?;
     let reserved = room::refreservation_of(change, head.dir)?;
     let unused = reserved.min(head.unique_bytes) as i64 - reserved.min(received.unique_bytes) as i64;

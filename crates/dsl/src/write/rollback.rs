@@ -10,6 +10,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::Totals;
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
@@ -19,9 +20,6 @@ use super::{Change, destroy, feature, livelist, room, snapshot, space};
 use crate::name::LEN_MAX;
 use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::{Dsl, Property, PropertyValue};
-
-/// The groups before that one make the pool: its empty snapshot is of one of them.
-pub(super) const TXG_INITIAL: u64 = 4;
 
 /// A head that went back.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +72,10 @@ pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> 
 fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhys) -> Result<RolledBack> {
     let dead = Deadlist::open(change, head.deadlist)?;
     let origin_txg = match change.dir(head.dir)?.origin {
-        0 => 0,
+        0 => Txg::ZERO,
         origin => change.dataset(origin)?.creation_txg,
     };
-    let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, u64::MAX)?);
+    let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, Txg::MAX)?);
     let all = sizes(head).plus(revived);
     let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);
     space::charge(change, head.dir, UsedColumn::Head, Delta::between(all, sizes(target)))?;
@@ -91,7 +89,7 @@ fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhy
     if reserved > 0 {
         space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
-    let new = dead.clone_parts(u64::MAX, head.prev_snap)?;
+    let new = dead.clone_parts(Txg::MAX, head.prev_snap)?;
     dead.free()?;
     Bookmarks::open(change, id)?.next_changed(head.prev_snap_txg, &new)?;
     change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = 0)?;

@@ -15,6 +15,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::{Match, Zap, ZapValue};
 use format::dsl::DatasetPhys;
 use format::feature::{BOOKMARK_V2, EXTENSIBLE_DATASET};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
@@ -155,7 +156,7 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
         space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
     let accurate = create::blank_dataset(change, head.dir)?.flags;
-    let dead = Deadlist::open(change, head.deadlist)?.clone_parts(u64::MAX, head.prev_snap)?;
+    let dead = Deadlist::open(change, head.deadlist)?.clone_parts(Txg::MAX, head.prev_snap)?;
     dead.add_key(head.prev_snap_txg)?;
     for key in Bookmarks::open(change, head_id)?.keys_after(head.prev_snap_txg)? {
         dead.add_key(key)?;

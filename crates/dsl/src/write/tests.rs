@@ -14,6 +14,7 @@ use dmu::zap::ZapValue;
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -54,7 +55,7 @@ fn size_of(bp: &BlkPtr) -> u64 {
 }
 
 /// The MOS frees at once what it kills.
-struct Own<'a>(&'a Zio, u64);
+struct Own<'a>(&'a Zio, Txg);
 
 impl Ledger for Own<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
@@ -70,7 +71,7 @@ struct World {
     mos: Arc<Objset>,
     env: Env,
     txgs: Txgs,
-    txg: u64,
+    txg: Txg,
 }
 
 impl World {
@@ -83,8 +84,8 @@ impl World {
             cache,
             mos,
             env: Env::fixed(1_700_000_000),
-            txgs: Txgs::new(3, Throttle::of(&Env::fixed(0), 8 << 30)),
-            txg: 4,
+            txgs: Txgs::new(Txg::new(3), Throttle::of(&Env::fixed(0), 8 << 30)),
+            txg: Txg::new(4),
         };
         let pool = world.change(|change| {
             change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY).unwrap();
@@ -110,7 +111,7 @@ impl World {
         if let Some(synced) = synced {
             self.mos.commit(synced);
         }
-        self.txg += 1;
+        self.txg = self.txg.next();
     }
 
     fn dsl(&self) -> Dsl {
@@ -182,10 +183,13 @@ fn a_new_pool_reads_back() {
     assert_eq!(own, ["$FREE", "$MOS", "$ORIGIN"]);
     let origin = dsl.dataset(pool.origin, "origin").unwrap();
     assert_eq!(dsl.name_of(pool.origin).unwrap(), "tank/$ORIGIN@$ORIGIN");
-    assert_eq!((origin.phys.creation_txg, origin.phys.num_children), (1, 2));
+    assert_eq!((origin.phys.creation_txg, origin.phys.num_children), (Txg::new(1), 2));
     assert_eq!(dsl.clones(&origin).unwrap(), ["tank"]);
     let head = dsl.head(&root).unwrap();
-    assert_eq!((head.phys.prev_snap, head.phys.prev_snap_txg, head.phys.creation_txg), (pool.origin, 1, 1));
+    assert_eq!(
+        (head.phys.prev_snap, head.phys.prev_snap_txg, head.phys.creation_txg),
+        (pool.origin, Txg::new(1), Txg::new(1))
+    );
     assert!(head.phys.bp.is_hole() && head.phys.fsid_guid < 1 << 56 && head.phys.guid != origin.phys.guid);
     let gzip_9 = PropertyValue::Number(13);
     assert_eq!(world.value("tank", Property::Compression), (gzip_9, PropertySource::Local));

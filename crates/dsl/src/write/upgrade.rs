@@ -9,6 +9,7 @@
 
 use base::{Error, Result};
 use dmu::bpobj::{self, Bpobj};
+use format::ids::Txg;
 
 use super::{Change, DIRECTORY, create, versions};
 use crate::Dsl;
@@ -40,7 +41,7 @@ fn give_origins(change: &Change<'_>, dsl: &Dsl) -> Result<()> {
     let dirs = dsl.walk()?;
     let origin = create::create_origin(change, change.in_directory("root_dataset")?)?;
     for dir in dirs.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
-        let (mut at, mut txg) = (dir.phys.head_dataset, u64::MAX);
+        let (mut at, mut txg) = (dir.phys.head_dataset, Txg::MAX);
         // the oldest one of the directory's own, and what it comes from
         let from = loop {
             let phys = change.dataset(at)?;

@@ -4,6 +4,8 @@ use zerocopy::little_endian::U64;
 
 use super::{BLOCK_SIZE_MIN, BlkPtr, BlockShape, Dva, LITTLE_ENDIAN};
 
+use crate::ids::Txg;
+
 /// That of blocks in the dedup table.
 const DEDUP: u64 = 1 << 62;
 /// That of blocks that are encrypted, or have such below them.
@@ -26,10 +28,10 @@ pub struct Seal {
 #[derive(Clone, Copy, Debug)]
 pub struct BlkPtrBuilder {
     shape: BlockShape,
-    birth: u64,
+    birth: Txg,
     dvas: [Dva; 3],
     checksum: [u64; 4],
-    physical_birth: u64,
+    physical_birth: Txg,
     fill: u64,
     flags: u64,
     seal: Option<Seal>,
@@ -37,13 +39,13 @@ pub struct BlkPtrBuilder {
 
 impl BlkPtrBuilder {
     /// For a block that is written in group `txg`.
-    pub fn new(shape: BlockShape, txg: u64) -> BlkPtrBuilder {
+    pub fn new(shape: BlockShape, txg: Txg) -> BlkPtrBuilder {
         BlkPtrBuilder {
             shape,
             birth: txg,
             dvas: [Dva::EMPTY; 3],
             checksum: [0; 4],
-            physical_birth: 0,
+            physical_birth: Txg::ZERO,
             fill: 0,
             flags: 0,
             seal: None,
@@ -67,8 +69,8 @@ impl BlkPtrBuilder {
     }
 
     /// Its bytes were allocated in another group than the pointer was made in.
-    pub fn allocated_in(self, txg: u64) -> BlkPtrBuilder {
-        BlkPtrBuilder { physical_birth: if txg == self.birth { 0 } else { txg }, ..self }
+    pub fn allocated_in(self, txg: Txg) -> BlkPtrBuilder {
+        BlkPtrBuilder { physical_birth: if txg == self.birth { Txg::ZERO } else { txg }, ..self }
     }
 
     /// It is in the dedup table.
@@ -91,8 +93,8 @@ impl BlkPtrBuilder {
         let mut bp = BlkPtr {
             dvas: self.dvas,
             prop: (self.shape.prop() | self.flags).into(),
-            physical_birth: self.physical_birth.into(),
-            birth: self.birth.into(),
+            physical_birth: self.physical_birth.get().into(),
+            birth: self.birth.get().into(),
             fill: self.fill.into(),
             checksum: self.checksum.map(U64::new),
             ..BlkPtr::HOLE
@@ -119,14 +121,14 @@ impl BlkPtrBuilder {
             rest = tail;
         }
         let mut bp = BlkPtr::parse(&bytes).expect("128 bytes");
-        (bp.prop, bp.birth) = (prop.into(), self.birth.into());
+        (bp.prop, bp.birth) = (prop.into(), self.birth.get().into());
         bp
     }
 
     /// A hole where the block was until its group, so that an incremental send knows since when.
     pub fn hole(self) -> BlkPtr {
         let shape = BlockShape { psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, ..self.shape };
-        BlkPtr { prop: (shape.prop() & !LITTLE_ENDIAN).into(), birth: self.birth.into(), ..BlkPtr::HOLE }
+        BlkPtr { prop: (shape.prop() & !LITTLE_ENDIAN).into(), birth: self.birth.get().into(), ..BlkPtr::HOLE }
     }
 }
 
@@ -143,24 +145,33 @@ mod tests {
         let object_type = ObjectType::PLAIN_FILE_CONTENTS;
         let shape = BlockShape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
         let dvas = [Dva::new(1, 1 << 20, 4096, false), Dva::new(2, 1 << 21, 8192, false)];
-        let builder = BlkPtrBuilder::new(shape, 77).at(&dvas).checksum([1, 2, 3, 4]);
+        let builder = BlkPtrBuilder::new(shape, Txg::new(77)).at(&dvas).checksum([1, 2, 3, 4]);
         let bp = builder.build().with_fill(9);
-        assert_eq!(bp, builder.fill(9).allocated_in(77).build());
+        assert_eq!(bp, builder.fill(9).allocated_in(Txg::new(77)).build());
         assert_eq!((bp.lsize(), bp.psize(), bp.asize(), bp.copies().count()), (128 << 10, 4096, 12288, 2));
         assert_eq!((bp.compress(), bp.checksum_kind(), bp.object_type(), bp.level()), (15, 7, object_type, 0));
-        assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()), (77, 77, 9, [1, 2, 3, 4]));
+        assert_eq!(
+            (bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()),
+            (Txg::new(77), Txg::new(77), 9, [1, 2, 3, 4])
+        );
         assert_eq!(bp.endian(), Endian::Little);
         for len in [1, 47, 48, 49, 72, 73, 112] {
             let payload: Vec<u8> = (1..=len).collect();
-            let bp = BlkPtrBuilder::new(BlockShape { psize: 512, ..shape }, 5).embed(&payload);
-            assert_eq!((bp.payload(), bp.lsize(), bp.birth(), bp.compress()), (payload, 128 << 10, 5, 15));
+            let bp = BlkPtrBuilder::new(BlockShape { psize: 512, ..shape }, Txg::new(5)).embed(&payload);
+            assert_eq!((bp.payload(), bp.lsize(), bp.birth(), bp.compress()), (payload, 128 << 10, Txg::new(5), 15));
             assert!(bp.is_embedded() && !bp.is_hole() && bp.object_type() == object_type);
         }
-        let hole = BlkPtrBuilder::new(BlockShape::of_hole(16 << 10, object_type, 1), 6).hole();
-        assert!(hole.is_hole() && (hole.lsize(), hole.birth(), hole.level()) == (16 << 10, 6, 1));
-        let old = builder.allocated_in(70).dedup().build();
-        assert_eq!((old.birth(), old.physical_birth(), old.is_dedup(), bp.is_dedup()), (77, 70, true, false));
-        assert_eq!((old.reference_birth(), bp.uses_crypt(), builder.crypt().build().is_encrypted()), (77, false, true));
+        let hole = BlkPtrBuilder::new(BlockShape::of_hole(16 << 10, object_type, 1), Txg::new(6)).hole();
+        assert!(hole.is_hole() && (hole.lsize(), hole.birth(), hole.level()) == (16 << 10, Txg::new(6), 1));
+        let old = builder.allocated_in(Txg::new(70)).dedup().build();
+        assert_eq!(
+            (old.birth(), old.physical_birth(), old.is_dedup(), bp.is_dedup()),
+            (Txg::new(77), Txg::new(70), true, false)
+        );
+        assert_eq!(
+            (old.reference_birth(), bp.uses_crypt(), builder.crypt().build().is_encrypted()),
+            (Txg::new(77), false, true)
+        );
         let seal = Seal { salt: 5, iv1: 6, iv2: 7, mac: [8, 9] };
         let sealed = builder.fill(3).sealed(seal).build();
         assert_eq!((sealed.is_encrypted(), sealed.copies().count(), sealed.asize()), (true, 2, 12288));

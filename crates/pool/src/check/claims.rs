@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 use dmu::zap::Zap;
 use format::blkptr::Dva;
+use format::ids::Txg;
 use vdev::spec::Bias;
 use vdev::{MapEntry, Vdev, VdevKind};
 
@@ -88,7 +89,7 @@ struct ClaimedTop {
 
 /// A metaslab, or all of a removed vdev.
 struct SpacePart {
-    unflushed_since: Option<u64>,
+    unflushed_since: Option<Txg>,
     left: Segments,
 }
 

@@ -21,6 +21,7 @@ use dmu::bpobj;
 use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 use crate::{Pool, object_directory};
 
@@ -72,7 +73,7 @@ fn destroyed(pool: &Pool, queue: u64, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn
         let (root, rest) = entry.split_at(BlkPtr::SIZE);
         let root = BlkPtr::parse(root).expect("split off as a pointer");
         let mut r = Reader::new(rest, Endian::Little);
-        let (since_txg, _objset, object, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (since_txg, _objset, object, _level, blkid) = (Txg::new(r.u64()?), r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let from = (object, blkid) != (0, 0);
         let range = Range { since_txg, from: from.then_some(VisitPosition { object, blkid }) };
         let mut all = EachBlock { f: &mut *f, lost: &mut *lost };
@@ -99,9 +100,9 @@ impl Visitor for EachBlock<'_> {
 
 /// What a list of writes and overwrites leaves over.
 fn written(pool: &Pool, list: u64, f: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
-    let mut left: HashMap<([u64; 2], u64), Vec<BlkPtr>> = HashMap::new();
-    let mut freed: HashMap<([u64; 2], u64), u64> = HashMap::new();
-    let key = |bp: &BlkPtr| (bp.dvas()[0].words(), if bp.is_dedup() { bp.birth() } else { 0 });
+    let mut left: HashMap<([u64; 2], Txg), Vec<BlkPtr>> = HashMap::new();
+    let mut freed: HashMap<([u64; 2], Txg), u64> = HashMap::new();
+    let key = |bp: &BlkPtr| (bp.dvas()[0].words(), if bp.is_dedup() { bp.birth() } else { Txg::ZERO });
     bpobj::for_each(pool.mos(), list, &mut |listed| {
         if listed.is_free {
             *freed.entry(key(&listed.bp)).or_default() += 1;

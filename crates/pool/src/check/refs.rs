@@ -157,13 +157,18 @@ fn is_shared_table(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Txg;
+
     use super::*;
 
     #[test]
     fn the_last_pointer_is_the_owner() {
         let mut refs = Refs::default();
-        let block =
-            ddt::DdtPhys { dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 3, birth: 9 };
+        let block = ddt::DdtPhys {
+            dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY],
+            references: 3,
+            birth: Txg::new(9),
+        };
         let mut raw = ddt::DdtKey::from_words([1, 2, 3, 4, 7 << 16 | 7]).pointer(&block).raw().to_vec();
         raw[55] |= 0x40;
         let bp = BlkPtr::parse(&raw).unwrap();

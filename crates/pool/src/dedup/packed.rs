@@ -65,6 +65,8 @@ pub(crate) fn pack(blocks: &[DdtPhys; BLOCKS]) -> Vec<u8> {
 mod tests {
     use format::blkptr::Dva;
 
+    use format::ids::Txg;
+
     use super::*;
 
     fn stored(endian: Endian, words: &[u64]) -> Vec<u8> {
@@ -81,8 +83,11 @@ mod tests {
             let mut words = [0u64; 32];
             words[8..16].copy_from_slice(&[3 << 32 | 8, 77, 0, 0, 0, 0, 5, 9]);
             let four = unpack(&stored(endian, &words)).unwrap();
-            let one =
-                DdtPhys { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
+            let one = DdtPhys {
+                dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY],
+                references: 5,
+                birth: Txg::new(9),
+            };
             assert_eq!(four, [DdtPhys::NONE, one, DdtPhys::NONE, DdtPhys::NONE]);
             assert_eq!(unpack(&stored(endian, &words[8..17])).unwrap(), four);
             assert_eq!(unpack(&pack(&four)).unwrap(), four);
@@ -92,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_zle_makes_no_smaller_is_stored_as_it_is() {
-        let full = DdtPhys { dvas: [Dva::from_words([u64::MAX; 2]); 3], references: u64::MAX, birth: u64::MAX };
+        let full = DdtPhys { dvas: [Dva::from_words([u64::MAX; 2]); 3], references: u64::MAX, birth: Txg::MAX };
         let stored = pack(&[full; BLOCKS]);
         assert_eq!((stored.len(), stored[0]), (1 + VALUE_SIZE, LITTLE_ENDIAN | Compress::Off as u8));
         assert_eq!(unpack(&stored).unwrap(), [full; BLOCKS]);

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
+use format::ids::Txg;
 use vdev::{Edit, LeafVdev, VdevId, geometry, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::AuxKind;
-use super::create::{TXG_INITIAL, leaf_spec};
+use super::create::leaf_spec;
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
 
@@ -235,7 +236,7 @@ impl SyncContext<'_> {
         let attach = Edit::Attach { beside, leaf: Box::new(leaf), above: how.above(), above_guid };
         tree.edit(attach, &HashMap::from([(guid, device)]))?;
         let new = tree.leaf(guid).ok_or_else(no_such_device)?;
-        new.state().dtl().insert(TXG_INITIAL..self.change.tx.txg() + GROUPS_UNDER_WAY + 1);
+        new.state().dtl().insert(Txg::INITIAL..self.change.tx.txg().plus(GROUPS_UNDER_WAY).next());
         Ok(())
     }
 

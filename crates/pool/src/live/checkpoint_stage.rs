@@ -2,6 +2,7 @@
 
 use base::{Mutex, Result};
 use format::feature::ZPOOL_CHECKPOINT;
+use format::ids::Txg;
 
 use crate::mos::checkpointed;
 use crate::{FeatureState, Pool};
@@ -13,7 +14,7 @@ pub(super) enum CheckpointStage {
     #[default]
     None,
     /// One of that group.
-    Of(u64),
+    Of(Txg),
     /// One that is being discarded.
     Discarded,
 }
@@ -35,7 +36,7 @@ impl CheckpointStage {
     }
 
     /// Its group, if it is kept.
-    pub(super) fn txg(self) -> Option<u64> {
+    pub(super) fn txg(self) -> Option<Txg> {
         if let CheckpointStage::Of(txg) = self { Some(txg) } else { None }
     }
 }

@@ -1,6 +1,7 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
 use format::feature::{FeatureSet, VERSION};
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{OfflineReason, Tree, Vdev};
@@ -16,7 +17,7 @@ pub(super) struct Config {
     /// 0: in use, 1: exported, 2: destroyed.
     pub(super) state: u64,
     /// The group that it was written in.
-    pub(super) txg: u64,
+    pub(super) txg: Txg,
     /// Id and name of the host.
     pub(super) host: (u64, String),
     pub(super) comment: Option<String>,
@@ -93,7 +94,7 @@ impl Config {
         list.set("version", Value::U64(self.version));
         list.set("name", Value::Str(self.name.clone()));
         list.set("state", Value::U64(self.state));
-        list.set("txg", Value::U64(self.txg));
+        list.set("txg", Value::U64(self.txg.get()));
         list.set("pool_guid", Value::U64(self.guid));
         list.set("errata", Value::U64(0));
         if let Some(comment) = &self.comment {
@@ -130,8 +131,8 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
         for mark in ["offline", "faulted", "aux_state", "unspare", "resilver_txg"] {
             config.remove(mark);
         }
-        if leaf.state().resilver_txg() != 0 {
-            config.set("resilver_txg", Value::U64(leaf.state().resilver_txg()));
+        if leaf.state().resilver_txg() != Txg::ZERO {
+            config.set("resilver_txg", Value::U64(leaf.state().resilver_txg().get()));
         }
         if leaf.state().unspare() {
             config.set("unspare", Value::U64(1));

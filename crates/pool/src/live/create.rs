@@ -28,6 +28,7 @@ use format::dnode::Dnode;
 use format::feature::{
     ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING, VERSION,
 };
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -45,8 +46,6 @@ use crate::{Pool, metaslabs};
 
 /// From that version of pools on blocks have copies.
 const VERSION_OF_COPIES: u64 = 2;
-/// The group that a pool begins with.
-pub(super) const TXG_INITIAL: u64 = 4;
 /// The table of all tables of vdevs.
 const VDEV_TABLES: u64 = 2;
 /// Object of the configuration.
@@ -88,7 +87,7 @@ impl LivePool {
             guid: tree.root().guid(),
             version: VERSION,
             state: 0,
-            txg: TXG_INITIAL,
+            txg: Txg::INITIAL,
             host: new.host.clone(),
             comment: new.property("comment"),
             compatibility: new.property("compatibility"),
@@ -100,7 +99,7 @@ impl LivePool {
             is_dirty: true,
         };
         let view = Pool::unborn(name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
-        let pool = LivePool::over(env, view, mos, maps, config, TXG_INITIAL - 1);
+        let pool = LivePool::over(env, view, mos, maps, config, Txg::INITIAL.previous());
         let new = new.clone();
         let used = caches.clone();
         pool.run(move |context| {
@@ -224,7 +223,7 @@ fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -
     let (children, by_guid) = plan_tops(env, &new.vdevs, (0, new.ashift), devices, &mut number)?;
     let guid = env.random() | 1;
     let kind = vdev::VdevKind::Root;
-    Ok((VdevSpec { kind, id: 0, guid, create_txg: TXG_INITIAL, top: None, leaf: None, children }, by_guid))
+    Ok((VdevSpec { kind, id: 0, guid, create_txg: Txg::INITIAL, top: None, leaf: None, children }, by_guid))
 }
 
 /// New top-level vdevs from number `first` on, with that ashift or what their devices say, and their devices.
@@ -264,7 +263,7 @@ pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> VdevSpe
         kind: if leaf.is_file { vdev::VdevKind::File } else { vdev::VdevKind::Disk },
         id,
         guid,
-        create_txg: TXG_INITIAL,
+        create_txg: Txg::INITIAL,
         top: None,
         leaf: Some(LeafSpec { path: Some(leaf.path.clone()), zap, ..LeafSpec::default() }),
         children: Vec::new(),
@@ -290,7 +289,7 @@ fn top_of(
             },
             id,
             guid,
-            create_txg: TXG_INITIAL,
+            create_txg: Txg::INITIAL,
             top: None,
             leaf: None,
             children: leaves,

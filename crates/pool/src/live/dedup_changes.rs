@@ -21,6 +21,7 @@ use dmu::{Objset, OnFailure};
 use dsl::PropertyValue;
 use format::blkptr::BlkPtr;
 use format::ddt::{DdtKey, DdtPhys};
+use format::ids::Txg;
 use zio::{Class, RefTable, Twin};
 
 use crate::dedup::packed::unpack;
@@ -91,7 +92,7 @@ impl RefTable for DedupChanges {
         true
     }
 
-    fn find(&self, txg: u64, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin> {
+    fn find(&self, txg: Txg, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin> {
         if let Some(block) = self.changes.lock().made.get(&(checksum, *key, copies)) {
             return Ok(Twin::There(*block));
         }

@@ -9,6 +9,7 @@ use base::Result;
 use dmu::Object;
 use dsl::write::feature;
 use format::feature::SPACEMAP_HISTOGRAM;
+use format::ids::Txg;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader};
 use vdev::TxgRanges;
 
@@ -45,7 +46,7 @@ impl SyncContext<'_> {
                 continue;
             }
             let states = tree.leaves_of(top.id()).into_iter().map(|leaf| leaf.state());
-            states.filter(|leaf| leaf.health().is_readable()).for_each(|leaf| leaf.dtl().remove(0..u64::MAX));
+            states.filter(|leaf| leaf.health().is_readable()).for_each(|leaf| leaf.dtl().remove(Txg::ZERO..Txg::MAX));
         }
         Ok(())
     }
@@ -66,11 +67,11 @@ impl SyncContext<'_> {
         let mut sum = 0;
         for range in missing.iter() {
             // what is missed for ever is missed up to now
-            let len = range.end.min(self.change.tx.txg() + 1).saturating_sub(range.start);
+            let len = range.end.min(self.change.tx.txg().next()).since(range.start);
             if len == 0 {
                 continue;
             }
-            encoder.push(&Run { allocated: true, offset: range.start, len, vdev: None });
+            encoder.push(&Run { allocated: true, offset: range.start.get(), len, vdev: None });
             sum += len;
         }
         let header = SpaceMapHeader { length: encoder.length(), allocated: sum as i64 };

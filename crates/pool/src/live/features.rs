@@ -69,7 +69,7 @@ impl SyncContext<'_> {
         if feature::uses(change, ENABLED_TXG)?.is_some() {
             let since = self.feature_table("feature_enabled_txg")?;
             let dated = || new.iter().filter(|feature| feature.guid != ENABLED_TXG);
-            dated().try_for_each(|feature| change.add(since, feature.guid, change.tx.txg()))?;
+            dated().try_for_each(|feature| change.add(since, feature.guid, change.tx.txg().get()))?;
             feature::count(change, ENABLED_TXG, dated().count() as i64)?;
         }
         self.make_salt()?;

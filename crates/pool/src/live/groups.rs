@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex, MutexGuard};
 use dmu::{Throttle, Txgs};
+use format::ids::Txg;
 
 /// The groups of a pool.
 pub(super) struct Groups {
@@ -21,7 +22,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// Groups after `synced`, with so many bytes of memory in the machine.
-    pub(super) fn new(env: &Env, memory: u64, synced: u64) -> Groups {
+    pub(super) fn new(env: &Env, memory: u64, synced: Txg) -> Groups {
         Groups {
             txgs: Arc::new(Txgs::new(synced, Throttle::of(env, memory))),
             memory,

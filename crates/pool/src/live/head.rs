@@ -6,6 +6,7 @@ use base::Result;
 use dmu::{Objset, ObjsetPolicy};
 use dsl::Level;
 use dsl::accounting::{Counted, Owner};
+use format::ids::Txg;
 use format::objset::ObjsetType;
 use zil::Log;
 
@@ -83,7 +84,7 @@ impl Head {
     }
 
     /// Whether there is something to be written in a group.
-    pub(super) fn is_dirty(&self, txg: u64) -> bool {
+    pub(super) fn is_dirty(&self, txg: Txg) -> bool {
         self.objset.is_dirty(txg) || self.log.is_dirty(txg)
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex, Result};
 use dmu::{Objset, Txgs};
+use format::ids::Txg;
 use zil::Log;
 
 use super::head::{Head, HeadRoom};
@@ -32,7 +33,7 @@ pub struct LogTotals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogMoment {
     /// The group.
-    pub txg: u64,
+    pub txg: Txg,
     /// When, by the clock of the environment, in nanoseconds.
     pub at_ns: u64,
     /// What they had done.
@@ -82,18 +83,18 @@ impl Heads {
     }
 
     /// Whether any has something to be written in a group.
-    pub(super) fn are_dirty(&self, txg: u64) -> bool {
+    pub(super) fn are_dirty(&self, txg: Txg) -> bool {
         self.all().iter().any(|(_, head)| head.is_dirty(txg))
     }
 
     /// Whether objects of any have changes that belong to a group. Logs go their own ways: what they have to do they do
     /// in one group or the next.
-    pub(super) fn have_changed_objects(&self, txg: u64) -> bool {
+    pub(super) fn have_changed_objects(&self, txg: Txg) -> bool {
         self.all().iter().any(|(_, head)| head.objset().is_dirty(txg))
     }
 
     /// Group `txg` is on disk.
-    pub(super) fn synced(&self, txg: u64) {
+    pub(super) fn synced(&self, txg: Txg) {
         self.all().iter().for_each(|(_, head)| head.log().synced(txg));
     }
 
@@ -123,7 +124,7 @@ impl Heads {
     }
 
     /// Group `txg` was closed.
-    pub(super) fn note_logged(&self, txg: u64) {
+    pub(super) fn note_logged(&self, txg: Txg) {
         let moment = LogMoment { txg, at_ns: self.env.ticks_ns(), totals: self.log_totals() };
         let mut moments = self.moments.lock();
         if moments.len() == MOMENTS_MAX {

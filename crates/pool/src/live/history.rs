@@ -79,7 +79,7 @@ impl SyncContext<'_> {
     fn append_event(&self, mut record: NvList, name: &str, about: &str) {
         record.set("internal_name", Value::Str(name.to_owned()));
         record.set("history internal str", Value::Str(about.to_owned()));
-        record.set("history txg", Value::U64(self.change.tx.txg()));
+        record.set("history txg", Value::U64(self.change.tx.txg().get()));
         self.notify_of_history(&record);
         if let Err(error) = self.append(record) {
             tracing::warn!(pool = self.pool.name(), name, about, "an event is not in the history: {error}");

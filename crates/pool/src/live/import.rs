@@ -10,6 +10,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::write::feature;
 use format::feature::{LOG_SPACEMAP, OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, Support};
+use format::ids::Txg;
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -95,8 +96,8 @@ impl LivePool {
             is_dirty: true,
         };
         // what a log has been given since the last group is none of the future's
-        let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, u64::max);
-        if newest_txg > format::uberblock::TXG_MAX {
+        let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, Txg::max);
+        if newest_txg > Txg::BELIEVED_MAX {
             return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
         }
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);

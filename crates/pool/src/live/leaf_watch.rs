@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use base::{Env, Error, Kind, Result, tunables};
 use device::Device;
 use dmu::Txgs;
+use format::ids::Txg;
 use format::uberblock::Uberblock;
 use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState};
 
@@ -106,9 +107,9 @@ impl LeafWatch {
                 recognize(leaf, pool_guid, device).inspect_err(|_| refuse(Aux::CorruptData))?
             }
         };
-        let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(0);
+        let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(Txg::ZERO);
         // it was away when these were written, or it is an older copy
-        state.dtl().insert(newest + 1..self.txgs.synced_txg() + 1);
+        state.dtl().insert(newest.next()..self.txgs.synced_txg().next());
         let is_new = !state.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
         state.reopen(is_new.then_some(found.device));
         Ok(())

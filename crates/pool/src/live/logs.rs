@@ -14,6 +14,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use zil::{Claim, Log, Update, ZilHeader};
 use zio::alloc::Serving;
@@ -143,7 +144,7 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Cl
         let (zio, synced_txg) = (pool.cache().zio(), pool.uberblock().txg);
         let claim = match pool.uberblock().checkpoint_txg {
             // what was written to the log after the checkpoint may have been overwritten
-            txg if txg != 0 && !header.is_claimed() => Ok(Some(Claim::forget(zio, head.id, &header, txg))),
+            txg if txg != Txg::ZERO && !header.is_claimed() => Ok(Some(Claim::forget(zio, head.id, &header, txg))),
             _ => Claim::find(zio, head.id, &header, synced_txg, is_given_up),
         };
         let Some(claim) = claim.in_dataset(&head.name)? else { continue };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use base::{Mutex, Result};
 use dsl::accounting::{Counted, Owner};
+use format::ids::Txg;
 
 /// What a limit is for: users, groups or projects, what is counted of them, and the number of one of them.
 type Limited = (Owner, Counted, u64);
@@ -14,7 +15,7 @@ struct KnownLimits {
     /// Whether there are any; `None` if that was not looked up since they were changed.
     any: Option<bool>,
     /// Limits that are reached, or not, as of that group.
-    txg: u64,
+    txg: Txg,
     used_up: HashMap<Limited, bool>,
 }
 
@@ -37,7 +38,7 @@ impl OwnerLimits {
     pub(super) fn is_used_up(
         &self,
         id: u64,
-        txg: u64,
+        txg: Txg,
         what: Limited,
         find: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {

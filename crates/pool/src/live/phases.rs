@@ -10,6 +10,7 @@ use base::{Error, Kind, Result};
 use dmu::{OnFailure, dsize};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 
 use super::{LivePool, SyncContext, Tell};
 
@@ -161,7 +162,7 @@ struct Syncing<'a> {
 
 impl LivePool {
     /// Brings a group that was closed to disk.
-    pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
+    pub(super) fn sync_txg(&self, txg: Txg) -> Result<()> {
         let is_idle = !self.has_jobs()
             && !self.has_tasks()
             && !self.has_damage()
@@ -198,7 +199,7 @@ impl LivePool {
     }
 
     /// The parts in which nothing waits to be written with group `txg`.
-    fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
+    fn clean_parts(&self, txg: Txg) -> Vec<Dirties> {
         let is_dirty = |part: &Dirties| match part {
             Heads => self.heads().have_changed_objects(txg),
             References => !self.dedup_changes().is_empty() || !self.clone_changes().is_empty(),

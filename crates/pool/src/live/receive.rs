@@ -17,6 +17,7 @@ use dsl::resume::RECEIVE_CHILD;
 use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
+use format::ids::Txg;
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
 
@@ -281,7 +282,7 @@ impl ApplyHost for Receiving {
         Err(Error::corrupt(format!("invalid stream: it refers to a snapshot that is not here, {guid:#x}")))
     }
 
-    fn note(&self, txg: u64, point: ReceivePoint) {
+    fn note(&self, txg: Txg, point: ReceivePoint) {
         if self.new.resumable {
             self.pool.receives().note(self.begun.dataset, txg, point);
         }

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use base::{Mutex, Result};
 use dsl::write::{Change, ReceivePoint};
+use format::ids::Txg;
 
 /// Where receives are, as of each of the two groups in memory.
-type Points = [Option<(u64, ReceivePoint)>; 2];
+type Points = [Option<(Txg, ReceivePoint)>; 2];
 
 /// The receives of a pool that are on their way, by the dataset that takes what comes.
 #[derive(Default)]
@@ -24,14 +25,14 @@ impl Receives {
         self.active.lock().contains(&id)
     }
 
-    pub(super) fn note(&self, id: u64, txg: u64, point: ReceivePoint) {
-        self.points.lock().entry(id).or_default()[txg as usize & 1] = Some((txg, point));
+    pub(super) fn note(&self, id: u64, txg: Txg, point: ReceivePoint) {
+        self.points.lock().entry(id).or_default()[txg.slot(2)] = Some((txg, point));
     }
 
     /// Writes how far a receive has come with a group.
     pub(super) fn save(&self, change: &Change<'_>, id: u64) -> Result<()> {
         let txg = change.tx.txg();
-        let point = self.points.lock().get_mut(&id).and_then(|points| points[txg as usize & 1].take());
+        let point = self.points.lock().get_mut(&id).and_then(|points| points[txg.slot(2)].take());
         match point {
             Some((of, point)) if of == txg => dsl::write::save_receive_point(change, id, point),
             _ => Ok(()),

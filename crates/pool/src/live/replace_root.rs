@@ -40,7 +40,7 @@ impl LivePool {
 impl SyncContext<'_> {
     /// `Busy` if the group that is open changes a head.
     fn check_unchanged(&self, id: u64) -> Result<()> {
-        let open = self.change.tx.txg() + 1;
+        let open = self.change.tx.txg().next();
         match self.pool.heads().get(id) {
             Some(head) if head.is_dirty(open) => Err(Error::new(Kind::Busy, "dataset is busy")),
             _ => Ok(()),

@@ -17,6 +17,7 @@
 
 use base::{Error, Kind, Result};
 use format::feature::RESILVER_DEFER;
+use format::ids::Txg;
 use format::scan::ScanState;
 use vdev::{Dtl, LeafVdev, TxgRanges};
 
@@ -71,7 +72,9 @@ impl LivePool {
         let is_lost = |guid: u64| self.tree().leaf(guid).is_none_or(|leaf| !leaf.state().health().is_readable());
         let lost: Vec<u64> = self.scan().lock().covers.keys().copied().filter(|guid| is_lost(*guid)).collect();
         self.scan().lock().covers.retain(|guid, _| !lost.contains(guid));
-        lost.iter().filter_map(|guid| self.tree().leaf(*guid)).for_each(|leaf| leaf.state().set_resilver_txg(0));
+        lost.iter()
+            .filter_map(|guid| self.tree().leaf(*guid))
+            .for_each(|leaf| leaf.state().set_resilver_txg(Txg::ZERO));
         !lost.is_empty()
     }
 
@@ -99,7 +102,7 @@ impl LivePool {
     }
 
     /// A block could not be read: leaves that lack it go on lacking it.
-    pub(super) fn note_unfilled(&self, guids: impl Iterator<Item = u64>, birth_txg: u64) {
+    pub(super) fn note_unfilled(&self, guids: impl Iterator<Item = u64>, birth_txg: Txg) {
         guids.filter_map(|guid| self.tree().leaf(guid)).for_each(|leaf| leaf.state().dtl().note_unfilled(birth_txg));
     }
 }
@@ -109,7 +112,7 @@ impl SyncContext<'_> {
     pub(super) fn begin_resilver(&self) -> Result<()> {
         let (pool, txg) = (self.pool, self.change.tx.txg());
         // a new leaf may lack what is born in the next groups, too, until these are on disk
-        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg + 2..u64::MAX).contains(&range.end));
+        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg.plus(2)..Txg::MAX).contains(&range.end));
         if pool.lacked().values().any(is_new) {
             return Ok(());
         }
@@ -119,19 +122,19 @@ impl SyncContext<'_> {
         for leaf in pool.lacked().keys().filter_map(|guid| pool.tree().leaf(*guid)) {
             let dtl = leaf.state().dtl();
             // one that may lack all that comes is written to by now
-            if dtl.contains(u64::MAX - 1) {
-                dtl.remove(txg + 1..u64::MAX);
+            if dtl.contains(Txg::MAX.previous()) {
+                dtl.remove(txg.next()..Txg::MAX);
             }
             dtl.begin_resilver();
         }
         let covers = pool.lacked();
         let bounds: Vec<_> = covers.values().filter_map(TxgRanges::bounds).collect();
-        let min_txg = bounds.iter().map(|range| range.start).min().unwrap_or(txg).saturating_sub(1);
+        let min_txg = bounds.iter().map(|range| range.start).min().unwrap_or(txg).previous();
         let end_txg = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
-        let max_txg = end_txg.saturating_sub(1).min(txg);
+        let max_txg = end_txg.previous().min(txg);
         self.begin_scan(true, (min_txg, max_txg))?;
         for leaf in pool.tree().leaves() {
-            leaf.state().set_resilver_txg(if covers.contains_key(&leaf.guid()) { max_txg } else { 0 });
+            leaf.state().set_resilver_txg(if covers.contains_key(&leaf.guid()) { max_txg } else { Txg::ZERO });
         }
         pool.scan().lock().covers = covers;
         self.write_config()
@@ -148,7 +151,8 @@ impl SyncContext<'_> {
         let is_given = |guid: u64, lacked: &TxgRanges| {
             let leaf = self.pool.tree().leaf(guid);
             let is_its = leaf.is_some_and(|leaf| leaf.state().resilver_txg() == phys.max_txg);
-            is_its && lacked.bounds().is_some_and(|txgs| txgs.start > phys.min_txg && txgs.end - 1 <= phys.max_txg)
+            is_its
+                && lacked.bounds().is_some_and(|txgs| txgs.start > phys.min_txg && txgs.end.previous() <= phys.max_txg)
         };
         phys.is_resilver
             && phys.state == ScanState::Running
@@ -172,7 +176,7 @@ impl SyncContext<'_> {
     }
 
     /// The resilver of groups behind `min_txg`, and up to `max_txg`, has come to its end.
-    pub(super) fn end_resilver(&self, (min_txg, max_txg): (u64, u64)) -> Result<()> {
+    pub(super) fn end_resilver(&self, (min_txg, max_txg): (Txg, Txg)) -> Result<()> {
         let pool = self.pool;
         pool.uncover_lost_leaves();
         // what they were given lasts before that is relied upon
@@ -188,7 +192,7 @@ impl SyncContext<'_> {
             let dtl = leaf.state().dtl();
             // one that lacks more by now may not have got everything
             if dtl.missing() == lacked {
-                dtl.end_resilver(min_txg + 1..max_txg.saturating_add(1));
+                dtl.end_resilver(min_txg.next()..max_txg.next());
             }
         }
         let given_up = pool.lacked();
@@ -196,7 +200,7 @@ impl SyncContext<'_> {
         let is_tried_again = is_partial && state.partial < PARTIAL_MAX;
         state.given_up = if is_tried_again { Lacked::new() } else { given_up };
         drop(state);
-        pool.tree().leaves().for_each(|leaf| leaf.state().set_resilver_txg(0));
+        pool.tree().leaves().for_each(|leaf| leaf.state().set_resilver_txg(Txg::ZERO));
         self.write_config()
     }
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use base::Mutex;
 use dmu::Growth;
 use dsl::write::RoomLeft;
+use format::ids::Txg;
 
 /// What was known of a head's room, and as of which group.
 #[derive(Clone, Copy)]
 pub(super) struct KnownRoom {
-    pub(super) txg: u64,
+    pub(super) txg: Txg,
     pub(super) room: RoomLeft,
     /// How many bytes on disk changes may come to take.
     pub(super) growth: Growth,
@@ -25,7 +26,7 @@ pub(super) struct Rooms {
 
 impl Rooms {
     /// What is known as of group `txg`.
-    pub(super) fn get(&self, id: u64, txg: u64) -> Option<KnownRoom> {
+    pub(super) fn get(&self, id: u64, txg: Txg) -> Option<KnownRoom> {
         self.known.lock().get(&id).copied().filter(|known| known.txg == txg)
     }
 

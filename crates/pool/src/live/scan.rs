@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use format::scan::{ScanPhys, ScanState};
 use vdev::TxgRanges;
 
@@ -42,7 +43,7 @@ pub struct ScanPass {
 pub(super) struct ScanStage {
     pub(super) phys: ScanPhys,
     /// Datasets that are yet to be visited, and the txg after which their blocks are born.
-    pub(super) queue: BTreeMap<u64, u64>,
+    pub(super) queue: BTreeMap<u64, Txg>,
 }
 
 /// The scan of a pool.
@@ -66,7 +67,7 @@ pub(super) struct ScanInMemory {
     /// Resilvers in a row that came to their end so.
     pub(super) partial: usize,
     /// Datasets that have been entered, and the txg after which their blocks were looked at.
-    entered: BTreeMap<u64, u64>,
+    entered: BTreeMap<u64, Txg>,
     /// The walk has come to its end.
     pub(super) is_walked: bool,
     /// What was found is issued before the walk goes on.
@@ -184,14 +185,14 @@ impl Scan {
     /// Datasets were destroyed: what they shared with others is looked for in all heads.
     pub(super) fn replace_gone(&self, gone: &[u64], heads: &[u64]) {
         self.lock().change_places(|stage| {
-            let mut since: Vec<u64> = gone.iter().filter_map(|id| stage.queue.remove(id)).collect();
+            let mut since: Vec<Txg> = gone.iter().filter_map(|id| stage.queue.remove(id)).collect();
             if gone.contains(&stage.phys.next.objset) {
                 since.push(stage.phys.dataset_min_txg);
                 stage.phys.next = Bookmark { objset: ScanPhys::DESTROYED, ..ScanPhys::START };
                 stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
             }
             // 0 would stand for the previous snapshot
-            let Some(since) = since.into_iter().min().map(|since| since.max(1)) else { return };
+            let Some(since) = since.into_iter().min().map(|since| since.max(Txg::ZERO.next())) else { return };
             for &head in heads {
                 stage.queue.entry(head).and_modify(|txg| *txg = since.min(*txg)).or_insert(since);
             }
@@ -245,7 +246,7 @@ impl ScanInMemory {
 
     /// Enters a dataset to look at blocks that were born after a txg. False if these have been looked at: a dataset comes
     /// again only for what is younger, so that a scan ends where datasets lead to each other in a ring.
-    pub(super) fn enter(&mut self, id: u64, since_txg: u64) -> bool {
+    pub(super) fn enter(&mut self, id: u64, since_txg: Txg) -> bool {
         let is_new = self.entered.get(&id).is_none_or(|since| *since < since_txg);
         if is_new {
             self.entered.insert(id, since_txg);
@@ -335,7 +336,7 @@ impl ScanInMemory {
 }
 
 /// Puts what a map has for each of two keys at the other one.
-fn exchange(map: &mut BTreeMap<u64, u64>, one: u64, other: u64) {
+fn exchange(map: &mut BTreeMap<u64, Txg>, one: u64, other: u64) {
     let (of_one, of_other) = (map.remove(&one), map.remove(&other));
     map.extend(of_one.map(|value| (other, value)));
     map.extend(of_other.map(|value| (one, value)));
@@ -371,14 +372,14 @@ mod tests {
         (words[0], words[1]) = (1, 1);
         let phys = ScanPhys::parse(&words).unwrap().unwrap();
         let scan = Scan::default();
-        scan.load(Some(ScanStage { phys, queue: BTreeMap::from([(7, 70), (9, 90)]) }), 1);
-        assert!(scan.lock().enter(8, 50));
+        scan.load(Some(ScanStage { phys, queue: BTreeMap::from([(7, Txg::new(70)), (9, Txg::new(90))]) }), 1);
+        assert!(scan.lock().enter(8, Txg::new(50)));
         scan.exchanged(7, 8);
         let state = scan.lock();
         for stage in [&state.now, &state.saved].into_iter().flatten() {
-            assert_eq!(stage.queue, BTreeMap::from([(8, 70), (9, 90)]));
+            assert_eq!(stage.queue, BTreeMap::from([(8, Txg::new(70)), (9, Txg::new(90))]));
         }
-        assert_eq!((state.entered.clone(), state.is_dirty), (BTreeMap::from([(7, 50)]), true));
+        assert_eq!((state.entered.clone(), state.is_dirty), (BTreeMap::from([(7, Txg::new(50))]), true));
         drop(state);
         for (next, after) in [(7, 8), (8, 7), (5, 5)] {
             scan.lock().now.as_mut().unwrap().phys.next.objset = next;
@@ -393,10 +394,10 @@ mod tests {
         // (id, txg that it leads on with)
         let ring = [(7, 10), (8, 20), (9, 15)];
         let (mut at, mut since, mut steps) = (0, 1, 0);
-        while state.enter(ring[at].0, since) {
+        while state.enter(ring[at].0, Txg::new(since)) {
             (since, at, steps) = (ring[at].1, (at + 1) % ring.len(), steps + 1);
         }
         assert_eq!(steps, 4);
-        assert!(state.enter(7, 16) && !state.enter(7, 16));
+        assert!(state.enter(7, Txg::new(16)) && !state.enter(7, Txg::new(16)));
     }
 }

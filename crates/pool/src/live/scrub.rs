@@ -17,6 +17,7 @@ use dsl::traverse::LOG_LEVEL;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
@@ -88,8 +89,8 @@ impl LivePool {
                 _ if pool.error_scrub().is_running() => Err(error_scrub::busy()),
                 _ => {
                     let min_txg = match from_last {
-                        true => context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0),
-                        false => 0,
+                        true => Txg::new(context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0)),
+                        false => Txg::ZERO,
                     };
                     context.begin_scan(false, (min_txg, context.change.tx.txg()))
                 }
@@ -147,7 +148,7 @@ impl LivePool {
             for entry in Zap::open(self.mos().object(phys.queue)?)?.entries()? {
                 let id = u64::from_str_radix(&entry.name.to_string(), 16);
                 let id = id.map_err(|_| Error::corrupt(format!("'{}' in the queue of a scan", entry.name)))?;
-                queue.insert(id, entry.value.first_u64().unwrap_or(0));
+                queue.insert(id, Txg::new(entry.value.first_u64().unwrap_or(0)));
             }
         }
         self.scan().load(Some(ScanStage { phys, queue }), self.env().now_s());
@@ -196,7 +197,7 @@ impl SyncContext<'_> {
     }
 
     /// Begins to scan blocks that were born after the first of those groups, and up to the last.
-    pub(super) fn begin_scan(&self, is_resilver: bool, (min_txg, max_txg): (u64, u64)) -> Result<()> {
+    pub(super) fn begin_scan(&self, is_resilver: bool, (min_txg, max_txg): (Txg, Txg)) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
         let before = pool.scan().lock().now.as_ref().map_or(0, |stage| stage.phys.queue);
         self.forget_error_scrub()?;
@@ -250,7 +251,7 @@ impl SyncContext<'_> {
         change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
             (true, _) => self.end_resilver((phys.min_txg, phys.max_txg))?,
-            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg))?,
+            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg.get()))?,
             (false, _) => {}
         }
         if !phys.is_resilver {
@@ -402,7 +403,7 @@ impl SyncContext<'_> {
                 .filter(|top| top.kind() == VdevKind::Indirect)
                 .map(|top| top.number())
                 .collect(),
-            max_txg: 0,
+            max_txg: Txg::ZERO,
             stopped: None,
             first: true,
             last: None,
@@ -477,7 +478,7 @@ impl SyncContext<'_> {
         while let Some((id, since)) = stage.queue.pop_first() {
             // one that was destroyed where nobody told the scan
             let Some(mut phys) = dsl.dataset_phys(id)? else { continue };
-            let since = if since == 0 { phys.prev_snap_txg } else { since };
+            let since = if since.is_zero() { phys.prev_snap_txg } else { since };
             let mut id = id;
             // snapshots that were made since it was put into the queue come before it
             if let Some(first) = first_snapshot(dsl, &phys, since)? {
@@ -504,8 +505,8 @@ impl SyncContext<'_> {
             for id in on_disk.keys().filter(|id| !stage.queue.contains_key(id)) {
                 change.remove(stage.phys.queue, &format!("{id:x}"))?;
             }
-            for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(id) != Some(txg)) {
-                change.set(stage.phys.queue, &format!("{id:x}"), &ZapValue::one(*txg))?;
+            for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(id) != Some(&txg.get())) {
+                change.set(stage.phys.queue, &format!("{id:x}"), &ZapValue::one(txg.get()))?;
             }
         }
         change.set(DIRECTORY, SCAN, &ZapValue::new(8, &stage.phys.words()))
@@ -522,7 +523,7 @@ struct BlockFinder<'a> {
     /// Numbers of the removed vdevs.
     removed: Vec<u64>,
     /// Younger blocks are not scrubbed.
-    max_txg: u64,
+    max_txg: Txg,
     /// The block that is next, if the walk was stopped.
     stopped: Option<Bookmark>,
     /// No data block was shown yet: a step comes further by one at least.
@@ -555,7 +556,7 @@ impl Visitor for BlockFinder<'_> {
         }
         self.last = Some((*visit.bp, visit.bookmark));
         let birth = visit.bp.physical_birth();
-        let min_txg = state.now.as_ref().map_or(0, |stage| stage.phys.min_txg);
+        let min_txg = state.now.as_ref().map_or(Txg::ZERO, |stage| stage.phys.min_txg);
         if !visit.bp.is_embedded() && birth > min_txg && birth <= self.max_txg {
             match self.is_wanted(visit.bp) {
                 true => state.found(visit.bp, visit.bookmark, bytes_of(visit.bp)),
@@ -577,7 +578,7 @@ impl Visitor for BlockFinder<'_> {
 }
 
 /// The oldest of the snapshots before a dataset that were made after group `since`.
-fn first_snapshot(dsl: &dsl::Dsl, phys: &DatasetPhys, since: u64) -> Result<Option<u64>> {
+fn first_snapshot(dsl: &dsl::Dsl, phys: &DatasetPhys, since: Txg) -> Result<Option<u64>> {
     let mut first = None;
     let (mut prev, mut txg) = (phys.prev_snap, phys.prev_snap_txg);
     // each is older than the one before

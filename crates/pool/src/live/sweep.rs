@@ -26,7 +26,7 @@ const DISCARDED_BYTES: u64 = 128 << 20;
 /// Shorter runs are not worth telling: zfs_trim_extent_bytes_min.
 const RUN_BYTES_MIN: u64 = 32 << 10;
 /// Groups until it is a metaslab's turn again: zfs_trim_txg_batch.
-const TURN_TXGS: u64 = 32;
+const TURN_TXGS: usize = 32;
 /// Milliseconds that a group is held up while somebody waits for it.
 const STEP_MS_MIN: u64 = 100;
 /// Bytes that are discarded to see whether a device can.
@@ -245,8 +245,8 @@ impl SyncContext<'_> {
     /// Tells devices what has become free, of the metaslabs whose turn it is. That one cannot use it is no harm.
     pub(super) fn autotrim(&self) -> Result<()> {
         let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
-        let turn = (self.change.tx.txg() % TURN_TXGS) as usize;
-        for (top, ranges) in allocator.lend_untrimmed(RUN_BYTES_MIN, (turn, TURN_TXGS as usize)) {
+        let turn = self.change.tx.txg().slot(TURN_TXGS);
+        for (top, ranges) in allocator.lend_untrimmed(RUN_BYTES_MIN, (turn, TURN_TXGS)) {
             let leaves = tree.top(top).map(|top| tree.leaves_of(top.id())).unwrap_or_default();
             let is_settled = |leaf: &LeafVdev<'_>| {
                 let above = leaf.parent().map(|id| tree.vdev(id).kind());

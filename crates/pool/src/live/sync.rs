@@ -24,6 +24,7 @@ use dsl::property::needs;
 use dsl::write::{Change, DatasetLedger, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{LARGE_BLOCKS, LARGE_DNODE, ZSTD_COMPRESS};
+use format::ids::Txg;
 use format::uberblock::Uberblock;
 
 use super::create::mos_policy;
@@ -222,7 +223,7 @@ impl LivePool {
     }
 
     /// Makes the MOS that was written the pool's root.
-    pub(super) fn write_root(&self, txg: u64) -> Result<()> {
+    pub(super) fn write_root(&self, txg: Txg) -> Result<()> {
         let config = self.config().clone();
         let uberblock = Uberblock {
             endian: base::Endian::Little,
@@ -233,7 +234,7 @@ impl LivePool {
             rootbp: self.mos().rootbp(),
             software_version: 5000,
             mmp: Some(self.multihost().fields()),
-            checkpoint_txg: 0,
+            checkpoint_txg: Txg::ZERO,
             raidz_reflow: 0,
         };
         self.flush_writes(txg)?;
@@ -257,13 +258,13 @@ impl LivePool {
     }
 
     /// Waits until all blocks that were sent on their way are on the devices, whatever that takes.
-    fn finish_writes(&self, txg: u64) -> Result<()> {
+    fn finish_writes(&self, txg: Txg) -> Result<()> {
         let zio = self.cache().zio();
         self.suspension().persist(|again| if again { zio.retry_writes(txg) } else { zio.finish_writes() })
     }
 
     /// Makes them last.
-    fn flush_writes(&self, txg: u64) -> Result<()> {
+    fn flush_writes(&self, txg: Txg) -> Result<()> {
         let zio = self.cache().zio();
         self.suspension().persist(|again| {
             if again {

@@ -4,6 +4,7 @@ mod scan_entry;
 
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
 use format::scan::ScanPhys;
@@ -101,15 +102,15 @@ fn odd(base: &BasePool, rng: &mut Rng, old: u64) -> u64 {
 }
 
 fn uberblock(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
-    let value = odd(base, rng, forge.uberblock_mut().txg);
+    let value = odd(base, rng, forge.uberblock_mut().txg.get());
     let uberblock = forge.uberblock_mut();
     let field = rng.below(7);
     match field {
         0 => uberblock.version = *rng.pick(&[1, 6, 15, 28, 5000]),
-        1 => uberblock.txg = value,
+        1 => uberblock.txg = Txg::new(value),
         2 => uberblock.guid_sum = value,
         3 => uberblock.timestamp_s = value,
-        4 => uberblock.checkpoint_txg = value,
+        4 => uberblock.checkpoint_txg = Txg::new(value),
         5 => uberblock.raidz_reflow = value,
         _ => {
             let mut raw = uberblock.rootbp.raw().to_vec();
@@ -312,7 +313,7 @@ fn crowd(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach
 
 /// A scan is under way, and is where it cannot be.
 fn scan(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
-    let txg = base.atlas.uberblock().txg;
+    let txg = base.atlas.uberblock().txg.get();
     let mut words = [0; ScanPhys::WORDS];
     (words[0], words[1], words[4], words[6]) = (1 + rng.below(2), 1, txg, txg);
     // its queue, and the dataset that it is in
@@ -489,7 +490,7 @@ fn pointer(base: &BasePool, raw: &mut [u8], rng: &mut Rng) -> String {
             format!("property word {value:#x}")
         }
         7 => {
-            let value = odd(base, rng, old.birth());
+            let value = odd(base, rng, old.birth().get());
             put(*rng.pick(&[9, 10]), value);
             format!("born in {value:#x}")
         }

@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use base::Env;
 use device::{Device, FileDevice, OpenMode};
+use format::ids::Txg;
 use pool::check::{CheckOptions, Observer, Verify};
 use pool::{OpenOptions, Pool, Rewind};
 use testkit::model::{DatasetContents, Model};
@@ -59,9 +60,9 @@ const FAILURES_MAX: usize = 5;
 struct History {
     recording: Arc<Recording>,
     /// Number of writes and flushes, and the group that was acknowledged then.
-    acknowledged: Vec<(usize, u64)>,
+    acknowledged: Vec<(usize, Txg)>,
     /// What the pool held as of each group.
-    groups: BTreeMap<u64, Model>,
+    groups: BTreeMap<Txg, Model>,
 }
 
 /// Devices of a recording, as a pool wants them.
@@ -143,7 +144,7 @@ pub(crate) fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
 }
 
 /// Opens a pool, and says what is wrong with it if it is not in the state of a group from `oldest` on.
-fn judge(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, oldest: u64, damage: bool) -> Result<u64, String> {
+fn judge(devices: &[Arc<dyn Device>], groups: &BTreeMap<Txg, Model>, oldest: Txg, damage: bool) -> Result<Txg, String> {
     let txg = judge_state(devices, groups, Rewind::Newest, damage)?;
     match txg < oldest {
         true => Err(format!("group {txg}, although {oldest} was acknowledged")),
@@ -154,10 +155,10 @@ fn judge(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, oldest: u64
 /// Opens a state of a pool, which must be that of its group, and whole. Returns the group.
 fn judge_state(
     devices: &[Arc<dyn Device>],
-    groups: &BTreeMap<u64, Model>,
+    groups: &BTreeMap<Txg, Model>,
     rewind: Rewind,
     damage: bool,
-) -> Result<u64, String> {
+) -> Result<Txg, String> {
     let text = |error: base::Error| format!("{rewind:?} cannot be opened: {error:#?}");
     let how = OpenOptions { rewind, ..options() };
     let pool = Pool::open(&Env::fixed(2000), &candidate(devices).map_err(text)?, &how).map_err(text)?;
@@ -171,9 +172,9 @@ fn judge_state(
 }
 
 /// The two groups before `txg` can be gone back to, as what they held has not been used again.
-fn judge_rewind(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, txg: u64) -> Result<(), String> {
+fn judge_rewind(devices: &[Arc<dyn Device>], groups: &BTreeMap<Txg, Model>, txg: Txg) -> Result<(), String> {
     let first = *groups.keys().next().expect("the pool was made in one");
-    for before in (txg - 2..txg).filter(|before| *before >= first) {
+    for before in txg.minus(2).until(txg).filter(|before| *before >= first) {
         judge_state(devices, groups, Rewind::AtMost(before), false).map_err(|what| format!("going back: {what}"))?;
     }
     Ok(())
@@ -185,8 +186,8 @@ fn shared(devices: Vec<SparseDevice>) -> Vec<Arc<dyn Device>> {
 
 impl History {
     /// The newest group that had been acknowledged at that moment.
-    fn oldest(&self, at: usize) -> u64 {
-        self.acknowledged.iter().filter(|(event, _)| *event <= at).map(|(_, txg)| *txg).max().unwrap_or(0)
+    fn oldest(&self, at: usize) -> Txg {
+        self.acknowledged.iter().filter(|(event, _)| *event <= at).map(|(_, txg)| *txg).max().unwrap_or(Txg::ZERO)
     }
 
     /// Moments to cut at, in order: around flushes, and any.
@@ -372,7 +373,7 @@ fn cut_while_made(layout: PoolLayout, seed: u64) -> Result<(), String> {
             let new = candidate(&left).ok().filter(|candidate| candidate.guid == guid);
             let is_open = new.is_some_and(|new| Pool::open(&Env::fixed(2000), &new, &options()).is_ok());
             match is_open || at == recording.len() {
-                true => judge(&left, &load.groups, 0, false).map(drop),
+                true => judge(&left, &load.groups, Txg::ZERO, false).map(drop),
                 false => Ok(()),
             }
         });

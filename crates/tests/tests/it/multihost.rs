@@ -160,7 +160,7 @@ fn who_sees_another_hosts_heartbeat_stops() {
     let env = host(0, 2);
     let (devices, pool) = guarded(&env, PoolLayout::Mirror);
     let theirs = Uberblock { timestamp_s: env.now_s() + 100, ..newest(&devices) };
-    let theirs = Uberblock { txg: theirs.txg + 50, guid_sum: 1, ..theirs };
+    let theirs = Uberblock { txg: theirs.txg.plus(50), guid_sum: 1, ..theirs };
     wait_until("suspended", || {
         for device in &devices {
             (0..4).for_each(|label| vdev::label::write_heartbeat(&**device, label, &theirs, 12).unwrap());

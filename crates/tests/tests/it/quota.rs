@@ -47,7 +47,7 @@ fn fill(record_bytes: u64, step: usize, gap: u64) -> (u64, u64, u64) {
             }
         }
     }
-    let groups = pool.txgs().open_txg() - before;
+    let groups = pool.txgs().open_txg().since(before);
     println!("{record_bytes}-byte records: {written} bytes in {groups} groups, {:?}", began.elapsed());
     pool.sync().unwrap();
     let view = pool.view();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
 use dsl::accounting::{Counted, Owner};
+use format::ids::Txg;
 use pool::{LivePool, PoolState};
 use testkit::corpus::{self, Case};
 use testkit::files::{Files, ROOT};
@@ -115,7 +116,7 @@ impl Logged {
         Logged { recording, load, zpl }
     }
 
-    fn synced_txg(&self) -> u64 {
+    fn synced_txg(&self) -> Txg {
         self.load.pool.txgs().synced_txg()
     }
 

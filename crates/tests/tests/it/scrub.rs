@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use base::{Env, Kind};
+use format::ids::Txg;
 use pool::{DamagedObject, LivePool, NewVdevShape, PoolState, Progress, ScanStatus};
 
 use crate::heal::{BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_disks, import_with, make, open};
@@ -63,7 +64,7 @@ fn rot_is_mended_on_all_sides() {
         let second = scrub(&pool);
         assert_eq!((second.processed_bytes, second.errors), (0, 0), "{shape:?}: nothing is left to be mended");
         assert_eq!(pool.view().error_count().unwrap(), 0);
-        assert!(pool.view().last_scrubbed_txg().unwrap() > 0);
+        assert!(pool.view().last_scrubbed_txg().unwrap() > Txg::ZERO);
         pool.close(PoolState::Exported).unwrap();
         drop(pool);
         judge(dir.path());

@@ -10,6 +10,7 @@ use device::Device;
 use dmu::dsize;
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use format::dsl::DatasetPhys;
+use format::ids::Txg;
 use pool::Pool;
 use testkit::rng::Rng;
 use testkit::snapshots;
@@ -22,7 +23,7 @@ use crate::crash::{blank, check, judge_by_zdb};
 const ROUNDS: usize = 40;
 
 /// A pointer of a dataset: where it is, and its birth. With deduplication, several have one address, and each counts.
-type Pointer = (Bookmark, u64);
+type Pointer = (Bookmark, Txg);
 
 /// The blocks of a dataset that were born after a group, and what each counts for.
 struct Blocks<'a> {
@@ -43,7 +44,7 @@ impl Visitor for Blocks<'_> {
     }
 }
 
-fn blocks(pool: &Pool, phys: &DatasetPhys, since_txg: u64) -> HashMap<Pointer, u64> {
+fn blocks(pool: &Pool, phys: &DatasetPhys, since_txg: Txg) -> HashMap<Pointer, u64> {
     let mut blocks = Blocks { pool, sizes: HashMap::new() };
     let range = Range { since_txg, from: None };
     assert!(traverse(pool.cache(), 1, &phys.bp, range, &mut blocks).is_continue());
@@ -62,12 +63,12 @@ fn check_books(pool: &Pool, at: &str) {
             let (name, phys) = (&one.name, &one.phys);
             let young = blocks(pool, phys, phys.prev_snap_txg);
             own += young.values().sum::<u64>();
-            let referenced: u64 = blocks(pool, phys, 0).values().sum();
+            let referenced: u64 = blocks(pool, phys, Txg::ZERO).values().sum();
             assert_eq!(phys.referenced_bytes, referenced, "{at}: referenced of {name}");
             let unique: u64 = match phys.next_snap {
                 0 => young.values().sum(),
                 next => {
-                    let next = blocks(pool, &dsl.dataset(next, "next").unwrap().phys, 0);
+                    let next = blocks(pool, &dsl.dataset(next, "next").unwrap().phys, Txg::ZERO);
                     young.iter().filter(|(pointer, _)| !next.contains_key(*pointer)).map(|(_, size)| size).sum()
                 }
             };

@@ -1,4 +1,5 @@
 use device::MemDevice;
+use format::ids::Txg;
 
 use super::*;
 use crate::spec::LeafSpec;
@@ -30,7 +31,7 @@ fn metaslabs_by_size() {
 
 fn leaf(guid: u64) -> VdevSpec {
     let leaf = Some(LeafSpec::default());
-    VdevSpec { kind: VdevKind::File, id: guid, guid, create_txg: 0, top: None, leaf, children: vec![] }
+    VdevSpec { kind: VdevKind::File, id: guid, guid, create_txg: Txg::ZERO, top: None, leaf, children: vec![] }
 }
 
 fn above(kind: VdevKind, count: u64) -> VdevSpec {

@@ -83,7 +83,7 @@ pub(crate) fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift
     let size = slot_bytes(ashift);
     // the last one is kept for heartbeats
     let slots = slot_count(ashift) - usize::from(uberblock.is_guarded());
-    let at = RING_AT + (uberblock.txg % slots as u64) as usize * size;
+    let at = RING_AT + uberblock.txg.slot(slots) * size;
     (0..COUNT).map(|label| sealed(device, label, at, size, uberblock.endian, |slot| uberblock.write(slot))).collect()
 }
 

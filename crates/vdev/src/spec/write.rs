@@ -42,7 +42,7 @@ impl VdevSpec {
                 number(&mut nv, "com.delphix:prev_indirect_vdev", previous);
             }
         }
-        some_number(&mut nv, "create_txg", self.create_txg);
+        some_number(&mut nv, "create_txg", self.create_txg.get());
         some_number(&mut nv, "com.delphix:vdev_zap_leaf", self.leaf.as_ref().map_or(0, |leaf| leaf.zap));
         some_number(&mut nv, "com.delphix:vdev_zap_top", self.top.as_ref().map_or(0, |top| top.zap));
         if let Some(leaf) = &self.leaf {
@@ -64,7 +64,7 @@ impl VdevSpec {
                         nv.set("raidz_expanding", Value::Flag);
                     }
                     if !expansion.txgs.is_empty() {
-                        nv.set("raidz_expand_txgs", Value::U64s(expansion.txgs.clone()));
+                        nv.set("raidz_expand_txgs", Value::U64s(expansion.txgs.iter().map(|txg| txg.get()).collect()));
                     }
                 }
             }
@@ -105,7 +105,7 @@ impl LeafSpec {
 
     fn put_states(&self, nv: &mut NvList) {
         some_number(nv, "offline", self.offline.into());
-        some_number(nv, "resilver_txg", self.resilver_txg);
+        some_number(nv, "resilver_txg", self.resilver_txg.get());
         some_number(nv, "faulted", self.faulted.into());
         some_number(nv, "removed", self.removed.into());
         some_number(nv, "is_spare", self.is_spare.into());

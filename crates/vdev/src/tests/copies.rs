@@ -1,6 +1,7 @@
 //! Single devices, mirrors, and vdevs that are being replaced.
 
 use base::Kind as ErrorKind;
+use format::ids::Txg;
 
 use super::*;
 use crate::{Aux, Health, Lacking, TxgRanges, VdevState};
@@ -86,7 +87,7 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
     let spec = top(vdev(VdevKind::Replacing, 0, 9, disks(100..102)), 9);
     let pool = images.open(vec![spec.clone()], &[]);
     pool.noise(101);
-    pool.leaf(101).state().dtl().load([0..8, 9..20].into_iter().collect());
+    pool.leaf(101).state().dtl().load([groups(0..8), groups(9..20)].into_iter().collect());
     let old = extent(0, OFFSET, block.len());
     for _ in 0..4 {
         assert!(pool.read_fast(old).unwrap() == block);
@@ -99,11 +100,11 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
         pool.tree.read_batch(&[Extent { birth_txg, ..old }], &mut [&mut buf]).remove(0).unwrap().leaves
     };
     let leaf = |guid| pool.tree.leaf(guid).unwrap().id();
-    assert_eq!((served(10), served(8)), (vec![leaf(100)], vec![leaf(101)]));
+    assert_eq!((served(Txg::new(10)), served(Txg::new(8))), (vec![leaf(100)], vec![leaf(101)]));
 
     // when nobody else is left, it is asked after all
     let pool = images.open(vec![spec], &[100]);
-    pool.leaf(101).state().dtl().load(TxgRanges::since(0));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(Txg::ZERO));
     assert!(pool.read_fast(old).unwrap() == block);
     assert!(pool.read_slow(old, &block).unwrap() == block);
     assert!(pool.tree.leaf(77).is_none());
@@ -117,17 +118,17 @@ fn a_side_that_was_away_is_given_what_it_lacks() {
     let pool = images.open(vec![mirror(3)], &[]);
     let place = extent(0, OFFSET, block.len());
     let dtl = pool.leaf(102).state().dtl();
-    dtl.load(std::iter::once(9..12).collect());
+    dtl.load(std::iter::once(groups(9..12)).collect());
     let heal = |lacking| pool.tree.scrub(place, lacking, &mut |bytes| bytes == block);
     dtl.begin_resilver();
     assert_eq!(heal(Lacking::Leave).unwrap(), 0);
     pool.devices[&102].fail_write(0);
     assert_eq!(heal(Lacking::Fill).unwrap(), 0);
-    dtl.end_resilver(0..12);
-    assert_eq!(dtl.missing(), std::iter::once(10..11).collect(), "what could not be written is still missing");
+    dtl.end_resilver(Txg::ZERO..Txg::new(12));
+    assert_eq!(dtl.missing(), std::iter::once(groups(10..11)).collect(), "what could not be written is still missing");
     dtl.begin_resilver();
     assert_eq!(heal(Lacking::Fill).unwrap(), 4096);
-    dtl.end_resilver(0..12);
+    dtl.end_resilver(Txg::ZERO..Txg::new(12));
     assert!(dtl.is_empty());
     [100, 101].iter().for_each(|&guid| pool.noise(guid));
     assert!(pool.read_slow(place, &block).unwrap() == block);

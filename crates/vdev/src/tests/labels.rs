@@ -3,6 +3,7 @@
 use base::{AlignedBuf, Endian, Kind as ErrorKind};
 use codec::checksum::{Checksum, embedded};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use format::uberblock::Uberblock;
 
 use super::*;
@@ -19,7 +20,7 @@ fn disk() -> Arc<FaultyDevice> {
     Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("disk", vec![0xee; SIZE as usize])), 1))
 }
 
-fn uberblock(txg: u64) -> Uberblock {
+fn uberblock(txg: Txg) -> Uberblock {
     Uberblock {
         endian: Endian::Little,
         version: 5000,
@@ -29,7 +30,7 @@ fn uberblock(txg: u64) -> Uberblock {
         rootbp: BlkPtr::parse(&[0; 128]).unwrap(),
         software_version: 5000,
         mmp: None,
-        checkpoint_txg: 0,
+        checkpoint_txg: Txg::ZERO,
         raidz_reflow: 0,
     }
 }
@@ -38,7 +39,7 @@ fn uberblock(txg: u64) -> Uberblock {
 fn txgs(device: &dyn Device, ashift: u32) -> Vec<Vec<(usize, u64)>> {
     let slots = |label: crate::label::Label| {
         let txg = |slot: crate::label::UberblockSlot| {
-            (slot.slot, Uberblock::parse(slot.bytes.unwrap()).unwrap().map_or(0, |uberblock| uberblock.txg))
+            (slot.slot, Uberblock::parse(slot.bytes.unwrap()).unwrap().map_or(0, |uberblock| uberblock.txg.get()))
         };
         label.uberblocks(ashift).map(txg).collect()
     };
@@ -71,14 +72,14 @@ fn what_is_written_is_read() {
     let found = configs(&*device).map(|config| config.unwrap()[..4].to_vec());
     assert_eq!(found, [b"old\0", b"new\0", b"old\0", b"new\0"]);
     for txg in [5, 31, 32, 36] {
-        write_uberblock(&*device, &uberblock(txg), 12).unwrap();
+        write_uberblock(&*device, &uberblock(Txg::new(txg)), 12).unwrap();
     }
     assert_eq!(txgs(&*device, 12), vec![vec![(0, 32), (4, 36), (5, 5), (31, 31)]; 4]);
     clear(&*device).unwrap();
     assert_eq!(configs(&*device), [const { None }; 4]);
     assert_eq!(txgs(&*device, 12), vec![vec![]; 4]);
     for (ashift, slot) in [(9, 100), (13, 100 % 16), (16, 100 % 16)] {
-        write_uberblock(&*device, &uberblock(100), ashift).unwrap();
+        write_uberblock(&*device, &uberblock(Txg::new(100)), ashift).unwrap();
         assert_eq!(txgs(&*device, ashift), vec![vec![(slot, 100)]; 4]);
         clear(&*device).unwrap();
     }
@@ -130,7 +131,7 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
             expansion: None,
         };
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        VdevSpec { kind, id, guid, create_txg: 0, top: Some(top), leaf, children }
+        VdevSpec { kind, id, guid, create_txg: Txg::ZERO, top: Some(top), leaf, children }
     };
     let below = |id, guid| VdevSpec { top: None, ..spec(VdevKind::File, id, guid, false, vec![]) };
     let tops = vec![
@@ -149,7 +150,7 @@ fn all_leaves_of_a_pool() {
     let (tree, devices) = tree(&[]);
     let config = |leaf: &Vdev| format!("leaf {}", leaf.guid()).into_bytes();
     tree.write_labels(&[0, 2], &config).unwrap();
-    tree.write_uberblock(&uberblock(7)).unwrap();
+    tree.write_uberblock(&uberblock(Txg::new(7))).unwrap();
     tree.flush().unwrap();
     for (guid, device) in &devices {
         let expect = format!("leaf {guid}\0").into_bytes();
@@ -171,13 +172,13 @@ fn how_many_must_take_it() {
     assert_eq!(tree.leaf(1).unwrap().stats().errors(), [0, 1, 0]);
     devices[&1].unwritable(all.clone());
     assert_eq!(tree.write_labels(&[0, 2], &config).unwrap_err().kind(), ErrorKind::Io);
-    tree.write_uberblock(&uberblock(7)).unwrap();
+    tree.write_uberblock(&uberblock(Txg::new(7))).unwrap();
     devices[&3].vanish(true);
-    assert_eq!(tree.write_uberblock(&uberblock(8)).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(tree.write_uberblock(&uberblock(Txg::new(8))).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(tree.health(tree.leaf(3).unwrap().id()).state, VdevState::Unavail);
     let big = |_: &Vdev| vec![1; 112 << 10];
     assert_eq!(tree.write_labels(&[0], &big).unwrap_err().kind(), ErrorKind::TooBig);
     let (empty, _) = super::labels::tree(&[1, 2, 3, 4]);
-    assert_eq!(empty.write_uberblock(&uberblock(8)).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(empty.write_uberblock(&uberblock(Txg::new(8))).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(empty.write_labels(&[0], &config).unwrap_err().kind(), ErrorKind::Missing);
 }

@@ -1,6 +1,7 @@
 //! Raidz and draid under every loss that they must bear.
 
 use base::Kind as ErrorKind;
+use format::ids::Txg;
 
 use super::*;
 use crate::Lacking;
@@ -294,18 +295,18 @@ fn stale_leaves_come_last() {
     let raidz = Raidz::new(4, 1, 9, 0, &SIZES);
     let pool = raidz.open(&[]);
     pool.noise(101);
-    pool.leaf(101).state().dtl().load(TxgRanges::since(10));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(Txg::new(10)));
     for (extent, block) in &raidz.blocks {
         assert!(pool.read_fast(*extent).unwrap() == *block);
     }
     assert_eq!(pool.devices[&101].reads(), 0);
     // what was born before is read from it
     let (old, block) = &raidz.blocks[6];
-    assert!(pool.read_fast(Extent { birth_txg: 9, ..*old }).unwrap() != *block);
+    assert!(pool.read_fast(Extent { birth_txg: Txg::new(9), ..*old }).unwrap() != *block);
 
     // its word against that of a leaf that is gone: it may still have the block
     let pool = raidz.open(&[100]);
-    pool.leaf(101).state().dtl().load(TxgRanges::since(10));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(Txg::new(10)));
     for (extent, block) in &raidz.blocks {
         assert!(pool.read_fast(*extent).unwrap() == *block);
         assert!(pool.read_slow(*extent, block).unwrap() == *block);
@@ -327,7 +328,7 @@ fn a_replacement_is_filled() {
         spec.children[1] = vdev(VdevKind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
         let pool = images.open(vec![spec], &[101]);
         let dtl = pool.leaf(201).state().dtl();
-        dtl.load(std::iter::once(0..11).collect());
+        dtl.load(std::iter::once(groups(0..11)).collect());
         dtl.begin_resilver();
         for (extent, block) in &raidz.blocks {
             let heal = |lacking| pool.tree.scrub(*extent, lacking, &mut |bytes| bytes == block).unwrap();
@@ -335,7 +336,7 @@ fn a_replacement_is_filled() {
             heal(Lacking::Fill);
             assert_eq!(heal(Lacking::Fill), 0, "nothing is written twice");
         }
-        dtl.end_resilver(0..11);
+        dtl.end_resilver(Txg::ZERO..Txg::new(11));
         assert!(dtl.is_empty());
         for (extent, block) in &raidz.blocks {
             assert!(pool.read_fast(*extent).unwrap() == *block);
@@ -419,7 +420,7 @@ fn expanded(raidz: &Raidz, moved: u64, running: bool) -> (VdevSpec, Images) {
         }
     }
     let mut spec = Raidz { width: raidz.width + 1, images: Images::default(), blocks: vec![], ..*raidz }.spec();
-    let txgs = if running { vec![] } else { vec![20] };
+    let txgs = if running { vec![] } else { vec![Txg::new(20)] };
     spec.top.as_mut().unwrap().expansion = Some(Expansion { txgs, is_running: running });
     (spec, images)
 }

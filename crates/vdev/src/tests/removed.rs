@@ -1,6 +1,7 @@
 //! Blocks on vdevs that have been removed.
 
 use base::Kind as ErrorKind;
+use format::ids::Txg;
 
 use super::*;
 use crate::{MapEntry, Relocated, Relocation, TopRange};
@@ -147,7 +148,7 @@ fn sides_that_differ_are_kept_apart() {
     let from = TopRange { top: 0, range: 1 << 20..(1 << 20) + 8192 };
     let relocate = |used: &[std::ops::Range<u64>], to: u64, is_lossy: bool| {
         let to = TopRange { top: to, range: 3 << 20..(3 << 20) + 8192 };
-        pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: 10, is_lossy }).unwrap()
+        pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: Txg::new(10), is_lossy }).unwrap()
     };
     let (whole, without) = (0..8192, [0..4608, 5120..8192]);
     assert_eq!(relocate(std::slice::from_ref(&whole), 1, false), Relocated::Copied);
@@ -175,7 +176,7 @@ fn what_cannot_be_read_is_not_copied() {
     let whole = 0..8192;
     let used = std::slice::from_ref(&whole);
     let relocate =
-        |is_lossy| pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: 10, is_lossy }).unwrap();
+        |is_lossy| pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: Txg::new(10), is_lossy }).unwrap();
     let place = FRONT_BYTES + (1 << 20);
     pool.devices[&100].broken(place..place + 512);
     pool.devices[&101].broken(place + 4096..place + 4608);

@@ -1,6 +1,7 @@
 //! Blocks written by the tree, read back through every loss that they must bear.
 
 use base::Kind as ErrorKind;
+use format::ids::Txg;
 
 use super::*;
 use crate::draid::DraidShape;
@@ -172,8 +173,10 @@ fn failures_within_the_redundancy() {
             for &guid in &broken {
                 let failed = broken[..losses].contains(&guid) && pool.devices[&guid].writes() > 0;
                 assert_eq!(leaf(guid).stats().errors()[1] > 0, failed);
-                assert_eq!(leaf(guid).state().dtl().contains(10), failed);
-                assert!(!leaf(guid).state().dtl().contains(9) && !leaf(guid).state().dtl().contains(11));
+                assert_eq!(leaf(guid).state().dtl().contains(Txg::new(10)), failed);
+                assert!(
+                    !leaf(guid).state().dtl().contains(Txg::new(9)) && !leaf(guid).state().dtl().contains(Txg::new(11))
+                );
             }
             // a draid's block is not on every leaf
             let hit = broken[..losses].iter().filter(|guid| pool.devices[guid].writes() > 0).count();
@@ -209,7 +212,7 @@ fn a_leaf_that_is_away_misses_what_is_written() {
     let blocks = [(extent(0, 0, 512), pattern(1, 512))];
     write(&pool.tree, &blocks)[0].as_ref().unwrap();
     let leaf = |guid| pool.tree.leaf(guid).unwrap();
-    assert_eq!(leaf(101).state().dtl().missing(), std::iter::once(10..11).collect::<TxgRanges>());
+    assert_eq!(leaf(101).state().dtl().missing(), std::iter::once(groups(10..11)).collect::<TxgRanges>());
     assert_eq!((leaf(101).stats().errors(), leaf(100).state().dtl().is_empty()), ([0; 3], true));
 
     // the other vanishes: it is charged, and not asked again
@@ -221,7 +224,7 @@ fn a_leaf_that_is_away_misses_what_is_written() {
         assert_eq!(leaf(100).stats().errors()[1], expect);
         assert_eq!(pool.tree.health(leaf(100).id()).state, VdevState::Unavail);
     }
-    assert!(leaf(100).state().dtl().contains(10));
+    assert!(leaf(100).state().dtl().contains(Txg::new(10)));
 }
 
 #[test]
@@ -273,39 +276,39 @@ fn flushes_go_where_something_was_written() {
         let place = Extent { birth_txg: txg, ..extent(top, 0, 512) };
         write(&pool.tree, &[(place, pattern(1, 512))]).remove(0).unwrap();
     };
-    put(0, 5);
-    put(0, 7);
+    put(0, Txg::new(5));
+    put(0, Txg::new(7));
     pool.tree.flush().unwrap();
     pool.tree.flush().unwrap();
     assert_eq!(flushes(), [1, 1, 0]);
 
     // one side fails: what it was written for is missed, and the other side has it
-    put(0, 8);
-    put(0, 9);
+    put(0, Txg::new(8));
+    put(0, Txg::new(9));
     pool.devices[&100].fail_flush(1);
     pool.tree.flush().unwrap();
-    assert_eq!(leaf(100).state().dtl().missing(), std::iter::once(8..10).collect::<TxgRanges>());
+    assert_eq!(leaf(100).state().dtl().missing(), std::iter::once(groups(8..10)).collect::<TxgRanges>());
     assert_eq!((leaf(100).stats().errors(), leaf(101).stats().errors()), ([0, 1, 0], [0; 3]));
 
     // the other side fails too, for other groups: still nothing is lost
-    put(0, 12);
+    put(0, Txg::new(12));
     pool.devices[&101].fail_flush(2);
     pool.tree.flush().unwrap();
     // but here the side that flushes well lacks the group
     pool.devices[&100].fail_write(pool.devices[&100].writes());
-    put(0, 13);
+    put(0, Txg::new(13));
     pool.devices[&101].fail_flush(3);
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
     // what is lost does not come back by flushing again, but by writing it again
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
-    pool.tree.begin_again(Some(13));
+    pool.tree.begin_again(Some(Txg::new(13)));
     assert!(
-        !leaf(100).state().dtl().contains(13)
-            && leaf(100).state().dtl().contains(8)
-            && leaf(101).state().dtl().contains(12)
+        !leaf(100).state().dtl().contains(Txg::new(13))
+            && leaf(100).state().dtl().contains(Txg::new(8))
+            && leaf(101).state().dtl().contains(Txg::new(12))
     );
     // a single device has nobody to make up for it
-    put(1, 14);
+    put(1, Txg::new(14));
     pool.devices[&102].fail_flush(0);
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
     pool.tree.begin_again(None);
@@ -319,9 +322,9 @@ fn what_a_pool_can_do_without() {
     let can = |guid| pool.tree.can_do_without(pool.leaf(guid));
     assert_eq!([100, 101, 102, 110].map(can), [true, true, true, false]);
     // a leaf that has missed something needs all others, and is not needed
-    pool.leaf(101).state().dtl().insert(5..9);
+    pool.leaf(101).state().dtl().insert(Txg::new(5)..Txg::new(9));
     assert_eq!([100, 101, 102].map(can), [false, true, false]);
-    pool.leaf(102).state().dtl().insert(20..21);
+    pool.leaf(102).state().dtl().insert(Txg::new(20)..Txg::new(21));
     assert_eq!([100, 101, 102].map(can), [false, false, false]);
     pool.leaf(101).state().dtl().load(TxgRanges::new());
     pool.leaf(102).state().dtl().load(TxgRanges::new());

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use base::{AlignedBuf, Error, Kind, Result};
 use device::meter::Purpose;
+use format::ids::Txg;
 
 use super::copy::LeafCopy;
 use super::search;
@@ -122,7 +123,7 @@ impl Tree {
                 Ok(()) => {
                     let (offset, bytes) = (from.offset, bytes.len() as u64);
                     tracing::debug!(vdev = self.vdev(from.leaf).name(), offset, bytes, "mended");
-                    leaf.note_written(0..0);
+                    leaf.note_written(Txg::ZERO..Txg::ZERO);
                     leaf.stats().healed_bytes.fetch_add(bytes, Ordering::Relaxed);
                     healed += bytes;
                 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use base::Result;
+use format::ids::Txg;
 
 use super::copies::Copies;
 use super::copy::{CopyState, LeafCopy};
@@ -46,7 +47,7 @@ impl Tree {
 
     /// What holds the same as `vdev` does at `offset`: leaves, those to be tried first in front,
     /// and vdevs with parity.
-    fn branches(&self, vdev: &Vdev, offset: u64, txg: u64) -> (Vec<LeafCopy>, Vec<VdevId>) {
+    fn branches(&self, vdev: &Vdev, offset: u64, txg: Txg) -> (Vec<LeafCopy>, Vec<VdevId>) {
         let (mut copies, mut parity) = (Vec::new(), Vec::new());
         self.each_branch(vdev, offset, txg, &mut |branch| match branch {
             Branch::Leaf(from) => copies.push(LeafCopy { from, bytes: CopyState::Unread }),
@@ -66,7 +67,7 @@ impl Tree {
         vdev: VdevId,
         offset: u64,
         range: &Range<usize>,
-        txg: u64,
+        txg: Txg,
     ) -> Result<(Vec<VersionSource>, Option<SectorOrder>)> {
         let vdev = self.vdev(vdev);
         let source = |row: Row| {

@@ -1,5 +1,6 @@
 //! Records of every type, written and read again; any bytes, read in both byte orders.
 
+use format::ids::Txg;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -81,7 +82,7 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
     let (name, other) = (&names[0][..], &names[1][..]);
     let domains: Vec<&[u8]> = domains.iter().map(Vec::as_slice).collect();
     let shape = format::blkptr::BlockShape::of_hole(512, format::object_type::ObjectType::OBJECT_DIRECTORY, 0);
-    let bp = format::blkptr::BlkPtrBuilder::new(shape, w[3]).hole();
+    let bp = format::blkptr::BlkPtrBuilder::new(shape, Txg::new(w[3])).hole();
     // owners say how many domains there are, if there is no list that does
     let of_domain = [0, 1, 2].map(|domain| if domain < domains.len() as u64 { (domain + 1) << 32 } else { 0 });
     let owned = Born { uid: born.uid | of_domain[0], gid: born.gid | of_domain[1], ..*born };

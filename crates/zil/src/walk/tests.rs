@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::Env;
 use codec::checksum::embedded;
 use device::MemDevice;
+use format::ids::Txg;
 use vdev::{Tree, VdevSpec};
 
 use super::*;
@@ -103,7 +104,7 @@ impl LogVisitor for Seen {
 }
 
 fn header(first: BlkPtr) -> ZilHeader {
-    ZilHeader { claim_txg: 0, replay_seq: 0, first, claim_block_seq: 0, flags: 0, claim_record_seq: 0 }
+    ZilHeader { claim_txg: Txg::ZERO, replay_seq: 0, first, claim_block_seq: 0, flags: 0, claim_record_seq: 0 }
 }
 
 #[test]
@@ -127,7 +128,8 @@ fn a_claimed_log_ends_where_it_was_claimed() {
     log.write(1, 2, &[log.record(12), log.record(13)]);
     log.write(2, 3, &[]);
     let flags = ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID;
-    let claimed = ZilHeader { claim_txg: 8, claim_block_seq: 2, claim_record_seq: 12, flags, ..header(log.pointer(0)) };
+    let claimed =
+        ZilHeader { claim_txg: Txg::new(8), claim_block_seq: 2, claim_record_seq: 12, flags, ..header(log.pointer(0)) };
     let (blocks, records, end) = log.walk(&claimed);
     assert_eq!((blocks, records), (vec![1, 2], vec![10, 11, 12]));
     assert!(matches!(end, WalkEnd::Complete));

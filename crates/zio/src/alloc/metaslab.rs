@@ -16,6 +16,7 @@
 use std::ops::Range;
 
 use base::{Error, RangeTree, Result};
+use format::ids::Txg;
 use format::space_map::Run;
 
 use super::class::TXG_DEFER;
@@ -36,7 +37,7 @@ pub(super) struct Metaslab {
     allocated: u64,
     space: MetaslabSpace,
     /// What was freed in which txg and may not be used yet.
-    deferred: Vec<(u64, RangeTree)>,
+    deferred: Vec<(Txg, RangeTree)>,
     open: Vec<Open>,
     /// Free bytes that nothing is allocated from now, as something is done with them on devices.
     borrowed: RangeTree,
@@ -48,7 +49,7 @@ pub(super) struct Metaslab {
     /// one read after.
     epoch: u64,
     /// Txg of the last allocation.
-    last_used: u64,
+    last_used: Txg,
 }
 
 #[derive(Debug)]
@@ -63,7 +64,7 @@ enum MetaslabSpace {
 /// Changes in a txg that is not on disk yet.
 #[derive(Debug)]
 struct Open {
-    txg: u64,
+    txg: Txg,
     /// All that was allocated in the txg.
     born: RangeTree,
     /// Changes that the space map has not been told of; no byte is in both.
@@ -86,7 +87,7 @@ impl Metaslab {
             deferred: Vec::new(),
             open: Vec::new(),
             epoch: 0,
-            last_used: 0,
+            last_used: Txg::ZERO,
         }
     }
 
@@ -163,15 +164,15 @@ impl Metaslab {
     }
 
     /// Forgets the free bytes if nothing has been allocated for `txgs`, nor is anything under way.
-    pub(super) fn unload_if_idle(&mut self, txg: u64, txgs: u64) {
+    pub(super) fn unload_if_idle(&mut self, txg: Txg, txgs: u64) {
         let is_idle = self.open.is_empty() && self.borrowed.is_empty();
-        if matches!(self.space, MetaslabSpace::Free(_)) && is_idle && self.last_used + txgs < txg {
+        if matches!(self.space, MetaslabSpace::Free(_)) && is_idle && self.last_used.plus(txgs) < txg {
             self.space = MetaslabSpace::Unloaded;
         }
     }
 
     /// Allocates `len` bytes; `None` if there is no such run, or it is not loaded.
-    pub(super) fn allocate(&mut self, len: u64, txg: u64) -> Option<u64> {
+    pub(super) fn allocate(&mut self, len: u64, txg: Txg) -> Option<u64> {
         let size = self.size();
         let MetaslabSpace::Free(free) = &mut self.space else { return None };
         let largest = free.largest();
@@ -195,7 +196,7 @@ impl Metaslab {
 
     /// Allocates just these bytes. Errors: `Corrupt` if they are not free, and nothing is changed.
     /// Panics if it is not loaded.
-    pub(super) fn claim(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {
         let taken = || Error::corrupt(format!("block from {:#x} to {:#x} is in use", range.start, range.end));
         let free = match &mut self.space {
             MetaslabSpace::Free(free) => free,
@@ -218,7 +219,7 @@ impl Metaslab {
 
     /// Gives back at once what was allocated in this same `txg`.
     /// Errors: `Corrupt` if it was not, and nothing is changed.
-    pub(super) fn unallocate(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn unallocate(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {
         self.check_not_free(&range)?;
         let open = self.open(txg);
         open.born.remove(range.clone())?;
@@ -292,7 +293,7 @@ impl Metaslab {
     }
 
     /// Frees in `txg`. Errors: `Corrupt` if some of it is known to be free already, and nothing is changed.
-    pub(super) fn free(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn free(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {
         self.check_not_free(&range)?;
         let (region, shift) = (self.region.clone(), self.shift);
         let at = self.deferred.iter().position(|(freed_in, _)| *freed_in == txg).unwrap_or_else(|| {
@@ -307,13 +308,13 @@ impl Metaslab {
     }
 
     /// Leaves to the checkpoint what is in use by nothing else from `txg` on. Errors: as from [`Metaslab::free`].
-    pub(super) fn keep(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn keep(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {
         self.check_not_free(&range)?;
         self.open(txg).kept.add(range)
     }
 
     /// What the space maps have not been told of `txg` yet: allocated, freed, kept for the checkpoint.
-    pub(super) fn take_changes(&mut self, txg: u64) -> Option<[Vec<Range<u64>>; 3]> {
+    pub(super) fn take_changes(&mut self, txg: Txg) -> Option<[Vec<Range<u64>>; 3]> {
         let empty = RangeTree::new(self.region.start, self.shift);
         let open = self.open.iter_mut().find(|open| open.txg == txg)?;
         if open.is_told() {
@@ -324,12 +325,12 @@ impl Metaslab {
     }
 
     /// `txg` is on disk. Panics if changes of it were never taken.
-    pub(super) fn synced(&mut self, txg: u64) {
+    pub(super) fn synced(&mut self, txg: Txg) {
         self.open.retain(|open| {
             assert!(open.txg > txg || open.is_told(), "txg {} is on disk without all changes of a space map", open.txg);
             open.txg > txg
         });
-        for (_, freed) in self.deferred.extract_if(.., |(freed_in, _)| *freed_in + TXG_DEFER <= txg) {
+        for (_, freed) in self.deferred.extract_if(.., |(freed_in, _)| freed_in.plus(TXG_DEFER) <= txg) {
             self.epoch += 1;
             if let Some(untrimmed) = &mut self.untrimmed {
                 freed.iter().for_each(|range| untrimmed.add(range).expect("deferred bytes are not free"));
@@ -341,7 +342,7 @@ impl Metaslab {
     }
 
     /// What is allocated on disk once `txg` is there; `None` if not loaded.
-    pub(super) fn allocated_on_disk(&self, txg: u64) -> Option<RangeTree> {
+    pub(super) fn allocated_on_disk(&self, txg: Txg) -> Option<RangeTree> {
         let MetaslabSpace::Free(free) = &self.space else { return None };
         let mut used = self.whole();
         let free = free.iter().chain(self.borrowed.iter());
@@ -373,7 +374,7 @@ impl Metaslab {
         Ok(())
     }
 
-    fn open(&mut self, txg: u64) -> &mut Open {
+    fn open(&mut self, txg: Txg) -> &mut Open {
         let at = self.open.iter().position(|open| open.txg == txg).unwrap_or_else(|| {
             let empty = RangeTree::new(self.region.start, self.shift);
             let [born, allocated, freed, kept] = std::array::from_fn(|_| empty.clone());

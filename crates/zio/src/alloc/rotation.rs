@@ -6,6 +6,7 @@
 
 use base::Result;
 use format::blkptr::Dva;
+use format::ids::Txg;
 use vdev::{TopRange, Tree};
 
 use super::class::{Class, Space};
@@ -56,7 +57,7 @@ impl AllocatorState {
         class: Class,
         size: u64,
         copies: u8,
-        txg: u64,
+        txg: Txg,
     ) -> Result<AllocAttempt> {
         let serves = |top: &Top| top.class == class && top.serves(tree, txg);
         let members: Vec<usize> = (0..self.tops.len()).filter(|&i| serves(&self.tops[i])).collect();
@@ -92,7 +93,7 @@ impl AllocatorState {
         order: &[usize],
         copy: usize,
         size: u64,
-        txg: u64,
+        txg: Txg,
         placed: &[AllocatedCopy],
     ) -> Result<Result<AllocatedCopy, AllocAttempt>> {
         let is_used = |top: usize| placed.iter().any(|p| p.top == top);
@@ -113,7 +114,7 @@ impl AllocatorState {
         Ok(Err(AllocAttempt::Full))
     }
 
-    fn undo(&mut self, txg: u64, placed: Vec<AllocatedCopy>) {
+    fn undo(&mut self, txg: Txg, placed: Vec<AllocatedCopy>) {
         for AllocatedCopy { top, metaslab, offset, len } in placed {
             let undone = self.tops[top].metaslabs[metaslab].unallocate(txg, offset..offset + len);
             undone.expect("allocated a moment ago");

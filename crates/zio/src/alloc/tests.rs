@@ -116,7 +116,7 @@ fn reloaded(tree: &Arc<Tree>, maps: &Maps, tops: &[(u64, u64)]) -> Vec<(u64, Ran
     for &(top, count) in tops {
         add(&again, top, Class::Normal, count);
         for metaslab in 0..count {
-            out.extend(again.condensed(top, metaslab, 0).unwrap().iter().map(|range| (top, range)));
+            out.extend(again.condensed(top, metaslab, Txg::ZERO).unwrap().iter().map(|range| (top, range)));
         }
     }
     out
@@ -131,10 +131,10 @@ fn random_work_against_a_model() {
     add(&allocator, 1, Class::Normal, 9);
     let mut random = noise(7);
     let mut model = Model::default();
-    let mut live: Vec<(u64, Dva)> = Vec::new();
-    let mut deferred: Vec<(u64, Dva)> = Vec::new();
+    let mut live: Vec<(Txg, Dva)> = Vec::new();
+    let mut deferred: Vec<(Txg, Dva)> = Vec::new();
     let (mut full, mut unallocated) = (0, 0);
-    for txg in 10..150 {
+    for txg in Txg::new(10).until(Txg::new(150)) {
         for _pass in 0..3 {
             for _ in 0..40 {
                 if random(100) < 56 {
@@ -168,14 +168,14 @@ fn random_work_against_a_model() {
         }
         assert!(allocator.take_changes(txg).is_empty());
         allocator.synced(txg);
-        for (_, dva) in deferred.extract_if(.., |(freed, _)| *freed + TXG_DEFER <= txg) {
+        for (_, dva) in deferred.extract_if(.., |(freed, _)| freed.plus(TXG_DEFER) <= txg) {
             model.remove(&dva);
         }
-        let sum = |list: &[(u64, Dva)]| list.iter().map(|(_, dva)| dva.asize()).sum::<u64>();
+        let sum = |list: &[(Txg, Dva)]| list.iter().map(|(_, dva)| dva.asize()).sum::<u64>();
         let space = allocator.class_space(Class::Normal);
         assert_eq!((space.allocated, space.deferred), (sum(&live), sum(&deferred)));
         assert_eq!(space.free, space.size - space.allocated - space.deferred);
-        if txg % 20 == 0 {
+        if txg.slot(20) == 0 {
             let on_disk = reloaded(&tree, &maps, &[(0, 6), (1, 9)]);
             let in_memory = (0..6).map(|m| (0, m)).chain((0..9).map(|m| (1, m)));
             let in_memory: Vec<(u64, Range<u64>)> = in_memory
@@ -194,36 +194,36 @@ fn random_work_against_a_model() {
 fn a_free_waits_for_two_more_groups() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
     add(&allocator, 0, Class::Normal, 1);
-    let dva = allocator.allocate(Class::Normal, 1 << SHIFT, 1, 5).unwrap()[0];
+    let dva = allocator.allocate(Class::Normal, 1 << SHIFT, 1, Txg::new(5)).unwrap()[0];
     let sync = |txg| {
         allocator.take_changes(txg);
         allocator.synced(txg);
     };
-    sync(5);
-    allocator.free(6, &dva).unwrap();
-    for txg in 6..9 {
+    sync(Txg::new(5));
+    allocator.free(Txg::new(6), &dva).unwrap();
+    for txg in (6..9).map(Txg::new) {
         assert_eq!(allocator.allocate(Class::Normal, 512, 1, txg).unwrap_err().kind(), Kind::NoSpace, "txg {txg}");
         sync(txg);
     }
-    assert_eq!(allocator.allocate(Class::Normal, 1 << SHIFT, 1, 9).unwrap(), [dva]);
+    assert_eq!(allocator.allocate(Class::Normal, 1 << SHIFT, 1, Txg::new(9)).unwrap(), [dva]);
 }
 
 #[test]
 fn what_cancels_out_is_not_told() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
     add(&allocator, 0, Class::Normal, 1);
-    let dva = allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0];
-    allocator.unallocate(5, &dva).unwrap();
-    assert!(allocator.take_changes(5).is_empty());
-    let dva = allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0];
-    let told = allocator.take_changes(5);
+    let dva = allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0];
+    allocator.unallocate(Txg::new(5), &dva).unwrap();
+    assert!(allocator.take_changes(Txg::new(5)).is_empty());
+    let dva = allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0];
+    let told = allocator.take_changes(Txg::new(5));
     let range = dva.offset()..dva.offset() + 4096;
     assert_eq!(told[0].allocated, std::slice::from_ref(&range));
-    allocator.unallocate(5, &dva).unwrap();
-    let told = allocator.take_changes(5);
+    allocator.unallocate(Txg::new(5), &dva).unwrap();
+    let told = allocator.take_changes(Txg::new(5));
     assert_eq!((told[0].allocated.len(), &told[0].freed[..]), (0, std::slice::from_ref(&range)));
-    allocator.synced(5);
-    assert_eq!(allocator.unallocate(6, &dva).unwrap_err().kind(), Kind::Corrupt);
+    allocator.synced(Txg::new(5));
+    assert_eq!(allocator.unallocate(Txg::new(6), &dva).unwrap_err().kind(), Kind::Corrupt);
 }
 
 #[test]
@@ -233,15 +233,15 @@ fn copies_are_apart() {
     let allocator = Allocator::new(tree, Box::new(Maps::default()));
     (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
     for _ in 0..50 {
-        let dvas = allocator.allocate(Class::Normal, 4096, 3, 5).unwrap();
+        let dvas = allocator.allocate(Class::Normal, 4096, 3, Txg::new(5)).unwrap();
         assert_ne!(dvas[0].vdev(), dvas[1].vdev());
         let twin = dvas[..2].iter().find(|dva| dva.vdev() == dvas[2].vdev()).unwrap();
         assert_ne!(twin.offset() >> SHIFT, dvas[2].offset() >> SHIFT, "in another metaslab");
     }
     add(&allocator, 2, Class::Log, 1);
-    assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, 5).unwrap()[0].vdev(), 2);
-    assert_ne!(allocator.allocate(Class::Log, 4096, 1, 5).unwrap()[0].vdev(), 2, "full, so the others serve");
-    assert_ne!(allocator.allocate(Class::Special, 4096, 1, 5).unwrap()[0].vdev(), 2);
+    assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, Txg::new(5)).unwrap()[0].vdev(), 2);
+    assert_ne!(allocator.allocate(Class::Log, 4096, 1, Txg::new(5)).unwrap()[0].vdev(), 2, "full, so the others serve");
+    assert_ne!(allocator.allocate(Class::Special, 4096, 1, Txg::new(5)).unwrap()[0].vdev(), 2);
 }
 
 /// A vdev for logs serves while it works, is not shunned, and is open; otherwise the normal ones do.
@@ -252,16 +252,16 @@ fn vdevs_for_logs_that_fail_are_left_alone() {
     add(&allocator, 0, Class::Normal, 4);
     add(&allocator, 1, Class::Log, 4);
     let goes_to = |txg| allocator.allocate(Class::Log, 4096, 1, txg).unwrap()[0].vdev();
-    assert_eq!(goes_to(5), 0, "it has no device");
+    assert_eq!(goes_to(Txg::new(5)), 0, "it has no device");
     tree.leaf(101).unwrap().state().set_health(vdev::Health::HEALTHY);
-    assert_eq!(goes_to(5), 1);
-    allocator.shun(1, 9);
-    assert_eq!((goes_to(8), goes_to(9)), (0, 1));
+    assert_eq!(goes_to(Txg::new(5)), 1);
+    allocator.shun(1, Txg::new(9));
+    assert_eq!((goes_to(Txg::new(8)), goes_to(Txg::new(9))), (0, 1));
     allocator.set_serving(1, Serving::Closed);
-    assert_eq!(goes_to(10), 0);
+    assert_eq!(goes_to(Txg::new(10)), 0);
     assert!(allocator.class_space(Class::Log).allocated > 0, "what is there is still there");
     allocator.set_serving(1, Serving::Gone);
-    assert_eq!((goes_to(11), allocator.class_space(Class::Log).size), (0, 0));
+    assert_eq!((goes_to(Txg::new(11)), allocator.class_space(Class::Log).size), (0, 0));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn emptier_vdevs_get_more() {
     allocator.add_top(shape(1, 0)).unwrap();
     let mut counts = [0, 0];
     for _ in 0..300 {
-        counts[allocator.allocate(Class::Normal, 64 << 10, 1, 5).unwrap()[0].vdev() as usize] += 1;
+        counts[allocator.allocate(Class::Normal, 64 << 10, 1, Txg::new(5)).unwrap()[0].vdev() as usize] += 1;
     }
     assert!(counts[0] > 60 && counts[1] > counts[0] * 3 / 2, "{counts:?}");
     assert!(maps.loads.load(Ordering::Relaxed) <= 40, "metaslabs load when they are needed");
@@ -292,12 +292,12 @@ fn a_bad_space_map_is_set_aside() {
     maps.runs.lock().insert((0, 0), vec![twice, twice]);
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps));
     add(&allocator, 0, Class::Normal, 2);
-    assert!(allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0].offset() >= 1 << SHIFT);
-    assert_eq!(allocator.condensed(0, 0, 5).unwrap_err().kind(), Kind::Corrupt);
+    assert!(allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0].offset() >= 1 << SHIFT);
+    assert_eq!(allocator.condensed(0, 0, Txg::new(5)).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(allocator.top_space(0).unwrap().free, (1 << SHIFT) - 4096);
     // a free is noted all the same
-    allocator.free(5, &Dva::new(0, 8192, 4096, false)).unwrap();
-    assert_eq!(allocator.take_changes(5).len(), 2);
+    allocator.free(Txg::new(5), &Dva::new(0, 8192, 4096, false)).unwrap();
+    assert_eq!(allocator.take_changes(Txg::new(5)).len(), 2);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_is_nowhere_cannot_be_freed() {
     for dva in
         [Dva::new(0, 1 << 30, 512, false), Dva::new(7, 0, 512, false), Dva::new(0, (1 << SHIFT) - 512, 1024, false)]
     {
-        assert_eq!(allocator.free(5, &dva).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(allocator.free(Txg::new(5), &dva).unwrap_err().kind(), Kind::Corrupt);
     }
 }
 
@@ -316,14 +316,20 @@ fn a_condensed_map_knows_nothing_of_later_groups() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
     add(&allocator, 0, Class::Normal, 1);
     let range = |dva: &Dva| dva.offset()..dva.offset() + dva.asize();
-    let [old, kept] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0]);
-    allocator.take_changes(5);
-    let [later, gone] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, 6).unwrap()[0]);
-    allocator.free(6, &old).unwrap();
-    allocator.free(6, &gone).unwrap();
+    let [old, kept] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0]);
+    allocator.take_changes(Txg::new(5));
+    let [later, gone] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, Txg::new(6)).unwrap()[0]);
+    allocator.free(Txg::new(6), &old).unwrap();
+    allocator.free(Txg::new(6), &gone).unwrap();
     let used = |txg| allocator.condensed(0, 0, txg).unwrap();
-    assert_eq!((used(5).total(), used(5).contains(range(&old).start..range(&kept).end)), (8192, true));
-    assert_eq!((used(6).total(), used(6).contains(range(&kept).start..range(&later).end)), (8192, true));
+    assert_eq!(
+        (used(Txg::new(5)).total(), used(Txg::new(5)).contains(range(&old).start..range(&kept).end)),
+        (8192, true)
+    );
+    assert_eq!(
+        (used(Txg::new(6)).total(), used(Txg::new(6)).contains(range(&kept).start..range(&later).end)),
+        (8192, true)
+    );
 }
 
 /// Frees in a metaslab that is not loaded, whose map may or may not tell of them by the time it is.
@@ -337,20 +343,20 @@ fn loading_does_not_bring_back_what_is_deferred() {
         let shape = metaslabs(1, |_| 1 << SHIFT);
         allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: shape }).unwrap();
         let dva = Dva::new(0, 4096, 4096, false);
-        allocator.free(5, &dva).unwrap();
+        allocator.free(Txg::new(5), &dva).unwrap();
         assert_eq!(maps.loads.load(Ordering::Relaxed), 0, "freeing needs no space map");
-        let changes = allocator.take_changes(5);
+        let changes = allocator.take_changes(Txg::new(5));
         if is_told {
             maps.append(&changes);
         }
-        assert_eq!(allocator.condensed(0, 0, 5).unwrap().total(), (1 << SHIFT) - 4096);
+        assert_eq!(allocator.condensed(0, 0, Txg::new(5)).unwrap().total(), (1 << SHIFT) - 4096);
         assert_eq!(maps.loads.load(Ordering::Relaxed), 1);
-        for txg in 5..8 {
+        for txg in (5..8).map(Txg::new) {
             assert_eq!(allocator.allocate(Class::Normal, 512, 1, txg).unwrap_err().kind(), Kind::NoSpace);
             allocator.synced(txg);
         }
         assert_eq!(allocator.class_space(Class::Normal).free, 4096);
-        assert_eq!(allocator.allocate(Class::Normal, 4096, 1, 8).unwrap(), [dva]);
+        assert_eq!(allocator.allocate(Class::Normal, 4096, 1, Txg::new(8)).unwrap(), [dva]);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use format::ids::Txg;
 use vdev::Tree;
 
 use super::class::{Class, Serving, Space};
@@ -25,7 +26,7 @@ pub(super) struct Top {
     pub(super) active: [Option<usize>; 3],
     pub(super) serving: Serving,
     /// No log block goes here before this group: one failed.
-    pub(super) shunned_until: u64,
+    pub(super) shunned_until: Txg,
 }
 
 /// What came of looking for a run.
@@ -40,7 +41,7 @@ pub(super) enum FoundRun {
 
 impl Top {
     /// Allocates `len` bytes for copy number `copy`, in none of the metaslabs `but`.
-    pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: u64, but: &[usize]) -> FoundRun {
+    pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: Txg, but: &[usize]) -> FoundRun {
         if let Some(active) = self.active[copy].filter(|active| !but.contains(active))
             && let Some(offset) = self.metaslabs[active].allocate(len, txg)
         {
@@ -63,7 +64,7 @@ impl Top {
     }
 
     /// Whether blocks of group `txg` may go here. What is there for logs only has to work.
-    pub(super) fn serves(&self, tree: &Tree, txg: u64) -> bool {
+    pub(super) fn serves(&self, tree: &Tree, txg: Txg) -> bool {
         let works = || tree.top(self.number).is_ok_and(|top| tree.health(top.id()).is_readable());
         self.serving == Serving::Open && (self.class != Class::Log || self.shunned_until <= txg && works())
     }

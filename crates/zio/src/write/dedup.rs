@@ -12,6 +12,7 @@
 use base::{Kind, Result};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ddt::{DdtKey, DdtPhys};
+use format::ids::Txg;
 
 use super::request::{BlockWrite, DedupMode};
 use super::transform::{owned, shape};
@@ -77,7 +78,7 @@ impl Zio {
     /// The pointer for a block that was placed past its group, for a log, and is taken into the group now. If it is
     /// one that is there already, that is the pointer; what was placed is the caller's to free then.
     /// Errors: as from looking for a block in the table.
-    pub fn adopt(&self, txg: u64, request: &BlockWrite, placed: &BlkPtr) -> Result<BlkPtr> {
+    pub fn adopt(&self, txg: Txg, request: &BlockWrite, placed: &BlkPtr) -> Result<BlkPtr> {
         let (policy, copies) = (request.policy, placed.copies().count());
         let is_of_policy = placed.checksum_kind() == policy.checksum as u8 && copies == usize::from(policy.copies);
         let has_place = !placed.is_hole() && !placed.is_embedded() && !placed.is_gang();

@@ -8,6 +8,7 @@ use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{Checksum, embedded};
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
@@ -23,7 +24,7 @@ struct Gang<'a> {
     sums: &'a BlockSums,
     allocator: &'a Allocator,
     request: &'a BlockWrite,
-    txg: u64,
+    txg: Txg,
     sector: usize,
     placed: Vec<Dva>,
     writes: Vec<ExtentWrite>,
@@ -34,7 +35,7 @@ struct Gang<'a> {
 pub(super) fn place_gang(
     sums: &BlockSums,
     allocator: &Allocator,
-    txg: u64,
+    txg: Txg,
     request: &BlockWrite,
     bytes: &BlockSlice,
 ) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {
@@ -77,7 +78,7 @@ impl Gang<'_> {
             header[number * BlkPtr::SIZE..(number + 1) * BlkPtr::SIZE].copy_from_slice(member.as_bytes());
             at += len;
         }
-        let verifier = [headers[0].vdev(), headers[0].offset(), self.txg, 0];
+        let verifier = [headers[0].vdev(), headers[0].offset(), self.txg.get(), 0];
         embedded::seal(Checksum::GangHeader, Endian::Little, &verifier, &mut header)?;
         let header = owned(header);
         for dva in &headers {

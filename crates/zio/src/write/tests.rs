@@ -16,7 +16,7 @@ use super::*;
 use crate::alloc::{SpaceMapSource, TopShape};
 use crate::{DedupMode, Mode, ReadRequest};
 
-const TXG: u64 = 9;
+const TXG: Txg = Txg::new(9);
 const BOOKMARK: Bookmark = Bookmark { objset: 3, object: 5, level: 0, blkid: 9 };
 const POLICY: WritePolicy = WritePolicy {
     dedup: DedupMode::Off,
@@ -104,7 +104,7 @@ fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
 }
 
 impl Pool {
-    fn write(&self, txg: u64, data: &[u8], policy: WritePolicy, previous: BlkPtr) -> Result<BlkPtr> {
+    fn write(&self, txg: Txg, data: &[u8], policy: WritePolicy, previous: BlkPtr) -> Result<BlkPtr> {
         self.zio.write_batch(txg, &[request(data, policy, previous)]).pop().unwrap().map(|written| written.bp)
     }
 
@@ -116,7 +116,7 @@ impl Pool {
         self.zio.allocator().unwrap().class_space(Class::Normal).free
     }
 
-    fn sync(&self, txg: u64) {
+    fn sync(&self, txg: Txg) {
         self.zio.finish_writes().unwrap();
         self.zio.allocator().unwrap().take_changes(txg);
         self.zio.allocator().unwrap().synced(txg);
@@ -205,8 +205,8 @@ fn holes_and_embedded_blocks_take_no_room() {
     let text = vec![b'x'; 8192];
     let embedded = pool.write(TXG, &text, lz4, BlkPtr::HOLE).unwrap();
     assert!(embedded.is_embedded() && pool.read(embedded) == text);
-    let hole = pool.write(TXG + 1, &zeros, lz4, embedded).unwrap();
-    assert!(hole.is_hole() && (hole.birth(), hole.lsize()) == (TXG + 1, 8192));
+    let hole = pool.write(TXG.next(), &zeros, lz4, embedded).unwrap();
+    assert!(hole.is_hole() && (hole.birth(), hole.lsize()) == (TXG.next(), 8192));
     assert_eq!(pool.free_bytes(), 1 << 20);
     pool.zio.free(TXG, &embedded, OnFailure::Fail).unwrap();
     pool.zio.free(TXG, &hole, OnFailure::Fail).unwrap();
@@ -228,7 +228,7 @@ fn what_has_not_changed_is_not_written() {
     let data = mixed(1, 16_384, 6000);
     let strong = WritePolicy { compress: Compress::Lz4, checksum: Checksum::Sha256, ..POLICY };
     let bp = pool.write(TXG, &data, strong, BlkPtr::HOLE).unwrap();
-    assert_eq!(pool.write(TXG + 1, &data, strong, bp).unwrap(), bp);
+    assert_eq!(pool.write(TXG.next(), &data, strong, bp).unwrap(), bp);
     let others = [
         WritePolicy { copies: 2, ..strong },
         WritePolicy { checksum: Checksum::Sha512, ..strong },
@@ -236,17 +236,17 @@ fn what_has_not_changed_is_not_written() {
         WritePolicy { checksum: Checksum::Fletcher4, ..strong },
     ];
     for policy in others {
-        assert_ne!(pool.write(TXG + 1, &data, policy, bp).unwrap().dvas(), bp.dvas(), "{policy:?}");
+        assert_ne!(pool.write(TXG.next(), &data, policy, bp).unwrap().dvas(), bp.dvas(), "{policy:?}");
     }
     // what would be compressed, but does not shrink
     let dense = noise(2, 16_384);
     let bp = pool.write(TXG, &dense, strong, BlkPtr::HOLE).unwrap();
-    assert_eq!((bp.psize(), pool.write(TXG + 1, &dense, strong, bp).unwrap()), (16_384, bp));
+    assert_eq!((bp.psize(), pool.write(TXG.next(), &dense, strong, bp).unwrap()), (16_384, bp));
     let plain = WritePolicy { compress: Compress::Off, ..strong };
-    assert_ne!(pool.write(TXG + 1, &dense, plain, bp).unwrap().dvas(), bp.dvas(), "somebody moves it");
+    assert_ne!(pool.write(TXG.next(), &dense, plain, bp).unwrap().dvas(), bp.dvas(), "somebody moves it");
     let weak = WritePolicy { checksum: Checksum::Fletcher4, ..strong };
     let bp = pool.write(TXG, &data, weak, BlkPtr::HOLE).unwrap();
-    assert_eq!(pool.write(TXG + 1, &data, weak, bp).unwrap().birth(), TXG + 1);
+    assert_eq!(pool.write(TXG.next(), &data, weak, bp).unwrap().birth(), TXG.next());
 }
 
 #[test]
@@ -280,17 +280,17 @@ fn a_full_pool_is_full_and_whole() {
         is_even
     };
     for (bp, _) in written.extract_if(.., &mut every_second) {
-        pool.zio.free(TXG + 1, &bp, OnFailure::Fail).unwrap();
+        pool.zio.free(TXG.next(), &bp, OnFailure::Fail).unwrap();
     }
-    (TXG + 1..TXG + 4).for_each(|txg| pool.sync(txg));
-    assert_eq!(fill(TXG + 4, 200, &mut written).kind(), Kind::NoSpace);
+    TXG.next().until(TXG.plus(4)).for_each(|txg| pool.sync(txg));
+    assert_eq!(fill(TXG.plus(4), 200, &mut written).kind(), Kind::NoSpace);
     assert!(written.iter().any(|(bp, _)| bp.is_gang()), "the larger ones had to be cut");
-    pool.sync(TXG + 4);
+    pool.sync(TXG.plus(4));
     for (bp, data) in &written {
         assert_eq!(&pool.read(*bp), data);
     }
     written.iter().for_each(|(bp, _)| {
-        pool.zio.free(TXG + 5, bp, OnFailure::Fail).unwrap();
+        pool.zio.free(TXG.plus(5), bp, OnFailure::Fail).unwrap();
     });
     assert_eq!(pool.zio.allocator().unwrap().class_space(Class::Normal).allocated, 0);
 }
@@ -299,15 +299,15 @@ fn a_full_pool_is_full_and_whole() {
 fn fragment(pool: &Pool, gap: u64) {
     let allocator = pool.zio.allocator().unwrap();
     let mut runs = Vec::new();
-    while let Ok(dvas) = allocator.allocate(Class::Normal, 512, 1, 1) {
+    while let Ok(dvas) = allocator.allocate(Class::Normal, 512, 1, Txg::new(1)) {
         runs.extend(dvas);
     }
     for dva in runs {
         if dva.offset() / dva.asize() % gap != 0 {
-            allocator.unallocate(1, &dva).unwrap();
+            allocator.unallocate(Txg::new(1), &dva).unwrap();
         }
     }
-    pool.sync(1);
+    pool.sync(Txg::new(1));
 }
 
 #[test]
@@ -331,8 +331,8 @@ fn gang_blocks_are_written_and_freed() {
         pool.zio.free(TXG, &other, OnFailure::Fail).unwrap();
         assert_eq!(pool.free_bytes(), room - bp.asize());
         pool.sync(TXG);
-        (TXG + 1..TXG + 4).for_each(|txg| {
-            if txg == TXG + 1 {
+        TXG.next().until(TXG.plus(4)).for_each(|txg| {
+            if txg == TXG.next() {
                 pool.zio.free(txg, &bp, OnFailure::Fail).unwrap();
                 assert_eq!(pool.zio.free(txg, &bp, OnFailure::Fail).unwrap_err().kind(), Kind::Corrupt);
             }
@@ -342,9 +342,9 @@ fn gang_blocks_are_written_and_freed() {
         assert_eq!(pool.free_bytes(), room);
         // what does not fit in any way leaves nothing behind
         let huge = vec![1; 4 << 20];
-        assert_eq!(pool.write(TXG + 4, &huge, POLICY, BlkPtr::HOLE).unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(pool.write(TXG.plus(4), &huge, POLICY, BlkPtr::HOLE).unwrap_err().kind(), Kind::NoSpace);
         let nearly = vec![1; (room as usize / 2).next_multiple_of(512)];
-        let outcome = pool.write(TXG + 4, &nearly, WritePolicy { copies: 2, ..POLICY }, BlkPtr::HOLE);
+        let outcome = pool.write(TXG.plus(4), &nearly, WritePolicy { copies: 2, ..POLICY }, BlkPtr::HOLE);
         assert_eq!(outcome.unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(pool.free_bytes(), room);
     }
@@ -374,7 +374,7 @@ fn blocks_are_written_anew_in_their_place() {
         last = pool.zio.rewrite(TXG, &last, &request(&whole, lz4, BlkPtr::HOLE)).unwrap().unwrap();
         pool.zio.finish_writes().unwrap();
         assert_eq!((pool.read(last), last.compress()), (whole.clone(), Compress::Off as u8));
-        let late = pool.zio.rewrite(TXG + 1, &last, &request(&whole, lz4, BlkPtr::HOLE));
+        let late = pool.zio.rewrite(TXG.next(), &last, &request(&whole, lz4, BlkPtr::HOLE));
         assert_eq!(late.unwrap_err().kind(), Kind::Invalid);
     }
 }

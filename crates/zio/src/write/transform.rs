@@ -8,6 +8,7 @@ use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
 use codec::checksum::Sum;
 use codec::compress::{self, Compress, zstd};
 use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, BlockShape};
+use format::ids::Txg;
 use format::object_type::ObjectType;
 use vdev::Tree;
 
@@ -33,7 +34,7 @@ pub(super) enum Transformed {
 pub(super) fn transform(
     request: &BlockWrite,
     tree: &Tree,
-    txg: u64,
+    txg: Txg,
     sector: u64,
     sums: &BlockSums,
 ) -> Result<Transformed> {
@@ -44,7 +45,7 @@ pub(super) fn transform(
         if compress::is_zero(data) {
             return Ok(Transformed::InPointer(match previous.birth() {
                 _ if !policy.hole_birth => BlkPtr::HOLE,
-                0 => BlkPtr::HOLE,
+                Txg::ZERO => BlkPtr::HOLE,
                 _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
             }));
         }
@@ -185,7 +186,7 @@ fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compr
         && previous.copies().count() == usize::from(policy.copies)
         && previous.checksum() == sum
         && !previous.copies().any(|dva| tree.top(dva.vdev()).is_ok_and(|top| top.kind() == vdev::VdevKind::Indirect))
-        && previous.prop() == BlkPtrBuilder::new(shape(request, psize, compress), 0).build().prop()
+        && previous.prop() == BlkPtrBuilder::new(shape(request, psize, compress), Txg::ZERO).build().prop()
 }
 
 /// A block that somebody made of one piece.

@@ -11,7 +11,7 @@ const FREED_MAX: usize = (1 << 18) / 1024 + 80;
 const COUNT: u64 = 900;
 
 /// Counts what lives, by level.
-struct Counts<'a>(&'a Zio, u64, usize);
+struct Counts<'a>(&'a Zio, Txg, usize);
 
 impl Ledger for Counts<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}

@@ -86,7 +86,7 @@ fn dataset(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     let links = [
         ("dir_obj", phys.dir),
         ("prev_snap_obj", phys.prev_snap),
-        ("prev_snap_txg", phys.prev_snap_txg),
+        ("prev_snap_txg", phys.prev_snap_txg.get()),
         ("next_snap_obj", phys.next_snap),
         ("snapnames_zapobj", phys.snapnames_zap),
         ("num_children", phys.num_children),

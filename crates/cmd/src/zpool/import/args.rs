@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use daemon::import::ImportOptions;
+use format::ids::Txg;
 use protocol::pool_properties::Property;
 
 use super::super::command::Stop;
@@ -44,8 +45,8 @@ impl ImportArgs {
                 Opt::Flag('N') => args.options.no_mount = true,
                 Opt::Value('o', text) => args.add_option(text)?,
                 Opt::Value('R', root) => args.add_prop("altroot", root)?,
-                Opt::Value('T', txg) => args.options.txg_max = Some(number(txg)?),
-                Opt::Value('1', txg) => args.options.txg = Some(number(txg)?),
+                Opt::Value('T', txg) => args.options.txg_max = Some(Txg::new(number(txg)?)),
+                Opt::Value('1', txg) => args.options.txg = Some(Txg::new(number(txg)?)),
                 Opt::Flag('2') => args.notify = true,
                 Opt::Flag('3') => args.options.checkpoint = true,
                 Opt::Flag('t') => args.options.temporary = true,
@@ -165,14 +166,17 @@ mod tests {
         assert!(args.options.search[1].is_absolute());
         assert_eq!(
             (args.options.altroot(), args.options.prop("readonly"), args.options.txg_max),
-            (Some("/mnt"), Some("on"), Some(16))
+            (Some("/mnt"), Some("on"), Some(Txg::new(16)))
         );
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
         let args = parse("--rewind-to-checkpoint tank").unwrap();
         assert_eq!(args.options.wanted_state(), Rewind::Checkpoint);
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
         let args = parse("--at-txg 7 -c /etc/x -- -odd").unwrap();
-        assert_eq!((args.options.wanted_state(), args.options.pool.as_deref()), (Rewind::Exactly(7), Some("-odd")));
+        assert_eq!(
+            (args.options.wanted_state(), args.options.pool.as_deref()),
+            (Rewind::Exactly(Txg::new(7)), Some("-odd"))
+        );
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
     }
 

@@ -15,6 +15,7 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::send::{SavedPart, SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl, Property, PropertySource, PropertyValue, Subject};
+use format::ids::Txg;
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
@@ -207,7 +208,7 @@ pub(super) fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> Pla
         return Ok(Err(cross()));
     }
     // up the origins, to the dataset that it is of
-    let (mut at, mut latest) = (dir.clone(), u64::MAX);
+    let (mut at, mut latest) = (dir.clone(), Txg::MAX);
     let mut seen = HashSet::new();
     while at.id != from_dir.id {
         if at.phys.origin == 0 || !seen.insert(at.id) {

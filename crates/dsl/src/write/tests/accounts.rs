@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
-use dmu::zap::Zap;
+use dmu::zap::{Zap, ZapKey};
 use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
+use format::ids::Txg;
 use proptest::prelude::*;
 
 use super::super::space::{Delta, UsedColumn};
@@ -38,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A block of `sectors` somewhere.
-pub(super) fn block(at: u64, sectors: u64, txg: u64) -> BlkPtr {
+pub(super) fn block(at: u64, sectors: u64, txg: Txg) -> BlkPtr {
     let shape = BlockShape {
         lsize: 2 * sectors * 512,
         psize: sectors * 512,
@@ -77,14 +78,15 @@ fn write(world: &World, dataset: u64, writes: &[(usize, u64)], heads: &mut Heads
 }
 
 /// Totals of a dead list, summed from its parts, and of those in it born after `txg` the used bytes.
-fn dead(world: &World, list: u64, txg: u64) -> (Totals, u64) {
+fn dead(world: &World, list: u64, txg: Txg) -> (Totals, u64) {
     let (mut sum, mut young) = (Totals::default(), 0);
     let entries = Zap::open(world.mos.object(list).unwrap()).unwrap().entries().unwrap();
-    let mut keys: Vec<u64> = entries.iter().map(|e| u64::from_str_radix(&e.name.to_string(), 16).unwrap()).collect();
+    let key = |name: &ZapKey| Txg::new(u64::from_str_radix(&name.to_string(), 16).unwrap());
+    let mut keys: Vec<Txg> = entries.iter().map(|entry| key(&entry.name)).collect();
     keys.sort_unstable();
     for entry in entries {
-        let key = u64::from_str_radix(&entry.name.to_string(), 16).unwrap();
-        let end = keys.iter().find(|other| **other > key).copied().unwrap_or(u64::MAX);
+        let key = key(&entry.name);
+        let end = keys.iter().find(|other| **other > key).copied().unwrap_or(Txg::MAX);
         bpobj::for_each(&world.mos, entry.value.first_u64().unwrap(), &mut |listed| {
             let birth = listed.bp.birth();
             assert!(key < birth && birth <= end, "born in {birth}, listed as after {key}, up to {end}");
@@ -117,9 +119,9 @@ fn check(world: &World, heads: &Heads) {
             Totals { used: p.referenced_bytes, compressed: p.compressed_bytes, uncompressed: p.uncompressed_bytes };
         assert_eq!((told, p.unique_bytes), (referenced, unique.used), "{}", dir.name);
 
-        let mut in_snapshots = dead(world, p.deadlist, 0).0;
+        let mut in_snapshots = dead(world, p.deadlist, Txg::ZERO).0;
         for snapshot in dsl.snapshots(&head).unwrap() {
-            in_snapshots = in_snapshots.plus(dead(world, snapshot.phys.deadlist, 0).0);
+            in_snapshots = in_snapshots.plus(dead(world, snapshot.phys.deadlist, Txg::ZERO).0);
             if snapshot.phys.next_snap == head.id {
                 let (_, young) = dead(world, p.deadlist, snapshot.phys.prev_snap_txg);
                 assert_eq!(snapshot.phys.unique_bytes, young, "{}", snapshot.name);

@@ -15,7 +15,7 @@ use super::*;
 #[derive(Default)]
 struct All {
     totals: Totals,
-    blocks: HashMap<[u64; 2], u64>,
+    blocks: HashMap<[u64; 2], Txg>,
 }
 
 impl Visitor for All {
@@ -60,7 +60,7 @@ impl World {
 impl World {
     /// Allocates a block, and puts it on the list of what destroyed snapshots leave.
     fn block_of_snapshot(&self, list: u64, n: u64) -> BlkPtr {
-        let bp = super::accounts::block((40 << 11) + n * 8, 8, 2);
+        let bp = super::accounts::block((40 << 11) + n * 8, 8, Txg::new(2));
         self.change(|change| {
             Bpobj::open(&self.mos, list).unwrap().append(change.tx, &[bp], &size_of).unwrap();
             let delta = space::Delta::between(Totals::default(), Totals::of(&bp, size_of(&bp)));
@@ -146,7 +146,7 @@ fn destroyed_heads_are_freed_bit_by_bit_each_block_once() {
             go_on = world.change(|change| free_destroyed(change, budget, &mut |bp| freed.push(*bp)).unwrap());
             for bp in &freed {
                 assert_eq!(left.remove(&bp.dvas()[0].words()), Some(bp.birth()), "{bp:?} is freed twice");
-                if bp.birth() > 2 {
+                if bp.birth() > Txg::new(2) {
                     world.cache.zio().free(world.txg, bp, dmu::OnFailure::Fail).unwrap();
                 }
             }

@@ -9,7 +9,7 @@ use super::*;
 fn list(world: &World, from: u64, count: u64) -> u64 {
     world.change(|change| {
         let id = Bpobj::create(&world.mos, change.tx, bpobj::BLOCK_SIZE, true).unwrap();
-        let bps: Vec<BlkPtr> = (from..from + count).map(|n| block(n * 8, 8, 2)).collect();
+        let bps: Vec<BlkPtr> = (from..from + count).map(|n| block(n * 8, 8, Txg::new(2))).collect();
         Bpobj::open(&world.mos, id).unwrap().append(change.tx, &bps, &size_of).unwrap();
         id
     })
@@ -53,10 +53,10 @@ fn a_list_takes_others_in_and_has_each_block_once() {
             assert!(list.append_list(change.tx, top).is_err(), "a list cannot be in itself");
         });
         world.sync();
-        let of = |n: u64| Totals::of(&block(n * 8, 8, 2), size_of(&block(n * 8, 8, 2))).used;
+        let of = |n: u64| Totals::of(&block(n * 8, 8, Txg::new(2)), size_of(&block(n * 8, 8, Txg::new(2)))).used;
         let all = (0..3).chain(10_000..13_000).chain(20_000..20_005).chain(22_000..24_500);
         assert_eq!(Bpobj::open(&world.mos, top).unwrap().totals().unwrap().used, all.clone().map(of).sum::<u64>());
-        let mut expect: Vec<u64> = all.map(|n| block(n * 8, 8, 2).dvas()[0].words()[1]).collect();
+        let mut expect: Vec<u64> = all.map(|n| block(n * 8, 8, Txg::new(2)).dvas()[0].words()[1]).collect();
         expect.sort_unstable();
         assert_eq!(drain(&mut world, top, budget), expect);
         assert!(Bpobj::open(&world.mos, top).unwrap().is_empty().unwrap());
@@ -70,24 +70,27 @@ fn parts_of_dead_lists_move_as_they_are() {
     let before = users(&world);
     let (older, newer, free) = world.change(|change| {
         let older = Deadlist::create(change).unwrap();
-        [0, 10].iter().for_each(|key| older.add_key(*key).unwrap());
+        [0, 10].iter().for_each(|key| older.add_key(Txg::new(*key)).unwrap());
         let newer = Deadlist::create(change).unwrap();
-        [0, 10, 20].iter().for_each(|key| newer.add_key(*key).unwrap());
-        older.insert(&[block(8, 8, 5)]).unwrap();
-        newer.insert(&[block(16, 8, 5), block(24, 8, 12), block(32, 8, 25)]).unwrap();
+        [0, 10, 20].iter().for_each(|key| newer.add_key(Txg::new(*key)).unwrap());
+        older.insert(&[block(8, 8, Txg::new(5))]).unwrap();
+        newer.insert(&[block(16, 8, Txg::new(5)), block(24, 8, Txg::new(12)), block(32, 8, Txg::new(25))]).unwrap();
         (older.id(), newer.id(), Bpobj::create(&world.mos, change.tx, bpobj::BLOCK_SIZE, true).unwrap())
     });
     world.sync();
     world.change(|change| {
         let (older, newer) = (Deadlist::open(change, older).unwrap(), Deadlist::open(change, newer).unwrap());
-        let one = size_of(&block(8, 8, 5));
-        assert_eq!(newer.totals_born(10, u64::MAX).unwrap().used, 2 * one);
-        newer.move_since(20, &Bpobj::open(&world.mos, free).unwrap()).unwrap();
-        assert_eq!((newer.totals().unwrap().used, newer.totals_born(10, u64::MAX).unwrap().used), (2 * one, one));
+        let one = size_of(&block(8, 8, Txg::new(5)));
+        assert_eq!(newer.totals_born(Txg::new(10), Txg::MAX).unwrap().used, 2 * one);
+        newer.move_since(Txg::new(20), &Bpobj::open(&world.mos, free).unwrap()).unwrap();
+        assert_eq!(
+            (newer.totals().unwrap().used, newer.totals_born(Txg::new(10), Txg::MAX).unwrap().used),
+            (2 * one, one)
+        );
         newer.merge(older).unwrap();
         assert_eq!(newer.totals().unwrap().used, 3 * one);
-        newer.remove_key(10).unwrap();
-        assert_eq!(newer.totals_born(0, u64::MAX).unwrap().used, 3 * one);
+        newer.remove_key(Txg::new(10)).unwrap();
+        assert_eq!(newer.totals_born(Txg::ZERO, Txg::MAX).unwrap().used, 3 * one);
         newer.free().unwrap();
         assert_eq!(Bpobj::open(&world.mos, free).unwrap().totals().unwrap().used, one);
     });

@@ -16,10 +16,11 @@ use std::ops::Range;
 use base::{Error, Kind, Result, tunables};
 use dmu::zap::ZapValue;
 use format::blkptr::Dva;
+use format::ids::Txg;
 use format::removal::{REMOVING, RemovalPhys};
 use vdev::{Relocated, Relocation, TopRange};
 
-use super::super::create::{TXG_INITIAL, class_of};
+use super::super::create::class_of;
 use super::super::{LivePool, SyncContext};
 use super::table::{self, NewEntry};
 use crate::metaslabs;
@@ -123,7 +124,7 @@ impl LivePool {
             let Ok(top) = self.tree().top(top) else { continue };
             for leaf in self.tree().leaves_of(top.id()) {
                 if leaf.state().dtl().contains(txg) {
-                    leaf.state().dtl().insert(TXG_INITIAL..txg + 1);
+                    leaf.state().dtl().insert(Txg::INITIAL..txg.next());
                 }
             }
         }

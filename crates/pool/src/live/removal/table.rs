@@ -91,7 +91,7 @@ pub(super) fn add_birth(change: &Change<'_>, births: u64, end: u64) -> Result<()
     let count = base::Endian::Little.u64(object.bonus()).unwrap_or(0);
     let at = count.checked_mul(16).filter(|at| *at <= object.dnode().size_max());
     let at = at.ok_or_else(|| base::Error::corrupt("impossible births of a removed device"))?;
-    let entry = [end.to_le_bytes(), change.tx.txg().to_le_bytes()].concat();
+    let entry = [end.to_le_bytes(), change.tx.txg().get().to_le_bytes()].concat();
     object.write(change.tx, at, &entry)?;
     object.update(change.tx, |dnode| dnode.bonus = (count + 1).to_le_bytes().to_vec())
 }

@@ -10,6 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, Result};
+use format::ids::Txg;
 
 use super::*;
 
@@ -99,7 +100,7 @@ struct Start {
     seed: u64,
     devices: Vec<SparseDevice>,
     model: Model,
-    txg: u64,
+    txg: Txg,
 }
 
 impl Start {
@@ -132,7 +133,8 @@ impl Start {
             Err(payload) => resume_unwind(payload),
         }
         // what an import writes changes nothing that the model knows
-        let mut groups: BTreeMap<u64, Model> = (self.txg..self.txg + 8).map(|txg| (txg, self.model.clone())).collect();
+        let mut groups: BTreeMap<Txg, Model> =
+            self.txg.until(self.txg.plus(8)).map(|txg| (txg, self.model.clone())).collect();
         groups.extend(load.map(|load| load.groups).unwrap_or_default());
         let done = fuse.done.lock().unwrap_or(recording.len());
         let left = recording.cut(done, &mut Rng::new(at), Loss::Nothing);
@@ -150,7 +152,7 @@ impl Start {
         env: &Env,
         disks: &[Arc<dyn Device>],
         load: &mut Option<Workload>,
-        acknowledged: &mut u64,
+        acknowledged: &mut Txg,
     ) -> Result<()> {
         let load = load.insert(Workload::import(env, disks, &self.model, self.seed)?);
         for group in 0..3 {

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use base::Env;
 use device::Device;
+use format::ids::Txg;
 use pool::{LivePool, Pool, PoolState};
 use testkit::files::{FileModel, Files};
 use testkit::model::DatasetContents;
@@ -58,7 +59,7 @@ struct Told {
     /// The states before each step, and the last one.
     states: Vec<Files>,
     /// Of each step the groups that were open before it, and after it.
-    txgs: Vec<(u64, u64)>,
+    txgs: Vec<(Txg, Txg)>,
     promises: Vec<Promise>,
 }
 
@@ -118,7 +119,7 @@ impl Told {
     }
 
     /// Notes that a step was made, since when group `before` was open.
-    fn step(&mut self, load: &Workload, name: &str, before: u64) {
+    fn step(&mut self, load: &Workload, name: &str, before: Txg) {
         self.states.push(files_of(load, name).clone());
         self.txgs.push((before, load.pool.txgs().open_txg()));
     }
@@ -133,12 +134,12 @@ impl Told {
     }
 
     /// How many steps group `txg` holds at least, and at most.
-    fn steps(&self, txg: u64) -> (usize, usize) {
+    fn steps(&self, txg: Txg) -> (usize, usize) {
         (self.txgs.partition_point(|(_, after)| *after <= txg), self.txgs.partition_point(|(before, _)| *before <= txg))
     }
 
     /// Whether a file system that was replayed on top of a group, after a cut at `at`, may be as it is.
-    fn judge(&self, txg: u64, at: usize, found: &Files) -> Result<(), String> {
+    fn judge(&self, txg: Txg, at: usize, found: &Files) -> Result<(), String> {
         let (base, most) = self.steps(txg);
         let kept = |ino: Option<u64>| {
             let counts = |promise: &&Promise| {
@@ -195,7 +196,7 @@ fn is_mixture(states: &[&FileModel], found: &FileModel) -> bool {
 }
 
 /// Opens what a cut has left, replays the logs, and says what is wrong. How many records were replayed.
-fn replay(story: &Story, at: usize, left: &[Arc<dyn Device>], txg: u64) -> Result<u64, String> {
+fn replay(story: &Story, at: usize, left: &[Arc<dyn Device>], txg: Txg) -> Result<u64, String> {
     let text = |error: base::Error| format!("{error:#?}");
     let env = Env::fixed(2500);
     let found = candidate(left).map_err(text)?;
@@ -273,7 +274,7 @@ fn cut_story(layout: PoolLayout, seed: u64, story: &Story, cuts: usize, counts: 
 }
 
 /// The group that a pool is opened with.
-fn newest(devices: &[Arc<dyn Device>], oldest: u64) -> Result<u64, String> {
+fn newest(devices: &[Arc<dyn Device>], oldest: Txg) -> Result<Txg, String> {
     let open = || Pool::open(&Env::fixed(2000), &candidate(devices)?, &options());
     let txg = open().map_err(|error: base::Error| format!("{error:#?}"))?.uberblock().txg;
     if txg < oldest { Err(format!("group {txg}, although {oldest} was acknowledged")) } else { Ok(txg) }

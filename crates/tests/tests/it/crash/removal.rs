@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::Env;
+use format::ids::Txg;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
@@ -91,11 +92,11 @@ fn cut(layout: PoolLayout, top: usize, is_given_up: bool) {
 }
 
 /// Goes on from a cut until no vdev is being removed, and a little further.
-fn go_on(disks: &[Arc<dyn device::Device>], history: &History, txg: u64, seed: u64) -> Result<(), String> {
+fn go_on(disks: &[Arc<dyn device::Device>], history: &History, txg: Txg, seed: u64) -> Result<(), String> {
     let text = |error: base::Error| format!("going on: {error:#?}");
     let mut rng = Rng::new(seed);
     let mut load = Workload::import(&env(), disks, &history.groups[&txg], rng.number()).map_err(text)?;
-    let mut oldest = 0;
+    let mut oldest = Txg::ZERO;
     for _ in 0..40 {
         (0..=rng.below(8)).try_for_each(|_| load.step()).map_err(text)?;
         oldest = load.sync().map_err(text)?;

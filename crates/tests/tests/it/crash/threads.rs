@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Env;
+use format::ids::Txg;
 use testkit::model::{DatasetContents, Model};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
@@ -24,7 +25,7 @@ const STEPS_A_GROUP: u64 = 25;
 const CUTS: usize = 25;
 
 /// Changes one dataset until it `ends`. What it held as of each group.
-fn change(mut load: Workload, seed: u64, ends: &AtomicBool) -> BTreeMap<u64, DatasetContents> {
+fn change(mut load: Workload, seed: u64, ends: &AtomicBool) -> BTreeMap<Txg, DatasetContents> {
     let (mut groups, mut rng) = (BTreeMap::new(), Rng::new(seed));
     while !ends.load(Ordering::Relaxed) {
         for _ in 0..rng.below(STEPS_A_GROUP) {
@@ -52,7 +53,7 @@ fn record(layout: PoolLayout, seed: u64) -> History {
     }
     load.pool.start();
     let (first, ends) = (load.pool.txgs().open_txg(), AtomicBool::new(false));
-    let changed: Vec<BTreeMap<u64, DatasetContents>> = std::thread::scope(|scope| {
+    let changed: Vec<BTreeMap<Txg, DatasetContents>> = std::thread::scope(|scope| {
         let ends = &ends;
         let start = |(number, name): (usize, &String)| {
             let seed = seed.wrapping_mul(100) + number as u64;
@@ -75,7 +76,7 @@ fn record(layout: PoolLayout, seed: u64) -> History {
     let busy: Vec<usize> = changed.iter().map(BTreeMap::len).collect();
     assert!(busy.iter().sum::<usize>() > SYNCS, "the threads changed something in few groups only: {busy:?}");
     load.pool.close(pool::PoolState::Exported).unwrap();
-    for txg in first..=load.pool.view().uberblock().txg {
+    for txg in first.until(load.pool.view().uberblock().txg.next()) {
         let mut model: Model = load.model.clone();
         for (name, changed) in names.iter().zip(&changed) {
             if let Some((_, contents)) = changed.range(..=txg).next_back() {

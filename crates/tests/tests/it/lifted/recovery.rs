@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
 use format::blkptr::BlkPtr;
+use format::ids::Txg;
 use pool::{Candidate, LivePool, NewVdevShape, OpenOptions, Pool, PoolState, Rewind};
 use testkit::workload::{candidate, options};
 
@@ -96,14 +97,14 @@ fn the_newest_state_is_lost() {
     assert!(matches!(open(&found, Rewind::Newest).err().unwrap().kind(), Kind::Checksum | Kind::Corrupt));
     let states = pool::preview(&Env::real(), &found, &options());
     assert_eq!((states[0].txg, states[0].found.is_err()), (newest, true));
-    let whole: Vec<u64> = states
+    let whole: Vec<Txg> = states
         .iter()
         .filter(|state| state.found.as_ref().is_ok_and(|found| found.is_whole()))
         .map(|state| state.txg)
         .collect();
     assert!(!whole.is_empty(), "{states:?}");
     assert_eq!(pool::newest_whole(&Env::real(), &found, &options()), Some(whole[0]));
-    let older = open(&found, Rewind::AtMost(newest - 1)).unwrap();
+    let older = open(&found, Rewind::AtMost(newest.previous())).unwrap();
     assert!(older.uberblock().txg < newest);
     drop(older);
     let rewound = OpenOptions { rewind: Rewind::Exactly(whole[0]), ..options() };

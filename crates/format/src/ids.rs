@@ -1,0 +1,113 @@
+//! Numbers that name things: each kind has a type of its own, so that none is taken for another.
+//!
+//! What is read from a disk or a socket becomes one of them in the parser; what is written or stored as a plain number
+//! is taken out by `get`. Nothing here overflows: a number from a disk can be any.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of a transaction group. Where groups are counted, 0 is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Txg(u64);
+
+impl Txg {
+    /// Before all groups; in many fields on disk: none.
+    pub const ZERO: Txg = Txg(0);
+    /// The first group of a new pool.
+    pub const INITIAL: Txg = Txg(4);
+    /// The last that is believed of an uberblock: space maps that count groups hold numbers twice as high. No pool lives
+    /// to see it.
+    pub const BELIEVED_MAX: Txg = Txg(1 << 46);
+    /// After all groups.
+    pub const MAX: Txg = Txg(u64::MAX);
+
+    /// The group of that number.
+    pub const fn new(number: u64) -> Txg {
+        Txg(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether it is 0, which in many fields on disk says that there is no group.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The group after it; after the last number, the same.
+    pub const fn next(self) -> Txg {
+        self.plus(1)
+    }
+
+    /// The group before it; before 0, the same.
+    pub const fn previous(self) -> Txg {
+        self.minus(1)
+    }
+
+    /// So many groups later, at most [`Txg::MAX`].
+    pub const fn plus(self, groups: u64) -> Txg {
+        Txg(self.0.saturating_add(groups))
+    }
+
+    /// So many groups earlier, at least [`Txg::ZERO`].
+    pub const fn minus(self, groups: u64) -> Txg {
+        Txg(self.0.saturating_sub(groups))
+    }
+
+    /// How many groups it is later than `earlier`; 0 if it is not.
+    pub const fn since(self, earlier: Txg) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// It and those after it, without `end`.
+    pub fn until(self, end: Txg) -> impl Iterator<Item = Txg> {
+        (self.0..end.0).map(Txg)
+    }
+
+    /// Its place in a ring of `slots`, where each group takes the place after that of the one before it. Panics if
+    /// there are no slots.
+    pub const fn slot(self, slots: usize) -> usize {
+        (self.0 % slots as u64) as usize
+    }
+}
+
+impl fmt::Display for Txg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Txg {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Txg, ParseIntError> {
+        text.parse().map(Txg)
+    }
+}
+
+impl fmt::LowerHex for Txg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_do_not_overflow() {
+        let last = Txg::new(u64::MAX);
+        assert_eq!((last.next(), last.plus(7), Txg::ZERO.previous()), (last, last, Txg::ZERO));
+        assert_eq!((Txg::new(9).minus(2), Txg::new(9).since(Txg::new(4))), (Txg::new(7), 5));
+        assert_eq!((Txg::new(4).since(Txg::new(9)), Txg::new(11).slot(4), last.slot(4)), (0, 3, 3));
+        assert_eq!(format!("{:>6}|{}", Txg::new(42), Txg::new(7)), "    42|7");
+        assert_eq!(format!("{:x}|{:#x}", Txg::new(42), Txg::new(42)), "2a|0x2a");
+    }
+}
