@@ -364,9 +364,9 @@ fn loading_does_not_bring_back_what_is_deferred() {
 fn loading_does_not_bring_back_what_is_kept() {
     let mut metaslab = metaslab::Metaslab::new(0..1 << SHIFT, 9, 0);
     // a hostile pool: its space map says that it is free
-    metaslab.keep(5, 0..4096).unwrap();
+    metaslab.keep(Txg::new(5), 0..4096).unwrap();
     assert!(metaslab.load(0, &[]).unwrap());
-    let at = metaslab.allocate(512, 5).unwrap();
+    let at = metaslab.allocate(512, Txg::new(5)).unwrap();
     assert_eq!(at, 4096);
-    metaslab.unallocate(5, at..at + 512).unwrap();
+    metaslab.unallocate(Txg::new(5), at..at + 512).unwrap();
 }
