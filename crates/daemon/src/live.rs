@@ -149,8 +149,8 @@ impl ServedPool {
     }
 
     /// Uses a device again. Errors: as from [`LivePool::online`].
-    pub fn online(&self, vdev: u64) -> Result<vdev::Health> {
-        self.live()?.online(vdev, &locks::reopen)
+    pub fn online(&self, vdev: u64, expand: bool) -> Result<vdev::Health> {
+        self.live()?.online(vdev, expand, &locks::reopen)
     }
 
     /// Looks at all devices again. Errors: as from [`LivePool::reopen`].

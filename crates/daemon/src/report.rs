@@ -354,6 +354,18 @@ fn activity(zap: &Zap, prefix: &str, offset: &str) -> Option<(Activity, u64, u64
     Some((activity, number(&format!("{prefix}action_time")), number(offset)))
 }
 
+/// Devices may have become larger without a group.
+pub fn refresh_growth(report: &mut PoolReport, pool: &Pool) {
+    let mut sum = 0;
+    for known in &mut report.root.children {
+        let (Ok(top), Some(space)) = (pool.tree().top(known.id), &mut known.space) else { continue };
+        space.expandable_bytes = pool.expandable_bytes(top);
+        let is_normal = top.top_spec().is_some_and(|spec| !spec.is_log && spec.bias.is_none());
+        sum += if is_normal { space.expandable_bytes } else { 0 };
+    }
+    report.space.expandable_bytes = sum;
+}
+
 fn space(tops: &[TopSpace], tree: &Tree) -> SpaceReport {
     let data = || tops.iter().filter(|top| !is_log(tree, top.number));
     let is_normal = |top: &&TopSpace| {

@@ -187,8 +187,8 @@ impl Served {
             Request::Export { force } => self.export(*force),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
-            Request::Online { vdev, history } => {
-                let health = self.pool.online(*vdev)?;
+            Request::Online { vdev, expand, history } => {
+                let health = self.pool.online(*vdev, *expand)?;
                 self.renew_cachefile();
                 self.pool.record(history)?;
                 Ok(PoolReply::Onlined(health.state))
@@ -315,6 +315,7 @@ impl Served {
             false => Suspended::Continue,
         });
         report::refresh(&mut report.root, pool.tree());
+        report::refresh_growth(&mut report, &pool);
         if report.suspended.is_none() {
             // other pools may have begun to use them, or have sent them home, without a group of this one
             report.spares = report::spares(&pool, &report.root);

@@ -154,6 +154,14 @@ impl Device for FaultyDevice {
         self.inner.size()
     }
 
+    fn look_for_growth(&self) -> u64 {
+        self.inner.look_for_growth()
+    }
+
+    fn grow(&self) {
+        self.inner.grow()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = self.begin(&self.reads, offset)?;
         self.inner.read_at(offset, buf)?;

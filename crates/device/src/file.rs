@@ -10,6 +10,7 @@ use std::fs::{File, FileType, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{AlignedBuf, Error, Kind, Mutex, Result};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -33,7 +34,7 @@ pub enum OpenMode {
 /// A regular file or a block device.
 pub struct FileDevice {
     path: String,
-    size: u64,
+    size: AtomicU64,
     cached: File,
     direct: Option<(File, DirectFile)>,
     sector: u64,
@@ -79,6 +80,7 @@ impl FileDevice {
         };
         let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
         let (path, claim, beneath) = (path.to_owned(), Mutex::new(claim), Mutex::default());
+        let size = AtomicU64::new(size);
         Ok(FileDevice { path, size, cached, direct, sector, is_disk, writable, claim, beneath })
     }
 
@@ -158,7 +160,7 @@ impl FileDevice {
 
 impl std::fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FileDevice({}, {} bytes)", self.path, self.size)
+        write!(f, "FileDevice({}, {} bytes)", self.path, self.size())
     }
 }
 
@@ -168,7 +170,17 @@ impl Device for FileDevice {
     }
 
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn look_for_growth(&self) -> u64 {
+        // nothing is read or written where the file's own offset is
+        let found = (&self.cached).seek(SeekFrom::End(0));
+        found.map_or(self.size(), |found| found.max(self.size()))
+    }
+
+    fn grow(&self) {
+        self.size.fetch_max(self.look_for_growth(), Ordering::AcqRel);
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -187,8 +199,8 @@ impl Device for FileDevice {
         if !self.writable {
             return Err(read_only(&self.path, offset));
         }
-        if offset.checked_add(len).is_none_or(|end| end > self.size) {
-            return Err(past_the_end(&self.path, "discard", offset, len as usize, self.size));
+        if offset.checked_add(len).is_none_or(|end| end > self.size()) {
+            return Err(past_the_end(&self.path, "discard", offset, len as usize, self.size()));
         }
         let done = match (self.is_disk, secure) {
             (true, _) => discard_on_disk(&self.cached, offset, len, secure),

@@ -55,6 +55,14 @@ pub trait Device: Send + Sync + Debug {
     /// Size in bytes.
     fn size(&self) -> u64;
 
+    /// The bytes that there are by now, if what is below has become larger; they are used as of [`Device::grow`].
+    fn look_for_growth(&self) -> u64 {
+        self.size()
+    }
+
+    /// From now on all is used that [`Device::look_for_growth`] finds.
+    fn grow(&self) {}
+
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// All of `buf` is filled, or the result is an error of [`base::Kind::Io`], or of
@@ -62,7 +70,7 @@ pub trait Device: Send + Sync + Debug {
     /// `buf` holds is then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Writes `buf` to `offset` and the bytes after it. A device never grows.
+    /// Writes `buf` to `offset` and the bytes after it. No write makes a device grow.
     ///
     /// The bytes are on the device for every reader from then on, and last through a power cut once
     /// [`Device::flush`] has returned. Errors are those of [`Device::read_at`], and

@@ -44,6 +44,14 @@ impl Device for DeviceSlot {
         self.now().size()
     }
 
+    fn look_for_growth(&self) -> u64 {
+        self.now().look_for_growth()
+    }
+
+    fn grow(&self) {
+        self.now().grow()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.now().read_at(offset, buf)
     }

@@ -228,7 +228,7 @@ impl LivePool {
             tasks: Mutex::default(),
             last_tasks: Mutex::default(),
             endings: Mutex::default(),
-            leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
+            leaf_watch: LeafWatch::new(env, &name, (&tree, &txgs), &properties),
             changing_vdevs: Mutex::default(),
             dedup_changes,
             clone_changes,

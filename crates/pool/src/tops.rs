@@ -64,7 +64,7 @@ impl Pool {
                 size_bytes,
                 allocated_bytes: allocated.get(&top.number()).copied().unwrap_or(0),
                 checkpoint_bytes: self.checkpoint_bytes(spec.zap)?,
-                expandable_bytes: self.expandable(top, spec.asize, spec.metaslab_shift),
+                expandable_bytes: self.expandable_bytes(top),
                 fragmentation: self.top_fragmentation(top, count)?,
                 deflated_bytes: self.tree().deflate(top.number(), size_bytes)?,
             });
@@ -117,9 +117,11 @@ impl Pool {
         })
     }
 
-    fn expandable(&self, top: &Vdev, asize: u64, metaslab_shift: u32) -> u64 {
-        let grown = self.capacity_of(top).unwrap_or(0).saturating_sub(asize);
-        grown >> metaslab_shift << metaslab_shift
+    /// Bytes of whole metaslabs by which a top-level vdev could grow, as its devices are now.
+    pub fn expandable_bytes(&self, top: &Vdev) -> u64 {
+        let Some(spec) = top.top_spec() else { return 0 };
+        let grown = self.capacity_of(top).unwrap_or(0).saturating_sub(spec.asize);
+        grown >> spec.metaslab_shift << spec.metaslab_shift
     }
 
     /// Bytes of address space that the devices below a vdev have room for; `None` if one is missing, or
@@ -128,7 +130,7 @@ impl Pool {
         let below = || vdev.children().iter().map(|&child| self.capacity_of(self.tree().vdev(child)));
         match vdev.kind() {
             VdevKind::Disk | VdevKind::File => {
-                let whole_labels = vdev.device()?.size() >> 18 << 18;
+                let whole_labels = vdev.device()?.look_for_growth() >> 18 << 18;
                 whole_labels.checked_sub(FRONT_BYTES + BACK_BYTES)
             }
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => below().flatten().min(),

@@ -23,7 +23,7 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -89,6 +89,8 @@ pub enum Request {
     Online {
         /// Its guid.
         vdev: u64,
+        /// All of it, however large it is by now.
+        expand: bool,
         /// A line for the history.
         history: String,
     },

@@ -44,6 +44,13 @@ pub enum Edit {
     Detach(u64),
     /// The top-level vdev of that number goes, and leaves a hole.
     Remove(u64),
+    /// The address space of the top-level vdev of that number has so many bytes from now on, more than before.
+    Grow {
+        /// The vdev.
+        number: u64,
+        /// Bytes.
+        asize: u64,
+    },
     /// What is on a top-level vdev is about to be copied to others: its number, and the objects of its table.
     BeginMoving(u64, IndirectSpec),
     /// The table of the removed vdev of that number is in another object.
@@ -122,52 +129,33 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             both.number_children();
             Ok(None)
         }
-        Edit::Detach(guid) => {
-            root.find(&|vdev| vdev.spec.guid == guid).ok_or_else(no_such_vdev)?;
-            let is_above = |vdev: &PlannedVdev| vdev.spec.kind.is_copies() && vdev.has_child(guid);
-            let above = root.find(&is_above).ok_or_else(in_no_mirror)?;
-            let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
-            let gone = above.children.remove(at);
-            above.number_children();
-            if above.spec.kind == VdevKind::Spare && at == 0 {
-                above.children.last_mut().and_then(|last| last.spec.leaf.as_mut()).into_iter().for_each(|leaf| {
-                    leaf.is_spare = false;
-                });
-            }
-            if above.children.len() == 1
-                && let Some(mut last) = above.children.pop()
-            {
-                last.spec.id = above.spec.id;
-                last.table = above.table.take();
-                if above.spec.top.is_some() {
-                    last.spec = VdevSpec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
-                }
-                *above = last;
-            }
-            Ok(Some(gone))
-        }
+        Edit::Detach(guid) => detach(root, guid).map(Some),
         Edit::Remove(number) => {
             let top = top_of_id(root, number)?;
             Ok(Some(std::mem::replace(top, PlannedVdev::new(VdevSpec::hole(number)))))
         }
+        Edit::Grow { number, asize } => {
+            space_of(root, number)?.asize = asize;
+            Ok(None)
+        }
         Edit::BeginMoving(number, indirect) => {
-            let top = moving_spec(root, number)?;
+            let top = space_of(root, number)?;
             (top.removing, top.indirect) = (true, Some(indirect));
             Ok(None)
         }
         Edit::SetTable(number, object) => {
-            let indirect = &mut moving_spec(root, number)?.indirect;
+            let indirect = &mut space_of(root, number)?.indirect;
             indirect.as_mut().ok_or_else(no_such_vdev)?.mapping_object = object;
             Ok(None)
         }
         Edit::CancelMoving(number) => {
-            let top = moving_spec(root, number)?;
+            let top = space_of(root, number)?;
             (top.removing, top.indirect) = (false, None);
             top_of_id(root, number)?.table = None;
             Ok(None)
         }
         Edit::FinishMoving { number, guid, previous } => {
-            let mut left = moving_spec(root, number)?.clone();
+            let mut left = space_of(root, number)?.clone();
             (left.removing, left.metaslab_array) = (false, 0);
             left.indirect.iter_mut().for_each(|indirect| indirect.previous = previous);
             let top = top_of_id(root, number)?;
@@ -181,8 +169,34 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
     }
 }
 
+/// Takes a leaf out of the mirror, replacing vdev or spare that it is in.
+fn detach(root: &mut PlannedVdev, guid: u64) -> Result<PlannedVdev> {
+    root.find(&|vdev| vdev.spec.guid == guid).ok_or_else(no_such_vdev)?;
+    let is_above = |vdev: &PlannedVdev| vdev.spec.kind.is_copies() && vdev.has_child(guid);
+    let above = root.find(&is_above).ok_or_else(in_no_mirror)?;
+    let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
+    let gone = above.children.remove(at);
+    above.number_children();
+    if above.spec.kind == VdevKind::Spare && at == 0 {
+        above.children.last_mut().and_then(|last| last.spec.leaf.as_mut()).into_iter().for_each(|leaf| {
+            leaf.is_spare = false;
+        });
+    }
+    if above.children.len() == 1
+        && let Some(mut last) = above.children.pop()
+    {
+        last.spec.id = above.spec.id;
+        last.table = above.table.take();
+        if above.spec.top.is_some() {
+            last.spec = VdevSpec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
+        }
+        *above = last;
+    }
+    Ok(gone)
+}
+
 /// What the top-level vdev of that number says of its space.
-fn moving_spec(root: &mut PlannedVdev, number: u64) -> Result<&mut TopSpec> {
+fn space_of(root: &mut PlannedVdev, number: u64) -> Result<&mut TopSpec> {
     top_of_id(root, number)?.spec.top.as_mut().ok_or_else(no_such_vdev)
 }
 

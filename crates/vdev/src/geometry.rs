@@ -74,7 +74,12 @@ pub fn plan(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Op
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
         return Err(Error::new(ErrorKind::Invalid, format!("the ashift {ashift} is not between 9 and 16")));
     }
-    let asize = asize(spec, devices)?;
+    let leaf_bytes = |guid| {
+        let device: Option<&Arc<dyn Device>> = devices.get(&guid);
+        let device = device.ok_or_else(|| Error::new(ErrorKind::Missing, "a leaf of the new vdev has no device"))?;
+        leaf_asize(device.size()).map_err(|e| e.at_vdev(device.path()))
+    };
+    let asize = asize(spec, &leaf_bytes)?;
     let metaslab_shift = metaslab_shift(asize);
     Ok(TopGeometry { ashift, asize, metaslab_shift, metaslab_count: asize >> metaslab_shift })
 }
@@ -111,19 +116,15 @@ pub fn metaslab_shift(asize: u64) -> u32 {
     }
 }
 
-fn asize(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<u64> {
+/// Bytes of the address space of a vdev; `leaf_bytes` says how many a leaf has that are not labels, by its guid.
+pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(u64) -> Result<u64>) -> Result<u64> {
     let mut smallest = u64::MAX;
     for child in &spec.children {
-        smallest = smallest.min(asize(child, devices)?);
+        smallest = smallest.min(asize(child, leaf_bytes)?);
     }
     let count = spec.children.len() as u64;
     match spec.kind {
-        VdevKind::Disk | VdevKind::File => {
-            let device = devices.get(&spec.guid);
-            let device =
-                device.ok_or_else(|| Error::new(ErrorKind::Missing, "a leaf of the new vdev has no device"))?;
-            leaf_asize(device.size()).map_err(|e| e.at_vdev(device.path()))
-        }
+        VdevKind::Disk | VdevKind::File => leaf_bytes(spec.guid),
         VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare if count > 0 => Ok(smallest),
         VdevKind::Raidz { nparity } if count > nparity as u64 => Ok(smallest.saturating_mul(count)),
         VdevKind::Draid(shape) if count > 0 && count == shape.children => {

@@ -34,6 +34,7 @@ mod error_window;
 pub mod expansion;
 mod flush;
 pub mod geometry;
+mod growth;
 pub mod health;
 pub mod indirect;
 pub mod label;

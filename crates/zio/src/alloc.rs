@@ -123,46 +123,40 @@ impl Allocator {
         let Some(ashift) = vdev.top_spec().map(|spec| spec.ashift).filter(|ashift| (9..=16).contains(ashift)) else {
             return Err(Error::corrupt(format!("vdev {number} has no sectors to allocate")));
         };
-        let possible = |(i, (range, _)): (usize, &(Range<u64>, u64))| {
-            let start = (i as u64).checked_mul(1 << metaslab_shift)?;
-            let whole = (range.start | range.end).trailing_zeros() >= ashift;
-            let inside = range.start >= start && range.start <= range.end && range.end - start <= 1 << metaslab_shift;
-            (whole && inside).then_some(())
-        };
-        // a metaslab has fewer than 2^32 sectors, as its set of ranges counts them in 32 bits
-        let sane = (ashift..ashift + 32).contains(&metaslab_shift);
-        if !sane || !metaslabs.iter().enumerate().all(|m| possible(m).is_some()) {
-            return Err(Error::corrupt(format!("vdev {number} has impossible metaslabs of 2^{metaslab_shift} bytes")));
-        }
         let columns = vdev.children().len().max(1) as u64;
         let data_columns = match vdev.kind() {
             vdev::VdevKind::Raidz { nparity } => columns.saturating_sub(nparity as u64),
             vdev::VdevKind::Draid(shape) => shape.ndata,
             _ => 1,
         };
-        let is_trimmed = self.autotrim.load(Ordering::Relaxed);
-        let new = |(range, allocated): (Range<u64>, u64)| {
-            let mut metaslab = Metaslab::new(range, ashift, allocated);
-            metaslab.set_autotrim(is_trimmed);
-            metaslab
-        };
-        let top = Top {
+        let mut top = Top {
             number,
             class,
             ashift,
             metaslab_shift,
-            metaslabs: metaslabs.into_iter().map(new).collect(),
+            metaslabs: Vec::new(),
             aliquot: ALIQUOT * data_columns.max(1),
             active: [None; 3],
             serving: Serving::Open,
             shunned_until: Txg::ZERO,
         };
+        top.add_metaslabs(metaslabs, self.autotrim.load(Ordering::Relaxed))?;
         let mut state = self.lock();
         if state.tops.iter().any(|other| other.number == number) {
             return Err(Error::new(Kind::Exists, format!("the allocator has vdev {number} already")));
         }
         state.tops.push(top);
         Ok(())
+    }
+
+    /// A top-level vdev has grown: these metaslabs, in which nothing is allocated, come behind those that it has.
+    /// Errors: `Corrupt` if they are impossible; `NotFound` if it was not added.
+    pub fn grow_top(&self, number: u64, ranges: Vec<Range<u64>>) -> Result<()> {
+        let mut state = self.lock();
+        let top = state.tops.iter_mut().find(|top| top.number == number);
+        let top = top.ok_or_else(|| Error::new(Kind::NotFound, format!("the allocator has no vdev {number}")))?;
+        let empty = ranges.into_iter().map(|range| (range, 0)).collect();
+        top.add_metaslabs(empty, self.autotrim.load(Ordering::Relaxed))
     }
 
     /// Whether blocks are to be allocated on a top-level vdev from now on.

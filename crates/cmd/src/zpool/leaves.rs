@@ -70,18 +70,27 @@ pub fn online(args: &[OsString]) -> CommandResult {
         }
     }
     each_device(&parsed.operands, &mut |report, device| {
-        if expand {
-            return Err(format!("cannot expand {device}: this version of Cenote cannot expand devices"));
+        let failed = |why: &str| format!("cannot {} {device}: {why}", if expand { "expand" } else { "online" });
+        if expand && find(report, device) == Err(IS_CACHE) {
+            return Err(failed("cannot expand cache devices"));
         }
-        let failed = |why: &str| format!("cannot online {device}: {why}");
         let vdev = find_used(report, device).map_err(failed)?;
+        let before = report.root.all().into_iter().find(|known| known.guid == vdev).map(|known| known.state);
         let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
-        let answer = connection.ask(&Request::Online { vdev, history: history_line("online", args) });
+        let answer = connection.ask(&Request::Online { vdev, expand, history: history_line("online", args) });
         let PoolReply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
         if state != VdevState::Healthy {
             println!("warning: device '{device}' onlined, but remains in faulted state");
-            if state == VdevState::Faulted {
-                println!("use 'zpool clear' to restore a faulted device");
+            match state {
+                VdevState::Faulted => println!("use 'zpool clear' to restore a faulted device"),
+                _ => println!("use 'zpool replace' to replace devices that are no longer present"),
+            }
+            if expand {
+                let what = format!("failed to expand usable space on unhealthy device '{device}'");
+                if matches!(before, Some(VdevState::Healthy | VdevState::Degraded)) {
+                    return Err(format!("error: {what}"));
+                }
+                println!("warning: {what}");
             }
         }
         Ok(())

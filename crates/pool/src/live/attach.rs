@@ -243,6 +243,7 @@ impl SyncContext<'_> {
     pub(super) fn detach(&self, guid: u64) -> Result<()> {
         let heir = self.pool.heir_of_spared(guid);
         let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
+        self.pool.leaf_watch().look_for_growth_soon();
         if let Some(heir) = heir.and_then(|guid| self.pool.tree().leaf(guid)) {
             heir.state().set_unspare(true);
         }

@@ -78,7 +78,7 @@ impl Config {
         let imported =
             self.imported.as_ref().and_then(|imported| imported.opt_list("vdev_tree")?.opt_lists("children"));
         match imported.unwrap_or_default().iter().find(|config| is_of(config, tree, top)) {
-            Some(config) => with_removal(renewed(config, tree), top),
+            Some(config) => with_space(renewed(config, tree), top),
             None => tree.spec(top).to_nvlist(),
         }
     }
@@ -149,9 +149,12 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
     map_children(config, &|child| renewed(child, tree))
 }
 
-/// The configuration of a top-level vdev with what is known of its removal by now.
-fn with_removal(mut config: NvList, top: &Vdev) -> NvList {
+/// The configuration of a top-level vdev with what is known of its space by now: how large it is, and its removal.
+fn with_space(mut config: NvList, top: &Vdev) -> NvList {
     let Some(spec) = top.top_spec() else { return config };
+    if config.opt_u64("asize").is_some_and(|asize| asize < spec.asize) {
+        config.set("asize", Value::U64(spec.asize));
+    }
     let objects = spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object]);
     let names = ["removing", "com.delphix:indirect_object", "com.delphix:indirect_births"];
     for (name, number) in names.into_iter().zip([u64::from(spec.removing), objects[0], objects[1]]) {

@@ -5,16 +5,23 @@
 //!   errors ──▶ 10 in 10 minutes, or what was set ──▶ faulted (reads, writes), degraded (checksums, slow, last good side)
 //! ```
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Result, tunables};
 use device::Device;
 use dmu::Txgs;
+use dsl::PropertyValue;
 use format::ids::Txg;
 use format::uberblock::Uberblock;
 use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState};
 
 use crate::FoundDevice;
+
+/// The property by which pools grow with their devices.
+const AUTOEXPAND: &str = "autoexpand";
+/// Seconds between two looks for devices that have grown.
+const LOOK_FOR_GROWTH_EVERY_S: u64 = 5;
 
 /// Opens the device at a path for writing, for nobody else's use.
 pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
@@ -27,20 +34,61 @@ pub(super) struct LeafWatch {
     txgs: Arc<Txgs>,
     /// Is told the path of a leaf that has left the pool by itself.
     on_gone: OnceLock<OnGone>,
+    /// Property `autoexpand`.
+    grows_by_itself: AtomicBool,
+    /// When it was last looked whether a device has grown.
+    looked_for_growth_s: AtomicU64,
 }
 
 /// See [`LivePool::on_leaf_gone`](super::LivePool::on_leaf_gone).
 type OnGone = Box<dyn Fn(&str) + Send + Sync>;
 
 impl LeafWatch {
-    pub(super) fn new(env: &Env, pool: &str, tree: &Arc<Tree>, txgs: &Arc<Txgs>) -> LeafWatch {
-        LeafWatch {
+    pub(super) fn new(
+        env: &Env,
+        pool: &str,
+        (tree, txgs): (&Arc<Tree>, &Arc<Txgs>),
+        properties: &[(String, PropertyValue)],
+    ) -> LeafWatch {
+        let watch = LeafWatch {
             env: env.clone(),
             pool: pool.to_owned(),
             tree: tree.clone(),
             txgs: txgs.clone(),
             on_gone: OnceLock::new(),
+            grows_by_itself: AtomicBool::new(false),
+            looked_for_growth_s: AtomicU64::new(0),
+        };
+        properties.iter().for_each(|(name, value)| watch.note_property(name, value));
+        watch
+    }
+
+    /// Takes up what a property says of leaves.
+    pub(super) fn note_property(&self, name: &str, value: &PropertyValue) {
+        if name == AUTOEXPAND {
+            self.grows_by_itself.store(*value == PropertyValue::Number(1), Ordering::Relaxed);
+            self.look_for_growth_soon();
         }
+    }
+
+    /// Whether a device that has become larger is used whole without being asked.
+    pub(super) fn grows_by_itself(&self) -> bool {
+        self.grows_by_itself.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is time to look again what has grown by itself; if it is, this is that time.
+    pub(super) fn is_growth_due(&self) -> bool {
+        let (now_s, looked_s) = (self.env.now_s(), self.looked_for_growth_s.load(Ordering::Relaxed));
+        let is_due = self.grows_by_itself() && looked_s.saturating_add(LOOK_FOR_GROWTH_EVERY_S) <= now_s;
+        if is_due {
+            self.looked_for_growth_s.store(now_s, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// A vdev may have room for more now.
+    pub(super) fn look_for_growth_soon(&self) {
+        self.looked_for_growth_s.store(0, Ordering::Relaxed);
     }
 
     /// From now on `f` is called when a leaf has left the pool by itself; once only.

@@ -7,6 +7,8 @@
 //!
 //! A leaf that comes back is not trusted with what it has missed, until a resilver has given it that.
 
+mod grow;
+
 use base::{Error, Kind, Result};
 use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
 use zio::alloc::Serving;
@@ -54,9 +56,20 @@ impl LivePool {
         Ok(())
     }
 
-    /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.
-    /// Errors: `NotFound`, `Suspended`, those of writing.
-    pub fn online(&self, guid: u64, open: DeviceOpener<'_>) -> Result<Health> {
+    /// Uses a leaf again that was offline, faulted or away, and all of it, however large it is by now, if it is to
+    /// `expand`, or that happens by itself. Its state is then returned: it may still not be there. Errors: `NotFound`,
+    /// `Suspended`, those of writing.
+    pub fn online(&self, guid: u64, expand: bool, open: DeviceOpener<'_>) -> Result<Health> {
+        let health = self.bring_online(guid, open)?;
+        if health.is_readable() && (expand || self.leaf_watch().grows_by_itself()) && self.cache_config(guid).is_none()
+        {
+            let _alone = self.change_vdevs_alone();
+            self.grow(guid)?;
+        }
+        Ok(health)
+    }
+
+    fn bring_online(&self, guid: u64, open: DeviceOpener<'_>) -> Result<Health> {
         let _alone = self.change_vdevs_alone();
         if let Some(config) = self.cache_config(guid) {
             return self.online_cache(&config, open);
@@ -149,6 +162,7 @@ impl LivePool {
         self.end_replacements();
         self.look_after_spares();
         self.look_for_devices();
+        self.look_for_growth();
     }
 }
 

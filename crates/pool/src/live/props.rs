@@ -57,6 +57,7 @@ impl SyncContext<'_> {
         self.pool.suspension().note_property(name, value);
         self.pool.multihost().note_property(name, value);
         self.pool.dedup_changes().note_property(name, value);
+        self.pool.leaf_watch().note_property(name, value);
         self.pool.multihost().guard();
         if name == AUTOTRIM {
             self.pool.cache().zio().allocator()?.set_autotrim(*value == PropertyValue::Number(1));

@@ -38,7 +38,7 @@ impl LivePool {
         let was_under_way = !self.scan().lock().covers.is_empty();
         let mut is_back = false;
         for guid in back {
-            is_back |= self.online(guid, open)?.is_readable();
+            is_back |= self.online(guid, false, open)?.is_readable();
         }
         if restart && was_under_way && is_back {
             self.resilver_anew()?;
@@ -87,7 +87,7 @@ impl LivePool {
         let open = |path: &str| self.return_watch().open(path);
         let away: Vec<LeafVdev<'_>> = self.away().collect();
         for leaf in away.into_iter().filter(|leaf| self.leaf_watch().is_back(*leaf, pool_guid, &open)) {
-            if let Err(error) = self.online(leaf.guid(), &open) {
+            if let Err(error) = self.online(leaf.guid(), false, &open) {
                 tracing::warn!(pool = self.name(), vdev = leaf.name(), "it is back, and not used: {error}");
             }
         }

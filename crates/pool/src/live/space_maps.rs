@@ -143,6 +143,13 @@ impl SpaceMaps {
         self.tops.lock().insert(top, maps);
     }
 
+    /// A top-level vdev has more metaslabs, in which nothing is allocated.
+    pub(super) fn grow_top(&self, top: u64, ranges: &[Range<u64>]) {
+        if let Some(maps) = self.tops.lock().get_mut(&top) {
+            maps.maps.extend(ranges.iter().map(|range| (0, range.clone())));
+        }
+    }
+
     /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
     pub(super) fn free_top(&self, change: &Change<'_>, top: u64) -> Result<()> {
         let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };

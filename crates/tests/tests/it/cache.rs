@@ -256,7 +256,7 @@ fn whatever_becomes_of_the_device_reads_are_right() {
         bed.pool.take_off(guid, OfflineReason::Offline, false).unwrap();
         assert_eq!(bed.stat("l2_size"), 0);
         step("is offline", &|| (), "misses");
-        assert_eq!(bed.pool.online(guid, &|_| Ok(same.clone())).unwrap().state, vdev::VdevState::Healthy);
+        assert_eq!(bed.pool.online(guid, false, &|_| Ok(same.clone())).unwrap().state, vdev::VdevState::Healthy);
         step("is online", &|| (), "l2_hits");
         let broken = || {
             faulty.broken(everywhere());

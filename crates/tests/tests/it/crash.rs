@@ -14,6 +14,7 @@
 
 mod faults;
 mod full;
+mod growth;
 mod panics;
 mod promises;
 mod receives;

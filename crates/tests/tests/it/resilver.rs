@@ -28,7 +28,7 @@ fn take_off(pool: &LivePool, path: &Path) {
 
 fn bring_back(pool: &LivePool, path: &Path) {
     let reopen = |path: &str| Ok(Arc::new(FileDevice::open(path, OpenMode::ReadWrite)?) as Arc<dyn Device>);
-    pool.online(leaf_at(pool, path), &reopen).unwrap();
+    pool.online(leaf_at(pool, path), false, &reopen).unwrap();
 }
 
 fn is_stale(pool: &LivePool) -> bool {

@@ -12,9 +12,14 @@ pub(super) const BOOT_ENV_AT: usize = 8 << 10;
 pub(super) const CONFIG_AT: usize = 16 << 10;
 pub(super) const RING_AT: usize = 128 << 10;
 
+/// Where the last label ends on a device of so many bytes.
+pub(crate) fn end_of(size: u64) -> u64 {
+    size / LABEL_BYTES * LABEL_BYTES
+}
+
 /// Where label `number` of `device` begins.
 pub(super) fn offset_of(device: &dyn Device, number: usize) -> Result<u64> {
-    let end = device.size() / LABEL_BYTES * LABEL_BYTES;
+    let end = end_of(device.size());
     if end < COUNT as u64 * LABEL_BYTES {
         return Err(Error::corrupt("too small for the labels of a pool").at_vdev(device.path()));
     }

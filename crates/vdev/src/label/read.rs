@@ -4,7 +4,7 @@ use base::{AlignedBuf, Endian, Result};
 use codec::checksum::{Checksum, embedded};
 use device::{Device, Read, read_batch};
 
-use super::layout::{CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, slot_bytes};
+use super::layout::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, slot_bytes};
 
 const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 
@@ -83,6 +83,13 @@ impl Label {
     pub fn config(&self) -> Result<&[u8]> {
         let block = &self.bytes[CONFIG_AT..RING_AT];
         self.verify(block, CONFIG_AT)?;
+        Ok(&block[..block.len() - embedded::TAIL_LEN])
+    }
+
+    /// The boot environment, up to its checksum. Errors: as of [`Label::config`].
+    pub(super) fn boot_env(&self) -> Result<&[u8]> {
+        let block = &self.bytes[BOOT_ENV_AT..CONFIG_AT];
+        self.verify(block, BOOT_ENV_AT)?;
         Ok(&block[..block.len() - embedded::TAIL_LEN])
     }
 

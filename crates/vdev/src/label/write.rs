@@ -41,6 +41,18 @@ pub fn clear_sound(device: &dyn Device) -> Result<()> {
     clear_those(device, (0..COUNT).filter(is_sound))
 }
 
+/// Makes the last two labels empty, but for the boot environment of the first: the device has a new end.
+///
+/// Errors: as of [`initialize`].
+pub(crate) fn initialize_end(device: &dyn Device) -> Result<()> {
+    clear_those(device, 2..COUNT)?;
+    let first = read_label(device, 0).ok();
+    let text = first.as_ref().and_then(|label| label.boot_env().ok());
+    let fill = |block: &mut [u8]| text.into_iter().for_each(|text| block[..text.len()].copy_from_slice(text));
+    let part = |label| sealed(device, label, BOOT_ENV_AT, CONFIG_AT - BOOT_ENV_AT, Endian::Little, fill);
+    put(device, &(2..COUNT).map(part).collect::<Result<Vec<_>>>()?)
+}
+
 fn clear_those(device: &dyn Device, which: impl Iterator<Item = usize>) -> Result<()> {
     let zeros = |label| {
         let bytes = AlignedBuf::zeroed(LABEL_BYTES as usize);

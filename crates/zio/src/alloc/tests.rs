@@ -286,6 +286,23 @@ fn emptier_vdevs_get_more() {
 }
 
 #[test]
+fn a_vdev_that_has_grown_has_room_again() {
+    let tree = tree(&[(1, 9)]);
+    let allocator = Allocator::new(tree, Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 1);
+    let fill = |txg| std::iter::from_fn(|| allocator.allocate(Class::Normal, 128 << 10, 1, txg).ok()).count() as u64;
+    assert_eq!(fill(Txg::new(1)), (1 << SHIFT) / (128 << 10));
+    let behind: Vec<Range<u64>> = metaslabs(3, |_| 0).into_iter().map(|(range, _)| range).skip(1).collect();
+    let gap = allocator.grow_top(0, behind[1..].to_vec()).unwrap_err();
+    assert_eq!(gap.kind(), Kind::Corrupt, "metaslabs are side by side");
+    assert_eq!(allocator.grow_top(1, behind.clone()).unwrap_err().kind(), Kind::NotFound);
+    allocator.grow_top(0, behind).unwrap();
+    let Space { size, free, .. } = allocator.class_space(Class::Normal);
+    assert_eq!((size, free), (3 << SHIFT, 2 << SHIFT));
+    assert_eq!(fill(Txg::new(2)), (2 << SHIFT) / (128 << 10));
+}
+
+#[test]
 fn a_bad_space_map_is_set_aside() {
     let maps = Maps::default();
     let twice = Run { allocated: true, offset: 0, len: 4096, vdev: None };

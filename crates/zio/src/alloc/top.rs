@@ -5,7 +5,9 @@
 //! the emptiest, by sixteenths, and of equals the first, as disks are fastest there.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
+use base::{Error, Result};
 use format::ids::Txg;
 use vdev::Tree;
 
@@ -40,6 +42,30 @@ pub(super) enum FoundRun {
 }
 
 impl Top {
+    /// Adds metaslabs behind those that it has: their bytes, and how many of them are allocated. Errors: `Corrupt` if they
+    /// are impossible, with nothing changed.
+    pub(super) fn add_metaslabs(&mut self, new: Vec<(Range<u64>, u64)>, is_trimmed: bool) -> Result<()> {
+        let (ashift, shift) = (self.ashift, self.metaslab_shift);
+        let possible = |(i, (range, _)): (usize, &(Range<u64>, u64))| {
+            let start = (i as u64).checked_mul(1 << shift)?;
+            let whole = (range.start | range.end).trailing_zeros() >= ashift;
+            let inside = range.start >= start && range.start <= range.end && range.end - start <= 1 << shift;
+            (whole && inside).then_some(())
+        };
+        // a metaslab has fewer than 2^32 sectors, as its set of ranges counts them in 32 bits
+        let sane = (ashift..ashift + 32).contains(&shift);
+        if !sane || !(self.metaslabs.len()..).zip(&new).all(|metaslab| possible(metaslab).is_some()) {
+            let number = self.number;
+            return Err(Error::corrupt(format!("vdev {number} has impossible metaslabs of 2^{shift} bytes")));
+        }
+        self.metaslabs.extend(new.into_iter().map(|(range, allocated)| {
+            let mut metaslab = Metaslab::new(range, ashift, allocated);
+            metaslab.set_autotrim(is_trimmed);
+            metaslab
+        }));
+        Ok(())
+    }
+
     /// Allocates `len` bytes for copy number `copy`, in none of the metaslabs `but`.
     pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: Txg, but: &[usize]) -> FoundRun {
         if let Some(active) = self.active[copy].filter(|active| !but.contains(active))

@@ -329,7 +329,7 @@ fn leaves_are_faulted_and_come_back() {
     pool.start();
     let leaf = pool.tree().leaf(leaves[0]).unwrap();
     assert_eq!(pool.tree().health(leaf.id()).name(), "OFFLINE");
-    assert_eq!(pool.online(leaves[0], &|path| bed.open(path, true)).unwrap().name(), "ONLINE");
+    assert_eq!(pool.online(leaves[0], false, &|path| bed.open(path, true)).unwrap().name(), "ONLINE");
     assert_eq!(pool.take_off(77, pool::OfflineReason::Offline, true).unwrap_err().kind(), Kind::NotFound);
     pool.close(pool::PoolState::Exported).unwrap();
     let acknowledged = again.groups.keys().copied().max().unwrap();

@@ -24,7 +24,7 @@ fn a_child_of_a_draid_comes_back() {
     let expected = write_files(&pool, &name, 1);
     check_files(&pool, &expected);
     let reopen = |path: &str| Ok(Arc::new(FileDevice::open(path, OpenMode::ReadWrite)?) as Arc<dyn Device>);
-    pool.online(leaf, &reopen).unwrap();
+    pool.online(leaf, false, &reopen).unwrap();
     let is_stale = || pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty());
     for _ in 0..1000 {
         pool.sync().unwrap();

@@ -293,7 +293,7 @@ fn a_log_device_is_faulted_offlined_and_cleared() {
     bed.commit_all(5..10);
     assert_eq!(bed.blocks().0, before.0, "it is not used");
     assert!(bed.blocks().1 > before.1, "the log is in the pool");
-    assert_eq!(bed.pool.online(log, &no_other).unwrap().state, VdevState::Healthy);
+    assert_eq!(bed.pool.online(log, false, &no_other).unwrap().state, VdevState::Healthy);
     assert!(bed.pool.tree().leaf(log).unwrap().state().dtl().is_empty(), "it lacks nothing of a log that was nowhere");
     bed.log.retire();
     bed.commit_all(10..15);
@@ -417,7 +417,7 @@ fn no_side_goes_that_is_needed() {
     bed.pool.take_off(other, OfflineReason::Offline, false).unwrap();
     bed.commit_all(5..10);
     bed.pool.sync().unwrap();
-    bed.pool.online(other, &|_| Err(base::Error::new(base::Kind::NotFound, "nothing else"))).unwrap();
+    bed.pool.online(other, false, &|_| Err(base::Error::new(base::Kind::NotFound, "nothing else"))).unwrap();
     assert_eq!(bed.pool.detach(one).unwrap_err().kind(), base::Kind::Busy, "the other one was away");
     bed.pool.detach(other).unwrap();
     bed.commit_all(10..15);
