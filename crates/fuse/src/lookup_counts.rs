@@ -47,14 +47,13 @@ impl LookupCounts {
         LookupCounts { shards: (0..N_SHARDS).map(|_| Mutex::default()).collect(), n_stale: AtomicUsize::new(0) }
     }
 
-    /// The kernel is told of an object, and that the file has this generation. A stale one that has another makes no
-    /// use of its node any more.
+    /// The kernel is told of an object, and that the file has this generation. It is not stale then: if the generation
+    /// is another, the kernel makes no use of the old node any more; if not, the file is back with a newer root.
     pub(crate) fn add(&self, object: u64, generation: u64) {
         let mut shard = self.shard(object);
         let known = shard.entry(object).or_default();
         known.count += 1;
-        if known.is_stale && known.generation != generation {
-            known.is_stale = false;
+        if std::mem::take(&mut known.is_stale) {
             self.n_stale.fetch_sub(1, Ordering::SeqCst);
         }
         known.generation = generation;
@@ -168,5 +167,10 @@ mod tests {
         assert!(!counts.remove(3, 2) && !counts.remove(4, 1));
         counts.add(4, 10);
         assert!(!counts.is_stale(4) && counts.n_stale.load(Ordering::SeqCst) == 0);
+        // it is in the root after the next
+        counts.renew(|_, _| false);
+        assert!(counts.is_stale(4));
+        counts.add(4, 10);
+        assert!(!counts.is_stale(4));
     }
 }

@@ -108,6 +108,28 @@ fn back_to_an_earlier_root() {
     assert_eq!(tree.read().lookup(ROOT, b"young").unwrap_err().kind(), Kind::NotFound);
 }
 
+/// As when a rollback has taken a file away, and a receive brings it back.
+#[test]
+fn a_file_that_comes_back_is_there() {
+    require!(root);
+    let m = writable();
+    let earlier = m.live().copy();
+    fs::create_dir(m.path("dir")).unwrap();
+    fs::write(m.path("dir/file"), "contents").unwrap();
+    let later = m.live().copy();
+    // the kernel knows it all the while
+    let (dir, file) = (File::open(m.path("dir")).unwrap(), File::open(m.path("dir/file")).unwrap());
+
+    replace(&m, earlier);
+    assert_eq!(errno(fs::metadata(m.path("dir"))), libc::ENOENT);
+    assert_eq!((errno(dir.metadata()), errno(read_at(&file))), (libc::ESTALE, libc::ESTALE));
+    replace(&m, later);
+    assert_eq!(names(&m, "dir"), ["file"]);
+    assert_eq!(read(&m, "dir/file"), "contents");
+    drop((dir, file));
+    unmount(&m.mount);
+}
+
 #[test]
 fn nothing_is_answered_while_it_is_frozen() {
     require!(root);
