@@ -5,10 +5,17 @@ use std::sync::Arc;
 
 use base::{Error, Mutex, Result};
 use dmu::zap::{Editor, Zap, ZapValue as TableValue};
-use dmu::{Objset, Tx};
+use dmu::{INDIRECT_SHIFT, Objset, Tx};
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
 use format::sa::{Attr, Built, Registry, build};
 
 use crate::nodes::Nodes;
+
+/// Bytes of the blocks of a table.
+pub(crate) const TABLE_BLOCK_SIZE: u64 = 512;
+/// Makes hashes of tables differ.
+const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The new value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +52,35 @@ impl AttrValue {
 /// The tables of a file system that is changed.
 pub(crate) struct AttrTables {
     nodes: Nodes,
-    /// Objects of the numbers and of the layouts; held while one of them is changed.
-    objects: Mutex<[u64; 2]>,
+    /// The object that leads to the tables.
+    sa_attrs: u64,
+    /// Held while one of the tables is changed.
+    objects: Mutex<TableObjects>,
+}
+
+/// Objects of the numbers and of the layouts. A file system that has just come to version 5 has none yet: OpenZFS takes
+/// no empty table of layouts.
+struct TableObjects {
+    numbers: Option<u64>,
+    layouts: Option<u64>,
 }
 
 impl AttrTables {
     /// The tables that object `sa_attrs` leads to. Errors: those of reading it.
     pub(crate) fn open(nodes: &Nodes, sa_attrs: u64) -> Result<AttrTables> {
         let tables = Zap::open(nodes.objset().object(sa_attrs)?)?;
-        let objects = Mutex::new([tables.require_u64("REGISTRY")?, tables.require_u64("LAYOUTS")?]);
-        Ok(AttrTables { nodes: nodes.clone(), objects })
+        let objects = TableObjects { numbers: tables.u64("REGISTRY")?, layouts: tables.u64("LAYOUTS")? };
+        Ok(AttrTables { nodes: nodes.clone(), sa_attrs, objects: Mutex::new(objects) })
+    }
+
+    /// A table that is not there yet.
+    fn make(&self, tx: &Tx<'_>, name: &str, kind: ObjectType) -> Result<u64> {
+        let objset = self.nodes.objset();
+        let table = objset.allocate(tx, table_dnode(kind))?;
+        Editor::create(&table.changing(tx), 0, 0, tx.txg().get().wrapping_mul(SALT).wrapping_add(table.id()))?;
+        let leads = objset.object(self.sa_attrs)?;
+        Editor::new(&leads.changing(tx)).set(name.as_bytes(), &TableValue::one(table.id()))?;
+        Ok(table.id())
     }
 
     /// The number of an attribute, which is registered if it was not.
@@ -62,9 +88,14 @@ impl AttrTables {
         if let Some(number) = self.nodes.registry().number(attr) {
             return Ok(number);
         }
-        let objects = self.objects.lock();
+        let mut objects = self.objects.lock();
+        let table = match objects.numbers {
+            Some(table) => table,
+            None => self.make(tx, "REGISTRY", ObjectType::SA_ATTR_REGISTRATION)?,
+        };
+        objects.numbers = Some(table);
         let mut registry = (*self.nodes.registry()).clone();
-        register(self.nodes.objset(), tx, objects[0], &mut registry)?;
+        register(self.nodes.objset(), tx, table, &mut registry)?;
         let number = registry.number(attr);
         self.nodes.set_registry(registry);
         number.ok_or_else(|| Error::corrupt(format!("no number for attribute {attr:?}")))
@@ -91,14 +122,24 @@ impl AttrTables {
         if built.new_layouts.is_empty() {
             return Ok(built);
         }
-        let objects = self.objects.lock();
+        let mut objects = self.objects.lock();
+        let table = match objects.layouts {
+            Some(table) => table,
+            None => self.make(tx, "LAYOUTS", ObjectType::SA_ATTR_LAYOUTS)?,
+        };
+        objects.layouts = Some(table);
         // they may have been added meanwhile, or others under their numbers
         let mut registry = (*self.nodes.registry()).clone();
         let mut built = build(&registry, attrs, max, max_with_spill)?;
-        add_layouts(self.nodes.objset(), tx, objects[1], &mut registry, &mut built)?;
+        add_layouts(self.nodes.objset(), tx, table, &mut registry, &mut built)?;
         self.nodes.set_registry(registry);
         Ok(built)
     }
+}
+
+/// A new table.
+pub(crate) fn table_dnode(kind: ObjectType) -> Dnode {
+    Dnode::new(kind, TABLE_BLOCK_SIZE, INDIRECT_SHIFT, 3, 1)
 }
 
 /// Adds layouts to the table in object `layouts`, and to the registry.

@@ -21,7 +21,7 @@ use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
 };
 
-use crate::attr_tables::{AttrChange, AttrValue, time, word};
+use crate::attr_tables::{AttrChange, AttrValue, TABLE_BLOCK_SIZE, time, word};
 use crate::fixed;
 use crate::live::admit_owners;
 use crate::nodes::FileNode;
@@ -38,8 +38,6 @@ pub(crate) const CREATE_BYTES: u64 = 4 << 10;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
 const BLOCK_SIZE_MIN: u64 = 512;
-/// Bytes of a table's first block.
-pub(crate) const TABLE_BLOCK_SIZE: u64 = 512;
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 
 /// What a new file's attributes say.

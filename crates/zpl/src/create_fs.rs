@@ -11,16 +11,14 @@
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, RwLock};
-use dmu::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx};
-use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::sa::{Registry, build};
 
-use crate::attr_tables::{add_layouts, register};
+use crate::attr_tables::{add_layouts, register, table_dnode};
 use crate::change::NewFs;
-use crate::create::{Birth, TABLE_BLOCK_SIZE, new_directory};
+use crate::create::{Birth, new_directory};
 use crate::fixed;
 use crate::master::{MASTER_NODE, NORM_UPPER};
 use crate::owners::owners_of;
@@ -91,16 +89,10 @@ pub fn upgrade_fs(objset: &Arc<Objset>, tx: &Tx<'_>, version: u64, salt: u64) ->
         return Err(Error::new(Kind::Invalid, format!("Can not downgrade; already at version {before}")));
     }
     if version >= VERSION && entries.u64("SA_ATTRS")?.is_none() {
-        let mut salts = salt;
-        let mut table = |kind| {
-            salts = salts.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
-            let object = objset.allocate(tx, table_dnode(kind))?;
-            Editor::create(&object.changing(tx), 0, 0, salts)?;
-            Ok::<_, Error>(object)
-        };
-        let (sa, tables) = make_attr_tables(tx, &mut table)?;
-        register(objset, tx, tables[0], &mut Registry::new([], [])?)?;
-        set(&master, tx, "SA_ATTRS", sa)?;
+        // the tables come with the first file that needs them
+        let sa = objset.allocate(tx, table_dnode(ObjectType::SA_MASTER_NODE))?;
+        Editor::create(&sa.changing(tx), 0, 0, salt)?;
+        set(&master, tx, "SA_ATTRS", sa.id())?;
     }
     set(&master, tx, "VERSION", version)
 }
@@ -146,10 +138,6 @@ fn make_root(
     Editor::create(&root.changing(tx), 0, normflags, salt)?;
     objset.set_owners_of(owners_of(Arc::new(RwLock::new(Arc::new(registry)))))?;
     Ok(root.id())
-}
-
-fn table_dnode(kind: ObjectType) -> Dnode {
-    Dnode::new(kind, TABLE_BLOCK_SIZE, INDIRECT_SHIFT, 3, 1)
 }
 
 fn set(table: &Object, tx: &Tx<'_>, name: &str, value: u64) -> Result<()> {
