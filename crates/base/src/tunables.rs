@@ -94,6 +94,8 @@ tunables! {
     ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000;
     /// Percent of a clone that it has to share with its origin, at least, for it to keep a list.
     ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", 75;
+    /// Fewer levels than that a dataset has to be below the pool after a rename by which it becomes deeper.
+    ZFS_MAX_DATASET_NESTING = "zfs_max_dataset_nesting", 50;
     /// So many top-level vdevs may be missing of a pool that is imported read-only: what is on the others can be read.
     ZFS_MAX_MISSING_TVDS = "zfs_max_missing_tvds", 0;
     /// Intervals without a heartbeat after which a pool with `multihost` is suspended; 0: it never is.

@@ -19,6 +19,8 @@ mod events;
 mod exporter;
 #[path = "zpool/growth.rs"]
 mod growth;
+#[path = "zpool/history.rs"]
+mod history;
 #[path = "zpool/iscsi.rs"]
 mod iscsi;
 #[path = "zpool/killed.rs"]

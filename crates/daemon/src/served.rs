@@ -184,7 +184,7 @@ impl Served {
             Request::History => self.history(part),
             Request::Events { after } => Ok(self.events_since(*after)),
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
-            Request::Export { force } => self.export(*force),
+            Request::Export { force, history } => self.export(*force, history),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
             Request::Online { vdev, expand, history } => {
@@ -355,7 +355,7 @@ impl Served {
         Ok(PoolReply::History(records))
     }
 
-    fn export(&self, force: bool) -> Result<PoolReply> {
+    fn export(&self, force: bool, history: &str) -> Result<PoolReply> {
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
         if self.pool.suspended().is_some() {
@@ -368,6 +368,9 @@ impl Served {
             return Ok(PoolReply::Exported);
         }
         self.stop_exports(force)?;
+        if self.pool.is_writable() {
+            self.pool.record(history).map_err(failed)?;
+        }
         self.pool.close(PoolState::Exported).map_err(failed)?;
         self.leave_for_good();
         Ok(PoolReply::Exported)

@@ -215,6 +215,12 @@ impl Source for FileSystem {
         Ok(())
     }
 
+    fn snapshots_changed_s(&self) -> Result<u64> {
+        let pool = self.served.view();
+        let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
+        number(&pool, &subject, Property::SnapshotsChanged, 0)
+    }
+
     fn snapshots_version(&self) -> u64 {
         self.snapshots_version.load(Ordering::Relaxed)
     }

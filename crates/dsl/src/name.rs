@@ -10,8 +10,8 @@ use base::{Error, Kind, Result};
 
 /// Most bytes of a full name.
 pub(crate) const LEN_MAX: usize = 255;
-/// Most levels below the pool: zfs_max_dataset_nesting.
-pub(crate) const NESTING_MAX: usize = 50;
+/// Most levels below the pool, of what is new.
+const NESTING_MAX: usize = 50;
 
 /// How far below the pool a file system or volume of that name is.
 pub(crate) fn level(name: &str) -> usize {
@@ -46,6 +46,17 @@ pub fn check_name(name: &str, kinds: NameKinds) -> Result<()> {
 
 /// Whether a new dataset of one of some kinds may be called so. Errors: as of [`check_name`].
 pub fn check_new_name(name: &str, kinds: NameKinds) -> Result<()> {
+    check_moved_name(name, kinds)?;
+    let head = name.split(['@', '#']).next().unwrap_or(name);
+    match level(head) >= NESTING_MAX {
+        true => Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded")),
+        false => Ok(()),
+    }
+}
+
+/// Whether a dataset of one of some kinds may come to be called so; how deep it may be depends on how deep it was, and
+/// the pool's process knows that. Errors: as of [`check_name`].
+pub fn check_moved_name(name: &str, kinds: NameKinds) -> Result<()> {
     check(name, kinds, true)
 }
 
@@ -85,9 +96,6 @@ fn check(name: &str, kinds: NameKinds, is_new: bool) -> Result<()> {
         if point.contains(['@', '#']) {
             return invalid("multiple '@' and/or '#' delimiters in name");
         }
-    }
-    if is_new && level(head) >= NESTING_MAX {
-        return Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded"));
     }
     Ok(())
 }

@@ -36,14 +36,12 @@ impl<S: Source> Entries<S> {
     }
 
     fn of_place(&self, place: &NodePlace<S::Tree>) -> Result<FuseEntry> {
-        let made_up = |ino| {
-            let attr = made_up_directory(ino, self.trees.born_s());
-            Ok(FuseEntry { attr, attr_ttl: FOREVER, generation: 0 })
-        };
+        let made_up =
+            |ino, time_s| Ok(FuseEntry { attr: made_up_directory(ino, time_s), attr_ttl: FOREVER, generation: 0 });
         match place {
-            NodePlace::Control => made_up(CONTROL),
-            NodePlace::Shares => made_up(SHARES),
-            NodePlace::Snapshots => made_up(SNAPSHOTS),
+            NodePlace::Control => made_up(CONTROL, self.trees.born_s()),
+            NodePlace::Shares => made_up(SHARES, self.trees.born_s()),
+            NodePlace::Snapshots => made_up(SNAPSHOTS, self.trees.source().snapshots_changed_s()?),
             NodePlace::Object(branch, object) => {
                 if branch.is_live() {
                     self.accesses.write_one(*object);

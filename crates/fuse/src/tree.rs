@@ -55,6 +55,11 @@ pub trait Source: Send + Sync + 'static {
         0
     }
 
+    /// When snapshots were last taken or destroyed, in seconds since 1970; 0: never. Errors: those of reading the pool.
+    fn snapshots_changed_s(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Makes a change of snapshots that was asked for in `.zfs/snapshot`, and returns when it is on disk. Not from
     /// within this call, but soon after, the kernel may be told of it in other mounts. Errors: why it is refused.
     fn change_snapshots(&self, _change: SnapshotEdit<'_>) -> Result<()> {

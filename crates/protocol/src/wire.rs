@@ -68,6 +68,8 @@ pub enum Request {
     ClearEvents,
     /// To unmount everything and end.
     Export {
+        /// The line of the command in the pool's history.
+        history: String,
         /// Also what is in use.
         force: bool,
     },
@@ -359,11 +361,11 @@ mod tests {
     #[test]
     fn messages_come_through() {
         let mut bytes = Vec::new();
-        send(&mut bytes, &Request::Export { force: true }).unwrap();
+        send(&mut bytes, &Request::Export { force: true, history: "x".to_owned() }).unwrap();
         send(&mut bytes, &Answer::Failed { errno: 16, why: "busy".into() }).unwrap();
         let mut rest = bytes.as_slice();
         let request: Option<Request> = receive(&mut rest, REQUEST_BYTES_MAX).unwrap();
-        assert_eq!(request, Some(Request::Export { force: true }));
+        assert_eq!(request, Some(Request::Export { force: true, history: "x".to_owned() }));
         let answer: Option<Answer> = receive(&mut rest, REPLY_BYTES_MAX).unwrap();
         assert_eq!(answer, Some(Answer::Failed { errno: 16, why: "busy".into() }));
         assert_eq!(receive::<Request>(&mut rest, 10).unwrap(), None);

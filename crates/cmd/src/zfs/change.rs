@@ -204,7 +204,7 @@ pub(super) fn rename(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
     if has('r') && !from.contains('@') {
         return misused("source dataset for recursive rename must be a snapshot");
     }
-    if from.contains('@') {
+    if from.contains('@') && !has('p') && !has('u') {
         return super::snapshots::rename(pools, (from, to), has('r'), history_line("rename", args));
     }
     let pool = match pool_for(pools, from, Types { snapshots: false, ..Types::DATASETS })? {
@@ -212,7 +212,7 @@ pub(super) fn rename(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
         Err(line) => return Ok(Outcome::failed(line)),
     };
     let refused = |why: &str| Ok(Outcome::failed(format!("cannot rename to '{to}': {why}\n")));
-    if let Err(why) = client::check_new_name(to, Types { snapshots: false, ..Types::DATASETS }) {
+    if let Err(why) = client::check_moved_name(to, Types { snapshots: false, ..Types::DATASETS }) {
         return refused(&why);
     }
     if client::pool_of(to) != pool {

@@ -145,6 +145,11 @@ pub(super) fn check_new_name(name: &str, types: Types) -> Result<(), String> {
     dsl::check_new_name(name, kinds(types)).map_err(|e| e.what().to_owned())
 }
 
+/// Whether something of one of `types` may come to be called so; or else what is wrong with that.
+pub(super) fn check_moved_name(name: &str, types: Types) -> Result<(), String> {
+    dsl::check_moved_name(name, kinds(types)).map_err(|e| e.what().to_owned())
+}
+
 fn kinds(types: Types) -> NameKinds {
     let Types { file_systems, volumes, snapshots, bookmarks } = types;
     NameKinds { heads: file_systems || volumes, snapshots, bookmarks }

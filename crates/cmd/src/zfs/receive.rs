@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use dsl::Property;
+use dsl::property::is_user_property;
 use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::{ReceiveOrder, StreamNote};
 
@@ -42,6 +43,10 @@ pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
     }
     if std::io::stdin().is_terminal() {
         return Ok(Outcome::failed(FROM_TERMINAL.to_owned()));
+    }
+    let mut changed = order.set.iter().map(|(name, _)| name).chain(&order.exclude);
+    if let Some(name) = changed.find(|name| !is_receivable(name)) {
+        return Ok(Outcome::failed(format!("cannot receive: cannot receive: invalid property '{name}'\n")));
     }
     if let Err(why) = client::check_name(target, Types::DATASETS) {
         return Ok(Outcome::failed(format!("cannot receive: {why}\n")));
@@ -119,6 +124,17 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
 /// The name that a property is stored by; `compress` is `compression`.
 fn full_name(name: &str) -> String {
     Property::find(name).map_or_else(|| name.to_owned(), |property| property.name().to_owned())
+}
+
+/// Whether a property may be set, or left out, while something is received.
+fn is_receivable(name: &str) -> bool {
+    match Property::find(name) {
+        None => is_user_property(name),
+        // those of encryption have to fit the stream
+        Some(Property::Encryption | Property::Keyformat | Property::Keylocation | Property::Pbkdf2iters) => true,
+        Some(Property::Version | Property::Volsize) => false,
+        Some(property) => !property.is_read_only(),
+    }
 }
 
 fn abort(pools: &dyn Pools, target: &str, args: &[OsString]) -> Result<Outcome, Stopped> {

@@ -7,7 +7,7 @@ use protocol::client;
 use protocol::pool_report::PoolReport;
 use protocol::wire::{PoolReply, Request};
 
-use super::command::{CommandResult, Stop};
+use super::command::{CommandResult, Stop, history_line};
 use super::pools;
 use crate::getopt::{self, Opt};
 
@@ -44,12 +44,13 @@ pub fn run(args: &[OsString]) -> CommandResult {
             return Ok(true);
         }
     }
+    let history = history_line("export", args);
     let mut failed = false;
     for mut open in pools::open(&names, &mut failed)? {
         let name = open.name.clone();
         // a pool that cannot be asked is exported all the same
         open.report().iter().for_each(warn_of_stale);
-        if let Err(why) = export(&name, force) {
+        if let Err(why) = export(&name, force, &history) {
             eprintln!("{why}");
             failed = true;
         }
@@ -70,14 +71,15 @@ fn warn_of_stale(report: &PoolReport) {
     }
 }
 
-fn export(name: &str, force: bool) -> Result<(), String> {
+fn export(name: &str, force: bool, history: &str) -> Result<(), String> {
     let failed = |e: base::Error| format!("cannot export '{name}': {}", e.what());
     let mut connection =
         client::connect(name).map_err(failed)?.ok_or_else(|| format!("cannot open '{name}': no such pool"))?;
-    let mut asked = connection.ask(&Request::Export { force });
+    let request = Request::Export { force, history: history.to_owned() };
+    let mut asked = connection.ask(&request);
     if asked.as_ref().is_err_and(|e| e.what().contains(fuse::NO_HELPER)) {
         leftovers::unmount(name, force).map_err(failed)?;
-        asked = connection.ask(&Request::Export { force });
+        asked = connection.ask(&request);
     }
     match asked {
         Ok(PoolReply::Exported) => {

@@ -6,6 +6,7 @@ use device::{Device, FileDevice, OpenMode};
 use testkit::seal::{Atlas, Forge};
 
 use super::World;
+use super::snapshots::Fresh;
 
 /// Values, each with the feature that it needs.
 const NEED_FEATURES: [(&str, &str); 8] = [
@@ -149,4 +150,30 @@ fn what_is_not_done_is_refused() {
     assert_eq!(world.zfs("set defaultuserquota=none fresh"), (String::new(), 0));
     assert_eq!(world.zfs("get -Hpo value defaultuserquota fresh"), ("0\n".into(), 0));
     world.check("export fresh", 0, "");
+}
+
+/// The kernel hears of the type of ACLs only when a file system is mounted.
+#[test]
+fn what_is_mounted_below_goes_along_with_a_new_mount() {
+    let fresh = Fresh::new("anew");
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    fresh.does("create fresh/a/b/c");
+    fresh.does(&format!("create -o mountpoint={}/b/other fresh/other", point.display()));
+    fresh.does("mount -o noatime,remount fresh/a/b");
+    std::fs::write(point.join("b/c/file"), "contents").unwrap();
+    let mounted = || std::fs::read_to_string("/proc/self/mountinfo").unwrap().matches(point.to_str().unwrap()).count();
+    let before = mounted();
+    assert!(before >= 3);
+    fresh.does("set acltype=posix fresh/a");
+    assert_eq!(mounted(), before);
+    assert_eq!(std::fs::read_to_string(point.join("b/c/file")).unwrap(), "contents");
+    fresh.says("get -Ho value,source atime fresh/a/b", "off\ttemporary\n");
+    // what is in use keeps the mount, and all is mounted afterwards
+    let file = std::fs::File::open(point.join("b/c/file")).unwrap();
+    let why = "cannot unmount 'DIR/mnt/b/c': pool or dataset is busy\n\
+               property may be set but unable to remount filesystem\n";
+    fresh.fails("set acltype=off fresh/a", why);
+    assert_eq!(mounted(), before);
+    drop(file);
 }

@@ -159,6 +159,25 @@ fn what_is_redacted_is_not_sent_and_comes_later() {
     fresh.judge();
 }
 
+/// What is redacted already, and mounted all the same, stays mounted when more comes.
+#[test]
+fn more_of_what_is_redacted_comes_under_a_mount() {
+    let fresh = with_clones("redmount");
+    fresh.does("redact fresh/a@s book fresh/k1@r");
+    fresh.world.receives("-u fresh/r", &fresh.sends("--redact book fresh/a@s"));
+    let point = fresh.world.dir.join("r.mnt");
+    fresh.does(&format!("set mountpoint={} fresh/r", point.display()));
+    fresh.does("mount -f -o ro fresh/r");
+    let before = fs::read_dir(&point).unwrap().count();
+    fresh.does("clone -u fresh/a@later fresh/k3");
+    fresh.does("snapshot fresh/k3@r");
+    fresh.does("redact fresh/a@later more fresh/k3@r");
+    fresh.world.receives("-u fresh/r", &fresh.sends("--redact more -i #book fresh/a@later"));
+    fresh.says("get -Ho value mounted fresh/r", "yes\n");
+    assert!(fs::read_dir(&point).unwrap().count() >= before && before > 0);
+    fresh.judge();
+}
+
 #[test]
 fn what_cannot_be_redacted_is_refused_by_name() {
     let fresh = with_clones("unredacted");

@@ -59,6 +59,30 @@ fn folders_are_snapshots() {
     fresh.judge();
 }
 
+/// When snapshots came or went is told by the times of their folder.
+#[test]
+fn the_folder_tells_when_snapshots_changed() {
+    let fresh = Fresh::new("snaptime");
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    let time = || {
+        let seconds = std::os::unix::fs::MetadataExt::mtime(&fs::metadata(point.join(".zfs/snapshot")).unwrap());
+        let (text, _) = fresh.world.zfs("get -Hpo value snapshots_changed fresh/a");
+        (seconds.to_string(), text.trim().to_owned())
+    };
+    assert_eq!(time(), ("0".to_owned(), "-".to_owned()));
+    fresh.does("snapshot fresh/a@one");
+    let (first, told) = time();
+    assert_eq!(first, told);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    fresh.does("destroy fresh/a@one");
+    let (second, told) = time();
+    assert!(second == told && second > first, "{first} {second}");
+    fresh.does("unmount fresh/a");
+    fresh.does("mount fresh/a");
+    assert_eq!(time(), (second, told));
+}
+
 /// What is open in a snapshot keeps it from nothing, and shows nothing else afterwards.
 #[test]
 fn a_snapshot_in_use_is_destroyed() {

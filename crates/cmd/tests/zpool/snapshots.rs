@@ -261,3 +261,49 @@ fn a_mount_whose_folder_went_in_a_rollback() {
     fresh.says("get -Ho value mounted fresh/a/late", "yes\n");
     fresh.judge();
 }
+
+#[test]
+fn names_of_renamed_datasets() {
+    let fresh = Fresh::new("renames");
+    fresh.does("snapshot fresh/a@one");
+    let why = "cannot open 'fresh/a@one': snapshot delimiter '@' is not expected here\n";
+    for flag in ["-p", "-u"] {
+        fresh.fails(&format!("rename {flag} fresh/a@one fresh/a@two"), why);
+        fresh.fails(&format!("rename {flag} fresh/a@one @two"), why);
+    }
+    // levels: as many as are made at most, more by a rename if it is wanted, and no more of them afterwards
+    let chain = |top: &str, levels: usize| format!("fresh/{top}{}", "/n".repeat(levels));
+    fresh.does(&format!("create -p {}", chain("x", 48)));
+    fresh.does(&format!("create -p {}", chain("y", 20)));
+    let too_long = "cannot rename 'fresh/x/n': name is too long\n";
+    fresh.fails(&format!("rename fresh/x/n {}/m", chain("y", 20)), too_long);
+    fresh.world.tune("zfs_max_dataset_nesting", 70);
+    fresh.does(&format!("rename fresh/x/n {}/m", chain("y", 20)));
+    fresh.world.tune("zfs_max_dataset_nesting", 50);
+    fresh.does(&format!("rename {0}/m {0}/o", chain("y", 20)));
+    let why = format!("cannot rename '{}/o': name is too long\n", chain("y", 20));
+    fresh.does(&format!("rename {}/o fresh/y/o", chain("y", 20)));
+    fresh.does("create -p fresh/z/1/2/3");
+    fresh.fails("rename fresh/y/o fresh/z/1/2/3/o", &why.replace(&format!("{}/o", chain("y", 20)), "fresh/y/o"));
+    fresh.judge();
+}
+
+#[test]
+fn a_clone_has_the_version_of_its_snapshot_or_a_later_one() {
+    let fresh = Fresh::new("versions");
+    fresh.does("create -o version=3 fresh/old");
+    fresh.does("snapshot fresh/old@one");
+    fresh.fails(
+        "clone -o version=2 fresh/old@one fresh/2",
+        "cannot create 'fresh/2': 'version': the snapshot is of version 3 already\n",
+    );
+    for version in ["3", "4", "5"] {
+        fresh.does(&format!("clone -o version={version} fresh/old@one fresh/{version}"));
+        fresh.says(&format!("get -Ho value version fresh/{version}"), &format!("{version}\n"));
+    }
+    fresh.says(
+        "list -Hr -o name,version -t filesystem fresh",
+        "fresh\t5\nfresh/3\t3\nfresh/4\t4\nfresh/5\t5\nfresh/a\t5\nfresh/a/b\t5\nfresh/c\t5\nfresh/old\t3\n",
+    );
+    fresh.judge();
+}

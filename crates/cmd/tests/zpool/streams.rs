@@ -327,7 +327,7 @@ fn what_cannot_be_received_to() {
     };
     refuses("-e fresh@one", "cannot receive: invalid argument - snapshot not allowed with -e\n");
     refuses("-d fresh@one", "cannot receive: invalid argument - snapshot not allowed with -d\n");
-    refuses("-d fresh/none", "cannot receive new filesystem stream: unable to restore to destination\n");
+    refuses("-d fresh/none", "cannot receive: specified fs (fresh/none) does not exist\n");
     assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\n");
     refuses("-x compress -x compression fresh/a", "property 'compression' specified multiple times\n");
     refuses("-x atime -o atime=on fresh/a", "property 'atime' specified multiple times\n");
@@ -344,6 +344,31 @@ fn what_cannot_be_received_to() {
     }
     assert_eq!(world.zfs("destroy -r fresh/fs"), (String::new(), 0));
     assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\nfresh/part\n");
+}
+
+#[test]
+fn what_a_receive_may_not_change() {
+    let fresh = Fresh::new("mayset");
+    fresh.does("snapshot fresh/a@one");
+    let stream = fresh.world.cenote("zfs send fresh/a@one").stdout;
+    let refused = |line: &str, why: &str| {
+        assert_eq!(fresh.world.zfs_with(&format!("receive {line}"), &stream), (format!("cannot receive: {why}\n"), 1));
+    };
+    for (flags, name) in [
+        ("-o version=1", "version"),
+        ("-x version", "version"),
+        ("-o volsize=32K", "volsize"),
+        ("-x volblock", "volblocksize"),
+        ("-x normalization", "normalization"),
+        ("-o used=1", "used"),
+        ("-o nonsense=1", "nonsense"),
+    ] {
+        refused(&format!("{flags} fresh/b"), &format!("cannot receive: invalid property '{name}'"));
+    }
+    refused("-d fresh/none", "specified fs (fresh/none) does not exist");
+    refused("-e fresh/a/none", "specified fs (fresh/a/none) does not exist");
+    refused("-o origin=fresh/a@none fresh/b", "specified origin fs (fresh/a@none) does not exist");
+    fresh.says("list -Hr -o name fresh", "fresh\nfresh/a\nfresh/a/b\nfresh/c\n");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
-use protocol::datasets::{Failure, MountRequest};
+use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Host};
-use super::mount::mount_one;
-use crate::mount_plan::{Refusal, plan};
+use super::mount::{is_at_or_below, mount_one, mount_planned};
+use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
 
 /// What a change says: on standard output, and what went wrong.
 pub(super) type ChangeOutput = (String, Vec<Failure>);
@@ -64,6 +64,38 @@ pub(super) fn mount_again_with<'a>(
             Err(_) => {}
         }
     }
+    Ok(failures)
+}
+
+/// Unmounts a file system, does `work`, and mounts it again, by what its properties say then; what is mounted below it
+/// goes along, and comes back as it was. What goes wrong; nothing is done if it cannot be unmounted.
+pub(super) fn without_mount(
+    host: &dyn Host,
+    top: &Mounted,
+    work: impl FnOnce() -> Option<Failure>,
+) -> Result<Vec<Failure>> {
+    let is_below = |one: &Mounted| one.dataset != top.dataset && is_at_or_below(&one.path, &top.path);
+    let mut below: Vec<Mounted> = host.mounts().into_iter().filter(is_below).collect();
+    below.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
+    let mut gone: Vec<PlannedMount> = Vec::new();
+    let mut failed = None;
+    for Mounted { dataset, .. } in below {
+        let Some(options) = host.options_of(&dataset) else { continue };
+        failed = unmount(host, &dataset, false);
+        if failed.is_some() {
+            break;
+        }
+        gone.push(PlannedMount { dataset, options });
+    }
+    let mut failures: Vec<Failure> = Vec::new();
+    match failed.or_else(|| unmount(host, &top.dataset, false)) {
+        Some(failed) => failures.push(failed),
+        None => {
+            failures.extend(work());
+            failures.extend(mount_again_with(host, [top.dataset.as_str()], top.options.clone())?);
+        }
+    }
+    failures.extend(gone.into_iter().rev().filter_map(|plan| mount_planned(host, plan).err()));
     Ok(failures)
 }
 

@@ -20,7 +20,7 @@ use protocol::datasets::{
 };
 
 use super::around::{
-    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_again_with, mount_new, unmount, words,
+    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, unmount, without_mount, words,
 };
 use super::destroy::{self, gather_dependents};
 use super::host::{DatasetChange, Host};
@@ -387,16 +387,15 @@ fn remount(host: &dyn Host, names: &[&str], property: Property) -> Result<Vec<Fa
                 let line = format!("cannot remount '{name}': use umount(8) and mount(8)");
                 failures.push(failure(name, line));
             }
-            Ok(false) => match unmount(host, name, false) {
-                Some(failed) => failures.push(failed),
-                None => {
-                    let kept = mounted.map_or_else(Vec::new, |mounted| mounted.options);
-                    failures.extend(mount_again_with(host, [*name], kept)?);
-                }
-            },
+            Ok(false) => {
+                failures.extend(mounted.map_or(Ok(Vec::new()), |mounted| without_mount(host, &mounted, || None))?)
+            }
             Err(e) => failures.push(failure(name, format!("cannot remount '{name}': {}", words(&e)))),
         }
     }
+    // what keeps one of them keeps those above it, too
+    let mut told = std::collections::HashSet::new();
+    failures.retain(|failure| told.insert(failure.line.clone()));
     if let Some(first) = failures.first().cloned() {
         failures.push(failure(&first.about, "property may be set but unable to remount filesystem".to_owned()));
     }

@@ -211,7 +211,8 @@ pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &Mount
     mount_planned(host, plan)
 }
 
-fn mount_planned(host: &dyn Host, plan: PlannedMount) -> Result<(), Failure> {
+/// Mounts a file system; or else why not.
+pub(super) fn mount_planned(host: &dyn Host, plan: PlannedMount) -> Result<(), Failure> {
     host.mount(&plan).map_err(|error| Failure { line: why_not_mounted(&plan, &error), about: plan.dataset })
 }
 
@@ -288,7 +289,7 @@ pub fn is_at_or_below_name(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
-fn is_at_or_below(path: &str, top: &str) -> bool {
+pub(super) fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || top.ends_with('/'))
 }
 

@@ -102,6 +102,15 @@ pub(super) fn abort(host: &dyn Host, dataset: &str, history: &str) -> Result<Res
 impl StreamReceiver<'_> {
     /// Receives all streams.
     fn all(&mut self, from: &mut dyn Read) -> Result<(), Failure> {
+        let absent = |name: &str, kind: &str| {
+            Err(failure(name, format!("cannot receive: specified {kind} ({name}) does not exist")))
+        };
+        if (self.order.append_path || self.order.append_name) && !exists(self.host, &self.order.target) {
+            return absent(&self.order.target, "fs");
+        }
+        if let Some(origin) = self.order.origin.as_ref().filter(|origin| !exists(self.host, origin)) {
+            return absent(origin, "origin fs");
+        }
         let mut reader = StreamReader::new(from);
         let first = reader.begin().map_err(|e| self.cannot("cannot receive", &e))?;
         let Some((begin, to_guid, list)) = first else {
@@ -333,14 +342,12 @@ impl StreamReceiver<'_> {
         }
         let began_ns = self.host.now_ns();
         let is_new = !exists(self.host, &new.target);
+        let was_redacted = !is_new && is_redacted(self.host, &new.target).map_err(|e| self.cannot(what, &e))?;
         if is_new
             && self.order.append_path
             && let Some((above, _)) = new.target.rsplit_once('/')
             && !exists(self.host, above)
         {
-            if !exists(self.host, &self.order.target) {
-                return Err(failure(&new.target, format!("{what}: unable to restore to destination")));
-            }
             let failures = make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
             failures.into_iter().next().map_or(Ok(()), Err)?;
         }
@@ -368,7 +375,7 @@ impl StreamReceiver<'_> {
         if is_new && !is_redacted {
             self.made.push(new.target.clone());
         }
-        if !is_new && is_redacted {
+        if !is_new && is_redacted && !was_redacted {
             // it is not whole any more
             unmount(self.host, &new.target, true).map_or(Ok(()), Err)?;
         }
@@ -544,6 +551,13 @@ fn text_of(property: &str, value: &PropertyValue) -> String {
 
 fn values_of(list: &NvList) -> impl Iterator<Item = (String, Value)> + '_ {
     list.iter().map(|(name, value)| (name.to_owned(), value.clone()))
+}
+
+/// Whether some of a dataset was redacted by its sender.
+fn is_redacted(host: &dyn Host, dataset: &str) -> Result<bool> {
+    let pool = host.pool();
+    let head = pool.dsl().find(dataset)?;
+    Ok(pool.dsl().redacted_for(&head)?.is_some())
 }
 
 /// The name of the snapshot with a guid.

@@ -2,15 +2,15 @@
 //! on the pool process's side.
 
 use base::{Error, Kind, Result};
+use dsl::property::rules;
 use dsl::{Property, PropertyValue, Subject};
-use protocol::datasets::{Failure, Mounted, SnapshotRequest, Types};
+use protocol::datasets::{Failure, SnapshotRequest, Types};
 
-use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, unmount, words};
+use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_new, without_mount, words};
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
-use super::host::{Host, SnapshotChange};
+use super::host::{DatasetChange, Host, SnapshotChange};
 use super::query::open;
 use super::volumes;
-use crate::mount_plan::path_order;
 
 /// Later snapshots and bookmarks that a refused rollback names at most.
 const NAMED_MAX: usize = 32;
@@ -256,35 +256,13 @@ fn rollback(host: &dyn Host, to: &str, (later, clones): (bool, bool), force: boo
     match host.change_snapshots(&change) {
         Ok(_) => Ok(Vec::new()),
         // it is mounted in a way that cannot be frozen
-        Err(e) if e.kind() == Kind::Unsupported && host.options_of(fs).is_some() => {
-            without_mounts(host, &head, || host.change_snapshots(&change).err().map(|e| failed(&e)))
-        }
-        Err(e) => Ok(vec![failed(&e)]),
+        Err(e) => match host.mounts().into_iter().find(|mounted| mounted.dataset == fs) {
+            Some(mounted) if e.kind() == Kind::Unsupported => {
+                without_mount(host, &mounted, || host.change_snapshots(&change).err().map(|e| failed(&e)))
+            }
+            _ => Ok(vec![failed(&e)]),
+        },
     }
-}
-
-/// Unmounts a file system and what is mounted below it, calls `f`, and mounts all of that again.
-fn without_mounts(host: &dyn Host, head: &Subject, f: impl FnOnce() -> Option<Failure>) -> Result<Vec<Failure>> {
-    let mounts = host.mounts();
-    let own = mounts.iter().find(|mounted| mounted.dataset == head.name()).map(|mounted| mounted.path.clone());
-    let is_in = |one: &Mounted| {
-        own.as_ref().is_some_and(|own| {
-            one.path
-                .strip_prefix(own.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || own == "/")
-        })
-    };
-    let mut mounted: Vec<Mounted> = mounts.iter().filter(|one| is_in(one)).cloned().collect();
-    mounted.sort_by_cached_key(|one| std::cmp::Reverse(path_order(&one.path)));
-    for (at, one) in mounted.iter().enumerate() {
-        if let Some(failed) = unmount(host, &one.dataset, false) {
-            let again = mount_again(host, mounted[..at].iter().rev().map(|one| one.dataset.as_str()))?;
-            return Ok([vec![failed], again].concat());
-        }
-    }
-    let mut failures: Vec<Failure> = f().into_iter().collect();
-    failures.extend(mount_again(host, mounted.iter().rev().map(|one| one.dataset.as_str()))?);
-    Ok(failures)
 }
 
 fn clone(
@@ -313,12 +291,41 @@ fn clone(
             return Ok(failures);
         }
     }
-    let properties = volumes::reckoned_for(&host.pool(), &source, properties.to_vec())?;
-    let snapshot = snapshot.to_owned();
-    match host.change_snapshots(&SnapshotChange::Clone { snapshot, target: target.to_owned(), properties }) {
-        Ok(_) if mount => mount_new(host, target),
-        Ok(_) => Ok(Vec::new()),
-        Err(e) => failed(&words(&e)),
+    let (versions, properties) = properties.iter().cloned().partition(|(name, _)| name == Property::Version.name());
+    let version = match later_version(host, &source, versions) {
+        Ok(version) => version,
+        Err(e) => return failed(&words(&e)),
+    };
+    let properties = volumes::reckoned_for(&host.pool(), &source, properties)?;
+    let (snapshot, name) = (snapshot.to_owned(), target.to_owned());
+    if let Err(e) = host.change_snapshots(&SnapshotChange::Clone { snapshot, target: name.clone(), properties }) {
+        return failed(&words(&e));
+    }
+    if let Some(value) = version {
+        let property = Property::Version.name().to_owned();
+        if let Err(e) = host.change(&DatasetChange::Set { name: name.clone(), property, value }) {
+            host.change(&DatasetChange::Destroy { name })?;
+            return failed(&words(&e));
+        }
+    }
+    if mount { mount_new(host, target) } else { Ok(Vec::new()) }
+}
+
+/// The version that a clone of a snapshot is to have by `given`, if it is a later one than that of the snapshot.
+/// Errors: `Invalid` for an earlier one, and for what is none.
+fn later_version(host: &dyn Host, source: &Subject, given: Vec<(String, String)>) -> Result<Option<String>> {
+    let Some((name, value)) = given.into_iter().next() else { return Ok(None) };
+    let number = match rules::check(&name, &value, source.head_kind(), true)?.value {
+        PropertyValue::Number(number) => number,
+        PropertyValue::Text(_) => return Ok(None),
+    };
+    let own = host.pool().dsl().property(source, Property::Version, 0)?.map(|sourced| sourced.value);
+    match own {
+        Some(PropertyValue::Number(own)) if number < own => {
+            Err(Error::new(Kind::Invalid, format!("'version': the snapshot is of version {own} already")))
+        }
+        Some(PropertyValue::Number(own)) if number == own => Ok(None),
+        _ => Ok(Some(value)),
     }
 }
 

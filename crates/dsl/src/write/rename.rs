@@ -3,21 +3,22 @@
 //! What it uses, or what is reserved for it if that is more, moves from the columns of the old parent to those of
 //! the new one. Datasets below only change in name, which is told by nothing but the way to them.
 
+use base::tunables::ZFS_MAX_DATASET_NESTING;
 use base::{Error, Kind, Result};
 
 use super::space::{Delta, UsedColumn};
 use super::{Change, counts, space};
-use crate::name::{LEN_MAX, NESTING_MAX, NameKinds, check_new_name, level, refuse_internal};
+use crate::name::{LEN_MAX, NameKinds, check_moved_name, level, refuse_internal};
 use crate::property::DatasetKind;
 use crate::{Dir, Dsl};
 
 /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
 ///
-/// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_new_name`],
+/// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_moved_name`],
 /// `Quota` if one of a new parent does not allow it, `Encrypted` if a key would have to go along.
 pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
     let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
-    check_new_name(new, NameKinds::HEADS)?;
+    check_moved_name(new, NameKinds::HEADS)?;
     refuse_internal(old)?;
     let dir = dsl.find_dir(old)?;
     let Some((above, own_name)) = new.rsplit_once('/') else {
@@ -42,7 +43,7 @@ pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> R
     if change.number(parent.dir().phys.child_zap, own_name)?.is_some() {
         return Err(Error::new(Kind::Exists, "dataset already exists"));
     }
-    check_names_below(dsl, &dir, old, new)?;
+    check_names_below(dsl, &dir, (old, new), change.env.tunable(ZFS_MAX_DATASET_NESTING))?;
     let old_parent = dir.phys.parent;
     if parent.dir().id != old_parent {
         dsl.check_key_stays(&dir, parent.dir())?;
@@ -86,15 +87,15 @@ fn check_quotas(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether all names below are still short enough, and not too deep if they become deeper.
-fn check_names_below(dsl: &Dsl, dir: &Dir, old: &str, new: &str) -> Result<()> {
+/// Whether its name and all below are still short enough, and not too deep if they become deeper.
+fn check_names_below(dsl: &Dsl, dir: &Dir, (old, new): (&str, &str), nesting_max: u64) -> Result<()> {
     let deeper = level(new).saturating_sub(level(old));
     if new.len() <= old.len() && deeper == 0 {
         return Ok(());
     }
     let is_too_long = |name: &str| name.len() - old.len() + new.len() > LEN_MAX;
     for below in dsl.walk_from(dir.clone())? {
-        let is_too_deep = deeper > 0 && level(&below.name) + deeper >= NESTING_MAX;
+        let is_too_deep = deeper > 0 && (level(&below.name) + deeper) as u64 >= nesting_max;
         let mut snapshots = dsl.snapshots(&dsl.head(&below)?)?.into_iter();
         if is_too_deep || is_too_long(&below.name) || snapshots.any(|snapshot| is_too_long(&snapshot.name)) {
             return Err(Error::new(Kind::TooLong, "name is too long"));

@@ -297,7 +297,11 @@ impl LivePool {
     pub(super) fn renew_policies(&self) -> Result<()> {
         let view = self.view();
         for (id, head) in self.heads().all() {
-            let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+            let subject = match view.dsl().name_of(id).and_then(|name| view.dsl().subject(&name)) {
+                // it was made after that group, with its properties, or is being destroyed
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                subject => subject?,
+            };
             self.renew_policy(&head, subject.levels())?;
         }
         self.rooms().forget_all();

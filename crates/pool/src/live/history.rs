@@ -14,6 +14,8 @@ const BLOCK_SIZE: u64 = 128 << 10;
 /// Bytes of the ring: a 10,000th of the pool, between these.
 const BYTES_MIN: u64 = 128 << 10;
 const BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of a request.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
 
 impl SyncContext<'_> {
     /// Makes an empty log.
@@ -31,8 +33,21 @@ impl SyncContext<'_> {
     pub fn log_history(&self, command: &str) -> Result<()> {
         let mut record = NvList::new();
         record.set("history command", Value::Str(command.to_owned()));
-        record.set("history who", Value::U64(0));
-        self.append(record)
+        self.append_of_user(record)
+    }
+
+    /// Adds a request that names many things, with the names of each in `asked`, as OpenZFS notes what its kernel module
+    /// is asked for; one that would take too much of the log is left out. That it cannot be told undoes nothing.
+    pub(super) fn log_request(&self, name: &str, asked: NvList) {
+        let mut record = NvList::new();
+        record.set("ioctl", Value::Str(name.to_owned()));
+        record.set("in_nvl", Value::List(asked));
+        if record.pack().len() > REQUEST_BYTES_MAX {
+            return;
+        }
+        if let Err(error) = self.append_of_user(record) {
+            tracing::warn!(pool = self.pool.name(), name, "a request is not in the history: {error}");
+        }
     }
 
     /// Adds what was done to the pool, under OpenZFS's name for it. That it cannot be told undoes nothing.
@@ -84,6 +99,12 @@ impl SyncContext<'_> {
         if let Err(error) = self.append(record) {
             tracing::warn!(pool = self.pool.name(), name, about, "an event is not in the history: {error}");
         }
+    }
+
+    fn append_of_user(&self, mut record: NvList) -> Result<()> {
+        record.set("history zone", Value::Str("linux".to_owned()));
+        record.set("history who", Value::U64(0));
+        self.append(record)
     }
 
     fn append(&self, mut record: NvList) -> Result<()> {

@@ -8,6 +8,7 @@ use base::{Error, Kind, Result};
 use dmu::Objset;
 use dsl::write::{RefusedChanges, SnapshotFate, Taken};
 use format::blkptr::BlkPtr;
+use format::nvlist::{NvList, Value};
 
 use super::{KeepsSnapshots, LivePool, SyncContext};
 
@@ -26,6 +27,7 @@ impl LivePool {
                         Taken::Refused(refused) => return Ok(Some(refused)),
                         Taken::NextGroup => return Ok(None),
                     };
+                context.log_request("snapshot", asked("snaps", names.iter().map(|name| (name, Value::Flag))));
                 for (name, id) in snapshots {
                     let next = context.change.dataset(id)?.next_snap;
                     context.pool.scan().snapshotted(next, id);
@@ -51,6 +53,7 @@ impl LivePool {
                 Ok(fates) => fates,
                 Err(refused) => return Ok(refused),
             };
+            context.log_request("destroy_snaps", asked("snaps", names.iter().map(|name| (name, Value::Flag))));
             for (name, fate) in names.iter().zip(fates) {
                 match fate {
                     SnapshotFate::Destroyed { id, next } => {
@@ -86,6 +89,8 @@ impl LivePool {
             let dsl = context.dsl()?;
             let refused = dsl::write::hold(&context.change, &dsl, &holds)?;
             if refused.is_empty() {
+                let tags = holds.iter().map(|(name, tag)| (name, Value::Str(tag.clone())));
+                context.log_request("hold", asked("holds", tags));
                 for (name, tag) in &holds {
                     let id = dsl.find(name)?.id;
                     context.log_dataset_event((name, id), "hold", &format!("tag={tag} temp=0"));
@@ -216,6 +221,14 @@ impl LivePool {
         }
         Err(Error::new(Kind::Busy, "dataset is busy"))
     }
+}
+
+/// A request about things by their names.
+fn asked<'a>(title: &str, names: impl Iterator<Item = (&'a String, Value)>) -> NvList {
+    let (mut asked, mut list) = (NvList::new(), NvList::new());
+    names.for_each(|(name, value)| list.set(name, value));
+    asked.set(title, Value::List(list));
+    asked
 }
 
 impl SyncContext<'_> {
