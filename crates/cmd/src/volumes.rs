@@ -8,8 +8,8 @@ use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{
-    ISCSI_PROPERTY, NBD_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
-    nbd_network_uri, nbd_socket, nbd_uri,
+    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
+    nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
 };
 
 use crate::output;
@@ -18,7 +18,8 @@ use crate::output;
 ///
 /// Volumes are files, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
 /// is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
-/// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen.
+/// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen. Those whose property
+/// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that.
 #[derive(clap::Parser)]
 #[command(name = "cenote volumes", no_binary_name = true)]
 struct VolumesArgs {
@@ -67,6 +68,15 @@ fn list(names: &[String]) -> Result<String> {
                     text += &format!("{}\tiscsi\t{target}\n", row.name);
                 }
             }
+            let socket = vhost_socket(run.path(), &row.name);
+            if offers(3) && socket.exists() {
+                text += &format!(
+                    "{}\tvhost\t{}\t{}\n",
+                    row.name,
+                    socket.display(),
+                    qemu_arguments(&socket, &row.name)
+                );
+            }
             if offers(0) && nbd_socket(run.path(), &pool).exists() {
                 text += &format!("{}\tnbd\t{}\n", row.name, nbd_uri(run.path(), &row.name));
                 // there is none if it listens nowhere
@@ -89,6 +99,7 @@ fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<DatasetRow>> {
             WantedProperty::User(NBD_PROPERTY.to_owned()),
             WantedProperty::User(ISCSI_PROPERTY.to_owned()),
             WantedProperty::Native("guid".to_owned()),
+            WantedProperty::User(VHOST_PROPERTY.to_owned()),
         ],
         ..Select::default()
     };

@@ -57,6 +57,8 @@ mod streams;
 mod suspended;
 #[path = "zpool/vdevs.rs"]
 mod vdevs;
+#[path = "zpool/vhost.rs"]
+mod vhost;
 #[path = "zpool/volumes.rs"]
 mod volumes;
 #[path = "zpool/writers.rs"]

@@ -50,15 +50,20 @@ impl<S: DiskServer> DiskListening<S> {
 
     /// Errors: `Busy` if it is not so within a short time.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&S) -> bool) -> Result<()> {
-        let began = self.env.ticks_ns();
-        while !is_so(&self.server) {
-            if self.env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
-                return Err(Error::new(Kind::Busy, "dataset is busy"));
-            }
-            self.env.pause(LEAVE_PAUSE);
-        }
-        Ok(())
+        wait_until(&self.env, || is_so(&self.server))
     }
+}
+
+/// Errors: `Busy` if it is not so within a short time.
+pub(crate) fn wait_until(env: &Env, is_so: impl Fn() -> bool) -> Result<()> {
+    let began = env.ticks_ns();
+    while !is_so() {
+        if env.ticks_ns().saturating_sub(began) > LEAVE_TIME.as_nanos() as u64 {
+            return Err(Error::new(Kind::Busy, "dataset is busy"));
+        }
+        env.pause(LEAVE_PAUSE);
+    }
+    Ok(())
 }
 
 impl<S: DiskServer> Export for DiskListening<S> {

@@ -18,7 +18,9 @@ use pool::{
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
-use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, folder};
+use protocol::volumes::{
+    ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder,
+};
 use protocol::wire::{PoolReply, Request};
 
 use crate::cachefile;
@@ -31,6 +33,7 @@ use crate::mounts::Mounts;
 use crate::nbd_export::NbdExport;
 use crate::network_door::{NetworkAccess, mark_for};
 use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
+use crate::vhost_export::VhostExport;
 use crate::volume_mount::VolumeMount;
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
@@ -49,6 +52,7 @@ pub struct Served {
     volume_mount: VolumeMount,
     nbd: NbdExport,
     iscsi: IscsiExport,
+    vhost: VhostExport,
     locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
@@ -85,6 +89,7 @@ impl Served {
         Served {
             nbd: NbdExport::new(exports.clone(), given_out.clone(), network.clone(), env.clone(), run.to_owned()),
             iscsi: IscsiExport::new(exports.clone(), given_out.clone(), network, env.clone(), run.to_owned()),
+            vhost: VhostExport::new(exports.clone(), given_out.clone(), env.clone(), run.to_owned()),
             volume_mount: VolumeMount::new(helper.clone(), exports.clone(), given_out, env.clone(), folder(run)),
             env,
             pool,
@@ -118,6 +123,7 @@ impl Served {
         self.volume_mount.renew();
         self.nbd.renew();
         self.iscsi.renew();
+        self.vhost.renew();
     }
 
     /// Whether the pool can be changed.
@@ -478,10 +484,12 @@ impl Host for Served {
                 self.volume_mount.check_unused(dataset.id)?;
                 self.nbd.check_unused(dataset.id)?;
                 self.iscsi.check_unused(dataset.phys.guid)?;
+                self.vhost.check_unused(dataset.id)?;
             }
             DatasetChange::Set { name, property, value } => {
                 self.nbd.check_property(name, property, value)?;
                 self.iscsi.check_property(name, property, value)?;
+                self.vhost.check_property(name, property, value)?;
             }
             _ => {}
         }
@@ -504,7 +512,7 @@ impl Host for Served {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
             DatasetChange::Set { property, .. } | DatasetChange::Inherit { property, .. }
                 if property == "volmode"
-                    || [NBD_PROPERTY, ISCSI_PROPERTY].iter().any(|name| property.starts_with(name)) =>
+                    || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY].iter().any(|name| property.starts_with(name)) =>
             {
                 self.give_out_volumes();
             }

@@ -5,6 +5,7 @@
 //!   RUN/nbd/tank.sock     a socket, where NBD has an export of the name tank/vm if property org.cenote:nbd is on
 //!   RUN/nbd/tank.addresses    where it is to be had by network, a line each, as the beginning of a URI
 //!   RUN/iscsi/tank.addresses  where volumes are targets of iSCSI if property org.cenote:iscsi is on, a line each
+//!   RUN/vhost/tank/vm.sock    a socket for a virtual machine, if property org.cenote:vhost is on
 //! ```
 
 use std::fmt::Write;
@@ -33,6 +34,9 @@ pub const ISCSI_LISTEN: &str = "org.cenote:iscsi_listen";
 
 /// The property of a volume with the reservations of its initiators.
 pub const ISCSI_RESERVATIONS: &str = "org.cenote:iscsi_reservations";
+
+/// The property of a volume by which it is a disk of a virtual machine, by vhost-user.
+pub const VHOST_PROPERTY: &str = "org.cenote:vhost";
 
 /// What that says.
 pub fn is_on(value: &str) -> bool {
@@ -98,6 +102,28 @@ pub fn iscsi_uri(address: &str, target: &str) -> String {
     format!("iscsi://{address}/{target}/0")
 }
 
+/// The folder of the sockets for virtual machines.
+pub fn vhost_folder(run: &Path) -> PathBuf {
+    run.join("vhost")
+}
+
+/// The socket of a volume for a virtual machine.
+pub fn vhost_socket(run: &Path, volume: &str) -> PathBuf {
+    vhost_folder(run).join(format!("{volume}.sock"))
+}
+
+/// What QEMU takes to have that disk, beside memory that can be shared.
+pub fn qemu_arguments(socket: &Path, volume: &str) -> String {
+    let id: String =
+        volume.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' }).collect();
+    // commas are doubled there
+    let path = socket.to_string_lossy().replace(',', ",,");
+    format!(
+        "-m 1G -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram \
+         -chardev socket,id=c.{id},path={path} -device vhost-user-blk-pci,chardev=c.{id}"
+    )
+}
+
 /// The address of a volume, as clients of NBD take it.
 pub fn nbd_uri(run: &Path, volume: &str) -> String {
     let pool = volume.split(['/', '@']).next().unwrap_or_default();
@@ -128,6 +154,10 @@ mod tests {
         assert_eq!(nbd_network_uri("nbds://127.0.0.1:10809", "t/v"), "nbds://127.0.0.1:10809/t/v");
         assert_eq!(iscsi_target("t/V a", 255), "iqn.2025-11.org.cenote:t.v-a:00000000000000ff");
         assert!(iscsi_target(&"x".repeat(255), 0).len() <= 223);
+        let socket = vhost_socket(run, "tank/a b");
+        assert_eq!(socket, Path::new("/run/cenote/vhost/tank/a b.sock"));
+        let arguments = qemu_arguments(Path::new("/a,b.sock"), "tank/a b");
+        assert!(arguments.ends_with("id=c.tank_a_b,path=/a,,b.sock -device vhost-user-blk-pci,chardev=c.tank_a_b"));
         assert_eq!(file_of(run, "tank/v@s"), Path::new("/run/cenote/zvol/tank/v@s"));
     }
 }

@@ -1,0 +1,42 @@
+//! What fuzz targets run.
+
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use crate::message::{HEAD_BYTES, VhostHead, VhostMessage};
+use crate::request::{DESCRIPTORS_MAX, DiskRequest};
+
+/// Bytes of the guest's memory.
+const MEMORY_BYTES: usize = 64 << 10;
+
+/// Parses any bytes as messages of a monitor.
+pub fn fuzz_messages(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
+    if let Ok(head) = VhostHead::parse(head) {
+        let _ = VhostMessage::parse(head.request, &rest[..rest.len().min(head.size as usize)]);
+    }
+    let _ = VhostMessage::parse(u32::from(head[0]), rest);
+}
+
+/// Takes any bytes for the memory of a guest, with a ring at its beginning, and takes all requests from that.
+pub fn fuzz_chains(bytes: &[u8]) {
+    let Ok(memory) = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]) else { return };
+    let _ = memory.write_slice(&bytes[..bytes.len().min(MEMORY_BYTES)], GuestAddress(0));
+    let Ok(mut queue) = Queue::new(16) else { return };
+    // available, used, descriptors: small places, which small inputs reach
+    let places = (queue.try_set_avail_ring_address(GuestAddress(0x10)), queue.try_set_used_ring_address(GuestAddress(0)));
+    let places = (places, queue.try_set_desc_table_address(GuestAddress(0x40)));
+    assert!(places.0.0.is_ok() && places.0.1.is_ok() && places.1.is_ok());
+    queue.set_ready(true);
+    let Ok(entries) = queue.iter(&memory) else { return };
+    for chain in entries {
+        let Ok(request) = DiskRequest::parse(&memory, chain) else { continue };
+        let (data, mut buf) = (request.data.len(), [0; 512]);
+        assert!(data < 1 << 32 && request.status < MEMORY_BYTES as u64);
+        let _ = request.ranges(&memory).map(|ranges| ranges.iter().for_each(|range| drop(range.bytes())));
+        let mut cursor = request.data.cursor(&memory);
+        let whole = (0..data / 512).take(DESCRIPTORS_MAX).all(|_| cursor.get(&mut buf).is_ok());
+        assert!(whole, "data are where they are said to be");
+        let _ = memory.write_obj(0u8, GuestAddress(request.status));
+    }
+}
