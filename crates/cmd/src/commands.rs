@@ -31,7 +31,11 @@ const COMMANDS: &[Command] = &[
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
     plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
     plain("top", "show where reads are served from, live", top::run),
-    plain("volumes", "show how programs get at volumes: as files, disks of networks and virtual machines", volumes::run),
+    plain(
+        "volumes",
+        "show how programs get at volumes: as files, disks of networks and virtual machines",
+        volumes::run,
+    ),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),

@@ -8,8 +8,8 @@ use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{
-    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
-    nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
+    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri,
+    nbd_addresses, nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
 };
 
 use crate::output;
@@ -70,12 +70,7 @@ fn list(names: &[String]) -> Result<String> {
             }
             let socket = vhost_socket(run.path(), &row.name);
             if offers(3) && socket.exists() {
-                text += &format!(
-                    "{}\tvhost\t{}\t{}\n",
-                    row.name,
-                    socket.display(),
-                    qemu_arguments(&socket, &row.name)
-                );
+                text += &format!("{}\tvhost\t{}\t{}\n", row.name, socket.display(), qemu_arguments(&socket, &row.name));
             }
             if offers(0) && nbd_socket(run.path(), &pool).exists() {
                 text += &format!("{}\tnbd\t{}\n", row.name, nbd_uri(run.path(), &row.name));

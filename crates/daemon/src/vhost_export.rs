@@ -60,7 +60,7 @@ struct VhostVolume {
 }
 
 /// Opens the volume when a machine comes.
-struct VolumeSource {
+struct MachineSource {
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
     dataset: u64,
@@ -122,9 +122,10 @@ impl VhostExport {
         let path = vhost_socket(&self.run, dataset);
         let bytes = path.as_os_str().len();
         match (property, value) {
-            (VHOST_PROPERTY, "on") if bytes > PATH_BYTES_MAX => {
-                invalid(format!("its socket {} would have {bytes} bytes, and may have {PATH_BYTES_MAX}", path.display()))
-            }
+            (VHOST_PROPERTY, "on") if bytes > PATH_BYTES_MAX => invalid(format!(
+                "its socket {} would have {bytes} bytes, and may have {PATH_BYTES_MAX}",
+                path.display()
+            )),
             (VHOST_PROPERTY, value) if !["on", "off"].contains(&value) => {
                 invalid(format!("'{property}' must be one of 'on | off'"))
             }
@@ -133,7 +134,7 @@ impl VhostExport {
     }
 
     fn volume(&self, dataset: u64) -> VhostVolume {
-        let source = VolumeSource { pool: self.pool.clone(), volumes: self.volumes.clone(), dataset };
+        let source = MachineSource { pool: self.pool.clone(), volumes: self.volumes.clone(), dataset };
         VhostVolume {
             pool: self.pool.clone(),
             dataset,
@@ -288,7 +289,7 @@ fn remove_folders_of(run: &Path, path: &Path) {
     }
 }
 
-impl VhostSource for VolumeSource {
+impl VhostSource for MachineSource {
     fn open(&self) -> Result<Arc<dyn VhostDisk>> {
         let view = self.pool.view();
         let guid = view.dsl().find(&view.dsl().name_of(self.dataset)?)?.phys.guid;

@@ -4,9 +4,8 @@ use base::{Kind, Result};
 use vm_memory::GuestMemoryMmap;
 use zvol::Zvol;
 
-use crate::config::SECTOR_BYTES;
 use crate::disk::VhostDisk;
-use crate::request::{DiskCommand, DiskRequest, GuestSegments, byte_of};
+use crate::request::{DiskCommand, DiskRequest, GuestSegments, SECTOR_BYTES, byte_of};
 
 /// Bytes that are in memory at a time for one request.
 const STEP_BYTES: u64 = 1 << 20;
@@ -93,7 +92,7 @@ fn one(disk: &dyn VhostDisk, request: &DiskRequest, memory: &GuestMemoryMmap, la
 /// Where a request begins and ends, in bytes. Errors: `Invalid` for a part of a sector, and behind the end.
 fn range_of(volume: &Zvol, sector: u64, len: u64) -> Result<(u64, u64)> {
     let start = byte_of(sector)?;
-    let end = start.checked_add(len).filter(|end| len % SECTOR_BYTES == 0 && *end <= volume.size());
+    let end = start.checked_add(len).filter(|end| len.is_multiple_of(SECTOR_BYTES) && *end <= volume.size());
     let behind = || base::Error::new(Kind::Invalid, format!("{len} bytes from sector {sector} on"));
     end.map(|end| (start, end)).ok_or_else(behind)
 }

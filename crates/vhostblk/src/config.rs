@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    0  capacity in sectors u64   8  size_max u32      12  seg_max u32       16  geometry
-//!   20  blk_size u32             24  topology: physical block exponent u8, alignment u8, least u16 and best I/O u32
+//!   20  blk_size u32             24  topology: physical block exponent u8, alignment u8, least u16 and best u32 of a request
 //!   32  writeback u8             34  queues u16
 //!   36  discards: sectors u32, segments u32, alignment u32
 //!   48  zeroes: sectors u32, segments u32, may unmap u8
@@ -11,10 +11,8 @@
 use zvol::Zvol;
 
 use crate::message::{CONFIG_BYTES_MAX, ConfigRange};
-use crate::request::SEGMENTS_MAX;
+use crate::request::{SECTOR_BYTES, SEGMENTS_MAX};
 
-/// Bytes of a sector, in which virtio counts.
-pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Rings that a guest may have: QEMU takes one for each processor.
 pub(crate) const RINGS_MAX: usize = 128;
 /// Entries of a ring, at most: what QEMU allows.

@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 pub(crate) struct MonitorEvent(OwnedFd);
 
 impl MonitorEvent {
-    /// Errors: `Invalid` if it is something else, which could hold up the one who writes to it.
+    /// Errors: `Invalid` if it is something else, which could hold up the thread that writes to it.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<MonitorEvent> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
         match link.to_string_lossy().starts_with("anon_inode:[eventfd") {

@@ -24,7 +24,8 @@ pub fn fuzz_chains(bytes: &[u8]) {
     let _ = memory.write_slice(&bytes[..bytes.len().min(MEMORY_BYTES)], GuestAddress(0));
     let Ok(mut queue) = Queue::new(16) else { return };
     // available, used, descriptors: small places, which small inputs reach
-    let places = (queue.try_set_avail_ring_address(GuestAddress(0x10)), queue.try_set_used_ring_address(GuestAddress(0)));
+    let places =
+        (queue.try_set_avail_ring_address(GuestAddress(0x10)), queue.try_set_used_ring_address(GuestAddress(0)));
     let places = (places, queue.try_set_desc_table_address(GuestAddress(0x40)));
     assert!(places.0.0.is_ok() && places.0.1.is_ok() && places.1.is_ok());
     queue.set_ready(true);

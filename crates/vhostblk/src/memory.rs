@@ -66,7 +66,7 @@ fn map_one(place: &RegionPlace, file: OwnedFd) -> Result<GuestRegionMmap> {
     let end = place.offset.checked_add(place.size).filter(|_| place.size > 0);
     let end = end.ok_or_else(|| refused(format!("a region of {:#x} bytes", place.size)))?;
     let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-    let is_ordinary = fstatfs(&file).is_ok_and(|fs| fs.f_type as i64 == TMPFS_MAGIC);
+    let is_ordinary = fstatfs(&file).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC);
     if !is_sealed || !is_ordinary {
         let what = "memory that is no memfd of ordinary pages, sealed against shrinking \
                     (QEMU: -object memory-backend-memfd,share=on)";

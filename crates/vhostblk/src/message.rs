@@ -158,7 +158,10 @@ impl VhostMessage {
                 let bytes = r.take(r.rest().len())?;
                 let is_within = range.offset.checked_add(range.size).is_some_and(|end| end <= CONFIG_BYTES_MAX);
                 if !is_within || bytes.len() != range.size as usize {
-                    return Err(Error::corrupt(format!("configuration from {} on, {} bytes", range.offset, range.size)));
+                    return Err(Error::corrupt(format!(
+                        "configuration from {} on, {} bytes",
+                        range.offset, range.size
+                    )));
                 }
                 match request {
                     24 => VhostMessage::GetConfig(range),

@@ -11,8 +11,8 @@ use base::{Error, Kind, Result};
 use virtio_queue::DescriptorChain;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
 
-use crate::config::SECTOR_BYTES;
-
+/// Bytes of a sector, in which virtio counts.
+pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Ranges of one discard.
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 /// Descriptors of one request.
@@ -101,7 +101,7 @@ impl DiskRequest {
     /// The ranges that its data are. Errors: `Invalid` for too many, or a part of one.
     pub(crate) fn ranges(&self, memory: &GuestMemoryMmap) -> Result<Vec<SectorRange>> {
         let len = self.data.len();
-        if len == 0 || len % RANGE_BYTES as u64 != 0 || len > u64::from(SEGMENTS_MAX) * RANGE_BYTES as u64 {
+        if len == 0 || !len.is_multiple_of(RANGE_BYTES as u64) || len > u64::from(SEGMENTS_MAX) * RANGE_BYTES as u64 {
             return Err(Error::new(Kind::Invalid, format!("ranges in {len} bytes")));
         }
         let mut bytes = vec![0; len as usize];

@@ -34,12 +34,12 @@ pub(crate) struct RunningRing {
     kick: Arc<MonitorEvent>,
     call: Mutex<Option<Arc<MonitorEvent>>>,
     error: Mutex<Option<Arc<MonitorEvent>>>,
-    state: Mutex<RingState>,
+    state: Mutex<RingProgress>,
     /// A request has been given back, or is parked.
     changed: Condvar,
 }
 
-struct RingState {
+struct RingProgress {
     queue: Queue,
     /// Requests that were taken and not given back; of these, those that wait for a suspended pool.
     taken: usize,
@@ -86,7 +86,7 @@ impl RunningRing {
             kick: kick.clone(),
             call: Mutex::new(setup.call.clone()),
             error: Mutex::new(setup.error.clone()),
-            state: Mutex::new(RingState { queue, taken: 0, parked: 0, is_stopped: false, is_broken: false }),
+            state: Mutex::new(RingProgress { queue, taken: 0, parked: 0, is_stopped: false, is_broken: false }),
             changed: Condvar::default(),
         })
     }
@@ -203,7 +203,7 @@ impl RunningRing {
     pub(crate) fn stop(&self, is_over: &AtomicBool) -> u16 {
         let mut state = self.state.lock();
         state.is_stopped = true;
-        let waits = |state: &mut RingState| {
+        let waits = |state: &mut RingProgress| {
             let parked = if is_over.load(Ordering::SeqCst) { state.parked } else { 0 };
             state.taken > parked
         };

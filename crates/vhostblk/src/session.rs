@@ -220,8 +220,7 @@ impl VhostSession {
             VhostMessage::SetRingPlaces(_, places) => {
                 let ram = self.device.ram();
                 let guest = |address| ram.guest_address(address);
-                plan.setup.places =
-                    Some([guest(places.descriptors)?, guest(places.used)?, guest(places.available)?]);
+                plan.setup.places = Some([guest(places.descriptors)?, guest(places.used)?, guest(places.available)?]);
             }
             VhostMessage::SetRingKick(_, has) => {
                 plan.setup.kick = event(has, descriptors)?;
