@@ -10,7 +10,7 @@
 //!   for writing; `server`: connections.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
-//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
+//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
@@ -50,6 +50,7 @@ mod server;
 mod source;
 pub mod verbs;
 mod vhost_export;
+mod volume_exports;
 mod volume_handle;
 mod volume_mount;
 mod volume_offers;

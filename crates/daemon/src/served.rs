@@ -18,21 +18,17 @@ use pool::{
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
-use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder};
 use protocol::wire::{PoolReply, Request};
 
 use crate::cachefile;
 use crate::exports::Exports;
-use crate::iscsi_export::IscsiExport;
 use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
-use crate::nbd_export::NbdExport;
 use crate::network_door::{NetworkAccess, mark_for};
 use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
-use crate::vhost_export::VhostExport;
-use crate::volume_mount::VolumeMount;
+use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
 
@@ -47,10 +43,7 @@ pub struct Served {
     exports: Arc<Exports>,
     mounts: Mounts,
     volumes: Arc<OpenVolumes>,
-    volume_mount: VolumeMount,
-    nbd: NbdExport,
-    iscsi: IscsiExport,
-    vhost: VhostExport,
+    given_out: VolumeExports,
     locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
@@ -83,12 +76,9 @@ impl Served {
         let locks = Arc::new(locks);
         pool.watch_leaves(&locks);
         let (exports, volumes, pool) = (Arc::<Exports>::default(), Arc::<OpenVolumes>::default(), Arc::new(pool));
-        let given_out = (pool.clone(), volumes.clone());
+        let with = (pool.clone(), volumes.clone());
         Served {
-            nbd: NbdExport::new(exports.clone(), given_out.clone(), network.clone(), env.clone(), run.to_owned()),
-            iscsi: IscsiExport::new(exports.clone(), given_out.clone(), network, env.clone(), run.to_owned()),
-            vhost: VhostExport::new(exports.clone(), given_out.clone(), env.clone(), run.to_owned()),
-            volume_mount: VolumeMount::new(helper.clone(), exports.clone(), given_out, env.clone(), folder(run)),
+            given_out: VolumeExports::new(&exports, &with, (&helper, &network), &env, run),
             env,
             pool,
             session,
@@ -118,10 +108,7 @@ impl Served {
 
     /// Gives its volumes to programs, as properties say.
     pub fn give_out_volumes(&self) {
-        self.volume_mount.renew();
-        self.nbd.renew();
-        self.iscsi.renew();
-        self.vhost.renew();
+        self.given_out.renew();
     }
 
     /// Whether the pool can be changed.
@@ -478,16 +465,13 @@ impl Host for Served {
         match change {
             DatasetChange::Resize { name, size } => self.volumes.open(&self.pool, name)?.set_size(*size)?,
             DatasetChange::Destroy { name } => {
-                let dataset = self.pool.view().dsl().find(name)?;
-                self.volume_mount.check_unused(dataset.id)?;
-                self.nbd.check_unused(dataset.id)?;
-                self.iscsi.check_unused(dataset.phys.guid)?;
-                self.vhost.check_unused(dataset.id)?;
+                self.given_out.check_unused(&self.pool.view().dsl().find(name)?)?;
             }
             DatasetChange::Set { name, property, value } => {
-                self.nbd.check_property(name, property, value)?;
-                self.iscsi.check_property(name, property, value)?;
-                self.vhost.check_property(name, property, value)?;
+                self.given_out.check_property(name, property, value)?;
+            }
+            DatasetChange::Create { name, properties } | DatasetChange::CreateVolume { name, properties } => {
+                self.given_out.check_properties(name, properties)?;
             }
             _ => {}
         }
@@ -500,7 +484,7 @@ impl Host for Served {
             _ => work()?,
         }
         if let DatasetChange::Set { name, property, value } = change
-            && [NBD_LISTEN, NBD_TLS, ISCSI_LISTEN].contains(&&property[..])
+            && VolumeExports::is_of_network(property)
             && let Some((property, value)) = mark_for(&self.pool.view(), property, value)
         {
             self.pool.change(&self.env, DatasetChange::Set { name: name.clone(), property, value })?;
@@ -509,12 +493,11 @@ impl Host for Served {
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
             DatasetChange::Set { property, .. } | DatasetChange::Inherit { property, .. }
-                if property == "volmode"
-                    || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY].iter().any(|name| property.starts_with(name)) =>
+                if VolumeExports::is_about(property) =>
             {
                 self.give_out_volumes();
             }
-            _ => self.volume_mount.changed(),
+            _ => self.given_out.changed(),
         }
         if let DatasetChange::Rename { from, to } = change {
             self.exports.renamed(from, to);
@@ -524,6 +507,9 @@ impl Host for Served {
     }
 
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
+        if let SnapshotChange::Clone { target, properties, .. } = change {
+            self.given_out.check_properties(target, properties)?;
+        }
         let refused = match change {
             SnapshotChange::Rollback { to } => {
                 let of = to.split('@').next().unwrap_or_default();
@@ -537,7 +523,7 @@ impl Host for Served {
         };
         match change {
             SnapshotChange::Clone { .. } => self.give_out_volumes(),
-            _ => self.volume_mount.changed(),
+            _ => self.given_out.changed(),
         }
         self.exports.properties_changed();
         Ok(refused)

@@ -5,6 +5,14 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
+/// How long a client by network may be silent until it is asked whether it is there, what is between questions, and how
+/// many it may leave without an answer.
+const SILENCE: Duration = Duration::from_secs(60);
+const PROBE_PAUSE: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
+
 /// A connected socket, whatever family it is of.
 #[derive(Debug)]
 pub enum ClientSocket {
@@ -29,6 +37,21 @@ impl ClientSocket {
             ClientSocket::Unix(_) => Ok(()),
             ClientSocket::Tcp(stream) => stream.set_nodelay(true),
         }
+    }
+
+    /// Has a client that is gone without a word noticed: one by network that answers nothing for some minutes. Errors:
+    /// those of the connection.
+    pub fn notice_silence(&self) -> io::Result<()> {
+        if let ClientSocket::Tcp(stream) = self {
+            sockopt::set_socket_keepalive(stream, true)?;
+            sockopt::set_tcp_keepidle(stream, SILENCE)?;
+            sockopt::set_tcp_keepintvl(stream, PROBE_PAUSE)?;
+            sockopt::set_tcp_keepcnt(stream, PROBES)?;
+            // what was sent and is not acknowledged
+            let most = SILENCE + PROBE_PAUSE * PROBES;
+            sockopt::set_tcp_user_timeout(stream, most.as_millis() as u32)?;
+        }
+        Ok(())
     }
 
     /// The address at this side, if it is one of the network.
@@ -118,4 +141,27 @@ pub fn write_slices(to: &mut impl Write, slices: &[&[u8]]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn silence_by_network_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = ClientSocket::from(stream.try_clone().unwrap());
+        assert!(!sockopt::socket_keepalive(&stream).unwrap());
+        socket.notice_silence().unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(
+            (sockopt::tcp_keepidle(&stream).unwrap(), sockopt::tcp_keepcnt(&stream).unwrap()),
+            (SILENCE, PROBES)
+        );
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 120_000);
+        ClientSocket::from(UnixStream::pair().unwrap().0).notice_silence().unwrap();
+    }
 }

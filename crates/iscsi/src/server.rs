@@ -92,6 +92,7 @@ impl IscsiServer {
         let login = LoginOf { table: &self.sessions, number };
         let agreed = socket
             .send_at_once()
+            .and_then(|()| socket.notice_silence())
             .map_err(Into::into)
             .and_then(|()| log_in(&self.shared.env, &socket, &*self.shared.targets, &login));
         let agreed = match agreed {

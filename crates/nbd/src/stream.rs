@@ -20,6 +20,7 @@ impl ClientStream {
     /// Errors: those of the connection.
     pub(crate) fn new(socket: ClientSocket) -> Result<ClientStream> {
         socket.send_at_once()?;
+        socket.notice_silence()?;
         Ok(ClientStream { socket, tls: OnceLock::new() })
     }
 

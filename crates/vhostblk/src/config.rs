@@ -3,7 +3,7 @@
 //! ```text
 //!    0  capacity in sectors u64   8  size_max u32      12  seg_max u32       16  geometry
 //!   20  blk_size u32             24  topology: physical block exponent u8, alignment u8, least u16 and best u32 of a request
-//!   32  writeback u8             34  queues u16
+//!   34  queues u16
 //!   36  discards: sectors u32, segments u32, alignment u32
 //!   48  zeroes: sectors u32, segments u32, may unmap u8
 //! ```
@@ -21,11 +21,9 @@ pub(crate) const RING_ENTRIES_MAX: u16 = 1024;
 const DATA_SEGMENTS: u32 = 126;
 /// Sectors of one discard or of zeroes: 1 GiB. What takes longer holds up a guest's flushes.
 const RANGE_SECTORS_MAX: u32 = 1 << 21;
-/// Where the guest sets whether what it writes may be kept in memory.
-pub(crate) const WRITEBACK_AT: u32 = 32;
 
 /// The part of the configuration that is asked for.
-pub(crate) fn part(volume: &Zvol, is_write_back: bool, range: ConfigRange) -> Vec<u8> {
+pub(crate) fn part(volume: &Zvol, range: ConfigRange) -> Vec<u8> {
     let mut bytes = [0; CONFIG_BYTES_MAX as usize];
     let block_sectors = volume.block_size() / SECTOR_BYTES;
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -35,7 +33,6 @@ pub(crate) fn part(volume: &Zvol, is_write_back: bool, range: ConfigRange) -> Ve
     put(24, &[block_sectors.checked_ilog2().unwrap_or(0) as u8]);
     put(26, &u16::try_from(block_sectors).unwrap_or(0).to_le_bytes());
     put(28, &(block_sectors as u32).to_le_bytes());
-    put(WRITEBACK_AT as usize, &[is_write_back.into()]);
     put(34, &(RINGS_MAX as u16).to_le_bytes());
     put(36, &RANGE_SECTORS_MAX.to_le_bytes());
     put(40, &SEGMENTS_MAX.to_le_bytes());

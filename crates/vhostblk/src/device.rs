@@ -92,7 +92,7 @@ impl GuestDevice {
         *self.ram.write() = Arc::new(ram);
     }
 
-    pub(crate) fn is_write_back(&self) -> bool {
+    fn is_write_back(&self) -> bool {
         self.is_write_back.load(Ordering::SeqCst)
     }
 

@@ -15,7 +15,7 @@ use export::{Gate, Parking};
 use rustix::net::{SendFlags, send};
 
 use crate::channel::{MonitorChannel, ReceivedMessage};
-use crate::config::{self, RINGS_MAX, WRITEBACK_AT};
+use crate::config::{self, RINGS_MAX};
 use crate::device::GuestDevice;
 use crate::disk::VhostDisk;
 use crate::event::MonitorEvent;
@@ -30,7 +30,6 @@ pub(crate) mod feature {
     pub(crate) const BLK_SIZE: u64 = 1 << 6;
     pub(crate) const FLUSH: u64 = 1 << 9;
     pub(crate) const TOPOLOGY: u64 = 1 << 10;
-    pub(crate) const CONFIG_WCE: u64 = 1 << 11;
     pub(crate) const MQ: u64 = 1 << 12;
     pub(crate) const DISCARD: u64 = 1 << 13;
     pub(crate) const WRITE_ZEROES: u64 = 1 << 14;
@@ -45,7 +44,6 @@ const FEATURES: u64 = feature::SEG_MAX
     | feature::BLK_SIZE
     | feature::FLUSH
     | feature::TOPOLOGY
-    | feature::CONFIG_WCE
     | feature::MQ
     | feature::INDIRECT_DESC
     | feature::EVENT_IDX
@@ -172,8 +170,8 @@ impl VhostSession {
                 return Ok(VhostReply::Payload([ring, plan.setup.base.into()].map(u32::to_le_bytes).concat()));
             }
             VhostMessage::GetConfig(range) => return self.config(range).map(VhostReply::Payload),
-            VhostMessage::SetConfig(range, bytes) => self.set_config(range, &bytes),
-            VhostMessage::SetOwner => {}
+            // there is nothing that a guest may set
+            VhostMessage::SetConfig(..) | VhostMessage::SetOwner => {}
             VhostMessage::SetFeatures(features) => self.agree(setup, features)?,
             VhostMessage::SetProtocolFeatures(features) => setup.protocol_features = features & PROTOCOL_FEATURES,
             VhostMessage::Reset => {
@@ -270,15 +268,7 @@ impl VhostSession {
     fn config(&self, range: ConfigRange) -> Result<Vec<u8>> {
         let volume = self.device.disk().volume()?;
         let head = [range.offset, range.size, range.flags].map(u32::to_le_bytes).concat();
-        Ok([head, config::part(&volume, self.device.is_write_back(), range)].concat())
-    }
-
-    /// All but one byte only the device may set; QEMU writes them as they were.
-    fn set_config(&self, range: ConfigRange, bytes: &[u8]) {
-        let at = WRITEBACK_AT.checked_sub(range.offset);
-        if let Some(is_write_back) = at.and_then(|at| bytes.get(at as usize)) {
-            self.device.set_write_back(*is_write_back != 0);
-        }
+        Ok([head, config::part(&volume, range)].concat())
     }
 }
 

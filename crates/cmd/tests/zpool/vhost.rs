@@ -31,6 +31,7 @@ const WRITTEN: u16 = 2;
 const INDIRECT: u16 = 4;
 const READ_ONLY: u64 = 1 << 5;
 const EVENT_IDX: u64 = 1 << 29;
+const FLUSHES: u64 = 1 << 9;
 
 /// Places of the parts of a ring, from its own place on.
 const AVAILABLE: u64 = 0x1000;
@@ -216,6 +217,16 @@ fn volumes_by_vhost() {
         "set org.cenote:vhost=yes fresh/a",
         "cannot set property for 'fresh/a': 'org.cenote:vhost' must be one of 'on | off'\n",
     );
+    // nor is such a value taken where a dataset is made
+    let wrong = "'org.cenote:vhost' must be one of 'on | off'";
+    fresh.fails("create -o org.cenote:vhost=yes fresh/q", &format!("cannot create 'fresh/q': {wrong}\n"));
+    fresh.fails("create -V 8M -o org.cenote:vhost=yes fresh/q", &format!("cannot create 'fresh/q': {wrong}\n"));
+    fresh.does("snapshot fresh/c@s");
+    fresh.fails("clone -o org.cenote:vhost=yes fresh/c@s fresh/q", &format!("cannot create 'fresh/q': {wrong}\n"));
+    fresh.fails(
+        "create -o org.cenote:nbd_listen=127.0.0.1:1 fresh/q",
+        "cannot create 'fresh/q': 'org.cenote:nbd_listen' is set on the pool's root file system only\n",
+    );
     fresh.does("set org.cenote:vhost=on fresh/a");
     let shown = String::from_utf8(fresh.world.cenote("volumes fresh/a").stdout).unwrap();
     assert!(shown.contains(&format!("fresh/a/v\tvhost\t{}\t-m 1G", socket.display())), "{shown}");
@@ -310,6 +321,38 @@ fn what_a_machine_has_changes_under_it() {
     assert_eq!(Guest::connect(&fresh, "fresh/a/x", 1).ask(0, READ, 0, 512).unwrap(), [1; 512]);
     fresh.does("destroy -r fresh/a/x");
     assert!(!path("a/x").exists());
+    fresh.judge();
+}
+
+#[test]
+fn what_was_flushed_outlives_a_kill() {
+    let fresh = Fresh::new("vhost-killed");
+    fresh.does("create -s -V 8M -o org.cenote:vhost=on fresh/v");
+    let mut guest = Guest::connect(&fresh, "fresh/v", 1);
+    // a guest that could switch the cache off would do so behind the back of its next monitor
+    assert_eq!(guest.features & (1 << 11 | FLUSHES), FLUSHES);
+    for sector in 0..100 {
+        assert_eq!(guest.tell(0, WRITE, 40 * sector, &[1; 3000 / 512 * 512]), 0);
+    }
+    assert_eq!(guest.tell(0, FLUSH, 0, &[]), 0);
+    fresh.world.kill("fresh");
+    drop(guest);
+    fresh.world.check("import -N -f -d DIR fresh", 0, "");
+    let mut guest = Guest::connect(&fresh, "fresh/v", 1);
+    for sector in 0..100 {
+        assert!(guest.ask(0, READ, 40 * sector, 2560).unwrap() == [1; 2560], "{sector}");
+    }
+    // one that cannot flush need not
+    guest.monitor.set_features(guest.features & !(EVENT_IDX | FLUSHES)).unwrap();
+    assert_eq!(guest.tell(0, WRITE, 7, &[2; 512]), 0);
+    assert_eq!(guest.tell(0, WRITE_ZEROES, 0, &range(40, 2, 0)), 0);
+    fresh.world.kill("fresh");
+    drop(guest);
+    fresh.world.check("import -N -f -d DIR fresh", 0, "");
+    let mut guest = Guest::connect(&fresh, "fresh/v", 1);
+    assert_eq!(guest.ask(0, READ, 7, 512).unwrap(), [2; 512]);
+    assert_eq!(guest.ask(0, READ, 40, 1536).unwrap(), [[0; 512], [0; 512], [1; 512]].concat());
+    drop(guest);
     fresh.judge();
 }
 

@@ -1,0 +1,91 @@
+//! All ways by which programs get at the volumes of a pool.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Env, Result};
+use dsl::Dataset;
+use fuse::Helper;
+use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder};
+
+use crate::exports::Exports;
+use crate::iscsi_export::IscsiExport;
+use crate::live::ServedPool;
+use crate::nbd_export::NbdExport;
+use crate::network_door::NetworkAccess;
+use crate::vhost_export::VhostExport;
+use crate::volume_mount::VolumeMount;
+use crate::volumes::OpenVolumes;
+
+/// What gives a pool's volumes out.
+pub struct VolumeExports {
+    files: VolumeMount,
+    nbd: NbdExport,
+    iscsi: IscsiExport,
+    vhost: VhostExport,
+}
+
+impl VolumeExports {
+    /// Nothing is given out yet; what is will be below `run`, the folder where the processes of pools are found.
+    pub fn new(
+        exports: &Arc<Exports>,
+        given_out: &(Arc<ServedPool>, Arc<OpenVolumes>),
+        (helper, network): (&Helper, &Arc<NetworkAccess>),
+        env: &Env,
+        run: &Path,
+    ) -> VolumeExports {
+        let parts = || (exports.clone(), given_out.clone());
+        let ((exports, pool), run_of) = (parts(), || run.to_owned());
+        VolumeExports {
+            nbd: NbdExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
+            iscsi: IscsiExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
+            vhost: VhostExport::new(exports.clone(), pool.clone(), env.clone(), run_of()),
+            files: VolumeMount::new(helper.clone(), exports, pool, env.clone(), folder(run)),
+        }
+    }
+
+    /// Gives out what properties say.
+    pub fn renew(&self) {
+        self.files.renew();
+        self.nbd.renew();
+        self.iscsi.renew();
+        self.vhost.renew();
+    }
+
+    /// There may be other volumes, or snapshots of them.
+    pub fn changed(&self) {
+        self.files.changed();
+    }
+
+    /// Errors: `Busy` if programs use a volume.
+    pub fn check_unused(&self, dataset: &Dataset) -> Result<()> {
+        self.files.check_unused(dataset.id)?;
+        self.nbd.check_unused(dataset.id)?;
+        self.iscsi.check_unused(dataset.phys.guid)?;
+        self.vhost.check_unused(dataset.id)
+    }
+
+    /// Errors: `Invalid` for a value that one of these properties cannot have, or that dataset cannot, which need not be
+    /// there yet; why nobody can listen so.
+    pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
+        self.nbd.check_property(dataset, property, value)?;
+        self.iscsi.check_property(dataset, property, value)?;
+        self.vhost.check_property(dataset, property, value)
+    }
+
+    /// The same for several.
+    pub fn check_properties(&self, dataset: &str, properties: &[(String, String)]) -> Result<()> {
+        properties.iter().try_for_each(|(property, value)| self.check_property(dataset, property, value))
+    }
+
+    /// Whether a property says what is given out, and how.
+    pub fn is_about(property: &str) -> bool {
+        property == "volmode"
+            || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY].iter().any(|name| property.starts_with(name))
+    }
+
+    /// Whether a property says where to listen, which a stranger's pool is not to say.
+    pub fn is_of_network(property: &str) -> bool {
+        [NBD_LISTEN, NBD_TLS, ISCSI_LISTEN].contains(&property)
+    }
+}
