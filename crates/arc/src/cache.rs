@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use l2arc::{CacheLookup, L2Key, L2arc};
 use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio};
 
@@ -73,7 +73,7 @@ impl Cache {
     }
 
     /// Uses a cache device of a pool from now on. Errors: as from [`L2arc::add`].
-    pub fn add_device(&self, pool_guid: u64, guid: u64, device: Arc<dyn Device>) -> Result<()> {
+    pub fn add_device(&self, pool_guid: Guid, guid: Guid, device: Arc<dyn Device>) -> Result<()> {
         self.l2arc.set_ram(self.store.c());
         self.l2arc.add(pool_guid, guid, device)?;
         if !self.is_fed.swap(true, Ordering::Relaxed) {

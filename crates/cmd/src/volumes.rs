@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use base::{Error, Kind, Result};
+use format::ids::Guid;
 use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
@@ -64,7 +65,7 @@ fn list(names: &[String]) -> Result<String> {
             let offers = |at: usize| matches!(cell(at), Some(CellValue::Text(value)) if is_on(value));
             if let (true, Some(CellValue::Number(guid))) = (offers(1), cell(2)) {
                 for address in std::fs::read_to_string(iscsi_addresses(run.path(), &pool)).unwrap_or_default().lines() {
-                    let target = iscsi_uri(address, &iscsi_target(&row.name, *guid));
+                    let target = iscsi_uri(address, &iscsi_target(&row.name, Guid::new(*guid)));
                     text += &format!("{}\tiscsi\t{target}\n", row.name);
                 }
             }

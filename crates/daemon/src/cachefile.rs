@@ -73,6 +73,8 @@ fn write(file: &Path, bytes: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Guid;
+
     use super::*;
 
     #[test]
@@ -85,11 +87,11 @@ mod tests {
         put(&file, "tank", &config(1)).unwrap();
         put(&file, "data", &config(2)).unwrap();
         put(&file, "tank", &config(3)).unwrap();
-        let guid = |pool: &str| read(&file).unwrap().opt_list(pool).and_then(|config| config.opt_u64("pool_guid"));
-        assert_eq!((guid("tank"), guid("data"), guid("other")), (Some(3), Some(2), None));
+        let guid = |pool: &str| read(&file).unwrap().opt_list(pool).and_then(|config| config.opt_guid("pool_guid"));
+        assert_eq!((guid("tank"), guid("data"), guid("other")), (Some(Guid::new(3)), Some(Guid::new(2)), None));
         remove(&file, "data").unwrap();
         remove(&file, "data").unwrap();
-        assert_eq!((guid("tank"), guid("data")), (Some(3), None));
+        assert_eq!((guid("tank"), guid("data")), (Some(Guid::new(3)), None));
         remove(&file, "tank").unwrap();
         assert_eq!(folder.read_dir().unwrap().count(), 0);
         // what is something else stays

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::{PropertyValue, Subject};
 use export::Export;
+use format::ids::Guid;
 use iscsi::{ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
 use nix::unistd::geteuid;
 use protocol::volumes::{
@@ -61,7 +62,7 @@ struct PoolTargets {
 /// A volume that is one.
 struct TargetVolume {
     handle: VolumeHandle,
-    guid: u64,
+    guid: Guid,
     pool: Arc<ServedPool>,
     env: Env,
 }
@@ -148,9 +149,9 @@ impl IscsiExport {
     }
 
     /// Errors: `Busy` if initiators use the volume of that guid.
-    pub fn check_unused(&self, guid: u64) -> Result<()> {
+    pub fn check_unused(&self, guid: Guid) -> Result<()> {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
-        listening.wait_until(|server| !server.is_in_use(guid))
+        listening.wait_until(|server| !server.is_in_use(guid.get()))
     }
 }
 
@@ -184,8 +185,9 @@ impl Targets for PoolTargets {
     fn access(&self, lun: &dyn Lun) -> Result<TargetAccess> {
         let view = self.pool.view();
         let all = offered(&view, ISCSI_PROPERTY)?;
-        let found =
-            all.into_iter().find(|subject| subject.dataset().is_some_and(|dataset| dataset.phys.guid == lun.guid()));
+        let found = all
+            .into_iter()
+            .find(|subject| subject.dataset().is_some_and(|dataset| dataset.phys.guid.get() == lun.guid()));
         let Some(subject) = found else { return Ok(TargetAccess::default()) };
         let text = |name| text_of(&subject, name).filter(|text| !is_none(text));
         let initiators = text(ISCSI_INITIATORS).unwrap_or_default();
@@ -208,7 +210,7 @@ impl TargetVolume {
 
 impl Lun for TargetVolume {
     fn guid(&self) -> u64 {
-        self.guid
+        self.guid.get()
     }
 
     fn target_name(&self) -> String {

@@ -20,6 +20,7 @@ use dsl::write::file_system_options;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use format::feature::BLOCK_CLONING;
+use format::ids::Guid;
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
     PoolState, RefusedChanges,
@@ -144,12 +145,12 @@ impl ServedPool {
 
     /// Clears the error counts of a vdev, or of all, and lets the pool go on if it is suspended. Errors: as from
     /// [`LivePool::clear`].
-    pub fn clear(&self, vdev: Option<u64>) -> Result<()> {
+    pub fn clear(&self, vdev: Option<Guid>) -> Result<()> {
         self.live()?.clear(vdev, &locks::reopen)
     }
 
     /// Uses a device again. Errors: as from [`LivePool::online`].
-    pub fn online(&self, vdev: u64, expand: bool) -> Result<vdev::Health> {
+    pub fn online(&self, vdev: Guid, expand: bool) -> Result<vdev::Health> {
         self.live()?.online(vdev, expand, &locks::reopen)
     }
 
@@ -190,12 +191,12 @@ impl ServedPool {
     }
 
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
-    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool, locks: &DeviceLocks) -> Result<()> {
+    pub fn take_off(&self, vdev: Guid, how: OfflineReason, temporary: bool, locks: &DeviceLocks) -> Result<()> {
         let live = self.live()?;
         live.take_off(vdev, how, temporary)?;
         // a cache device is opened anew, and locked, when it is back
         let view = live.view();
-        let cache = view.caches().iter().find(|config| config.opt_u64("guid") == Some(vdev));
+        let cache = view.caches().iter().find(|config| config.opt_guid("guid") == Some(vdev));
         let path = cache.and_then(|config| config.opt_str("path"));
         locks.let_go(&Vec::from_iter(path.map(str::to_owned)));
         Ok(())
@@ -225,7 +226,7 @@ impl ServedPool {
 
     /// Lets a device come beside another one; a spare of the pool stands in for it then. Errors: as from
     /// [`LivePool::attach`]; `Busy` if it is in use.
-    pub fn attach(&self, vdev: u64, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
+    pub fn attach(&self, vdev: Guid, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
         let (locks, mut devices) = DeviceLocks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
@@ -240,7 +241,7 @@ impl ServedPool {
     }
 
     /// Takes a device off its mirror. Errors: as from [`LivePool::detach`].
-    pub fn detach(&self, vdev: u64, locks: &DeviceLocks) -> Result<()> {
+    pub fn detach(&self, vdev: Guid, locks: &DeviceLocks) -> Result<()> {
         let path = self.live()?.detach(vdev)?;
         locks.let_go(&[path]);
         Ok(())
@@ -251,7 +252,7 @@ impl ServedPool {
     pub fn split(
         &self,
         name: &str,
-        vdevs: &[u64],
+        vdevs: &[Guid],
         properties: &[(String, String)],
         history: &str,
         locks: &DeviceLocks,
@@ -269,7 +270,7 @@ impl ServedPool {
     }
 
     /// Takes a log device, spare or cache device off, or begins to move what is on another one. Errors: as from [`LivePool::remove`].
-    pub fn remove(&self, vdev: u64, locks: &DeviceLocks) -> Result<()> {
+    pub fn remove(&self, vdev: Guid, locks: &DeviceLocks) -> Result<()> {
         let paths = self.live()?.remove(vdev)?;
         locks.let_go(&paths);
         paths.iter().for_each(|path| locks::clear_label(path, vdev));
@@ -277,7 +278,7 @@ impl ServedPool {
     }
 
     /// Bytes of memory that it takes to remove a device. Errors: as from [`LivePool::removal_table_bytes`].
-    pub fn removal_table_bytes(&self, vdev: u64) -> Result<u64> {
+    pub fn removal_table_bytes(&self, vdev: Guid) -> Result<u64> {
         self.live()?.removal_table_bytes(vdev)
     }
 
@@ -400,12 +401,12 @@ impl ServedPool {
     }
 
     /// Gives the pool another guid: this, or one that nobody has.
-    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+    pub fn change_guid(&self, guid: Option<Guid>) -> Result<()> {
         self.live()?.change_guid(guid)
     }
 
     /// Sets a property of a vdev, or takes it away. Errors: as from [`LivePool::set_vdev_property`].
-    pub fn set_vdev_property(&self, vdev: u64, name: &str, value: Option<&PropertyValue>) -> Result<()> {
+    pub fn set_vdev_property(&self, vdev: Guid, name: &str, value: Option<&PropertyValue>) -> Result<()> {
         self.live()?.set_vdev_property(vdev, name, value.cloned())
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Mutex, Result};
 use device::{Device, FileDevice, OpenMode};
+use format::ids::Guid;
 use pool::{Candidate, FoundDevice};
 
 /// Locks on devices, until dropped.
@@ -115,7 +116,7 @@ pub fn reopen_labelled(path: &str) -> Result<Arc<dyn Device>> {
 
 /// Makes a device that has just left the pool nobody's, if it still has the label with that guid. That this fails is
 /// logged: the pool does not know the device any more.
-pub fn clear_label(path: &str, guid: u64) {
+pub fn clear_label(path: &str, guid: Guid) {
     let clear = || -> Result<()> {
         let device = open_for_writing(path)?;
         let device: Arc<dyn Device> = Arc::new(device);
@@ -177,7 +178,7 @@ fn loops_over(file: &Metadata) -> Vec<PathBuf> {
 const MODULE_POOLS: &str = "/proc/spl/kstat/zfs";
 
 /// Refuses a pool that OpenZFS's module has imported. Errors: `Busy`, naming it.
-pub fn refuse_pool_of_module(name: &str, guid: u64) -> Result<()> {
+pub fn refuse_pool_of_module(name: &str, guid: Guid) -> Result<()> {
     match pool_of_module(Path::new(MODULE_POOLS), name, guid) {
         Some(there) => {
             let what = format!("pool '{there}' is imported by the ZFS kernel module of this machine");
@@ -188,10 +189,10 @@ pub fn refuse_pool_of_module(name: &str, guid: u64) -> Result<()> {
 }
 
 /// The name by which the module has the pool. A module before 2.2 does not tell guids: then it is known by its name.
-fn pool_of_module(folder: &Path, name: &str, guid: u64) -> Option<String> {
+fn pool_of_module(folder: &Path, name: &str, guid: Guid) -> Option<String> {
     let is_it = |pool: &DirEntry| {
         let told = std::fs::read_to_string(pool.path().join("guid")).ok().and_then(|text| text.trim().parse().ok());
-        pool.path().is_dir() && told.map_or(pool.file_name() == name, |told: u64| told == guid)
+        pool.path().is_dir() && told.map_or(pool.file_name() == name, |told: Guid| told == guid)
     };
     let pools = folder.read_dir().into_iter().flatten().flatten();
     pools.filter(is_it).map(|pool| pool.file_name().to_string_lossy().into_owned()).next()
@@ -210,10 +211,10 @@ mod tests {
         }
         std::fs::write(folder.path().join("arcstats"), "").unwrap();
         let find = |name, guid| pool_of_module(folder.path(), name, guid);
-        assert_eq!(find("tank", 7).as_deref(), Some("new"), "by its guid, whatever it is called");
-        assert_eq!((find("new", 8), find("arcstats", 9)), (None, None));
-        assert_eq!(find("old", 9).as_deref(), Some("old"), "it does not tell its guid");
-        assert_eq!(pool_of_module(Path::new("/no/such"), "old", 9), None);
+        assert_eq!(find("tank", Guid::new(7)).as_deref(), Some("new"), "by its guid, whatever it is called");
+        assert_eq!((find("new", Guid::new(8)), find("arcstats", Guid::new(9))), (None, None));
+        assert_eq!(find("old", Guid::new(9)).as_deref(), Some("old"), "it does not tell its guid");
+        assert_eq!(pool_of_module(Path::new("/no/such"), "old", Guid::new(9)), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::{ChildStdin, ExitCode};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
+use format::ids::Guid;
 use fuse::Helper;
 use nix::sys::signal::SigSet;
 use protocol::create::CreateRequest;
@@ -159,7 +160,7 @@ fn serve(
 
     let (end, ended) = mpsc::channel();
     let session = ProcessFacts {
-        load_guid: random_u64(),
+        load_guid: Guid::new(random_u64()),
         bounds: places.bounds.clone(),
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),

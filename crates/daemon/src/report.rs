@@ -13,6 +13,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use format::feature::{BOOKMARK_V2, ENCRYPTION};
+use format::ids::Guid;
 use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
@@ -24,7 +25,7 @@ use crate::mount_plan::MountBounds;
 /// What is only known to the process that has the pool open.
 pub struct ProcessFacts {
     /// See [`PoolReport::load_guid`].
-    pub load_guid: u64,
+    pub load_guid: Guid,
     /// Where its file systems are mounted.
     pub bounds: MountBounds,
     /// See [`PoolReport::is_writable`].
@@ -195,7 +196,7 @@ pub fn dedup(pool: &Pool) -> Result<DedupReport> {
 
 struct Gathering<'a> {
     tree: &'a Tree,
-    paths: HashMap<u64, &'a str>,
+    paths: HashMap<Guid, &'a str>,
     tops: &'a [TopSpace],
 }
 
@@ -305,14 +306,14 @@ fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevRe
 }
 
 /// The device at a path, if it has the label with that guid. No scan precedes the making of a pool.
-fn look_at(path: &str, guid: u64) -> Option<FoundDevice> {
+fn look_at(path: &str, guid: Guid) -> Option<FoundDevice> {
     let device = FileDevice::open(path, OpenMode::ReadOnlyCached).ok()?;
     FoundDevice::examine(path, Arc::new(device)).ok()?.into_iter().find(|found| found.guid() == Some(guid))
 }
 
 /// The spares, as their labels say now; one that is part of the tree stands in for another device.
 pub fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
-    let in_use: Vec<u64> = root.all().iter().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
+    let in_use: Vec<Guid> = root.all().iter().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
     let mut spares: Vec<VdevReport> = pool.spares().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
     for spare in spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {
         (spare.state, spare.aux) = (VdevState::Healthy, Aux::Spared);

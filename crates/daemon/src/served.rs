@@ -10,6 +10,7 @@ use base::{Env, Error, Kind, Mutex, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
+use format::ids::Guid;
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
 use pool::{
@@ -132,14 +133,14 @@ impl Served {
     }
 
     /// Guid of the pool.
-    pub fn guid(&self) -> u64 {
+    pub fn guid(&self) -> Guid {
         self.pool.view().guid()
     }
 
     /// Guids of the spares and cache devices.
-    pub fn aux_guids(&self) -> Vec<u64> {
+    pub fn aux_guids(&self) -> Vec<Guid> {
         let view = self.pool.view();
-        view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_u64("guid")).collect()
+        view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_guid("guid")).collect()
     }
 
     /// Lets others have the devices. Nothing may be written any more.
@@ -223,7 +224,7 @@ impl Served {
     }
 
     /// Begins, halts or ends sweeps of devices.
-    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[u64], history: &str) -> Result<PoolReply> {
+    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[Guid], history: &str) -> Result<PoolReply> {
         let refused = self.pool.live()?.sweep(kind, action, vdevs.to_vec())?;
         self.pool.record(history)?;
         Ok(PoolReply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
@@ -367,7 +368,7 @@ impl Served {
         Ok(PoolReply::Exported)
     }
 
-    fn clear(&self, vdev: Option<u64>, history: &str) -> Result<PoolReply> {
+    fn clear(&self, vdev: Option<Guid>, history: &str) -> Result<PoolReply> {
         self.pool.clear(vdev)?;
         match self.pool.suspended() {
             None => self.pool.record(history)?,
@@ -552,7 +553,7 @@ impl Host for Served {
         Ok(())
     }
 
-    fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
+    fn heal_snapshot(&self, name: &str, to_guid: Guid, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         self.pool.live()?.heal_snapshot(name, to_guid, reader)
     }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use export::{DiskServer, Export};
+use format::ids::Guid;
 use protocol::volumes::{VHOST_PROPERTY, vhost_folder, vhost_socket};
 use vhostblk::{VhostDisk, VhostServer, VhostSource};
 use zvol::Zvol;
@@ -69,7 +70,7 @@ struct MachineSource {
 /// A volume that a machine has.
 struct MachineVolume {
     handle: VolumeHandle,
-    guid: u64,
+    guid: Guid,
 }
 
 impl VhostExport {

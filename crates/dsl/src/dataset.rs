@@ -1,7 +1,7 @@
 //! What a dataset, a snapshot and a bookmark are.
 
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 /// A head dataset or a snapshot.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct DatasetBookmark {
     /// Full name, with `#bookmark`.
     pub name: String,
     /// Guid of the snapshot.
-    pub guid: u64,
+    pub guid: Guid,
     /// Txg of the snapshot.
     pub creation_txg: Txg,
     /// When the snapshot was made, seconds since 1970.
@@ -34,7 +34,7 @@ pub struct DatasetBookmark {
     /// Of the bytes that the snapshot referenced, those that were dead in the next one, if the bookmark tells.
     pub freed_before_next_bytes: Option<u64>,
     /// Guid of the snapshot's set of initialization vectors; 0 if it was not encrypted.
-    pub ivset_guid: u64,
+    pub ivset_guid: Guid,
 }
 
 impl DatasetBookmark {

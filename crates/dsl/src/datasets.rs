@@ -6,7 +6,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
 
 use crate::key::KEY_FIELD;
@@ -113,14 +113,14 @@ impl Dsl {
             let tells_space = word(4) & DatasetBookmark::FLAG_SPACE != 0;
             bookmarks.push(DatasetBookmark {
                 name: format!("{}#{}", head.name, entry.name),
-                guid: word(0),
+                guid: Guid::new(word(0)),
                 creation_txg: Txg::new(word(1)),
                 creation_time_s: word(2),
                 redaction_object: word(3),
                 referenced_bytes: tells_space.then(|| word(5)),
                 uncompressed_bytes: tells_space.then(|| word(7)),
                 freed_before_next_bytes: tells_space.then(|| word(8)),
-                ivset_guid: word(11),
+                ivset_guid: Guid::new(word(11)),
             });
         }
         bookmarks.sort_by_key(|bookmark| bookmark.creation_txg);

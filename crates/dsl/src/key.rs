@@ -5,6 +5,7 @@
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
+use format::ids::Guid;
 
 use crate::{Dir, Dsl};
 
@@ -19,7 +20,7 @@ pub struct KeyInfo {
     /// Cipher and key length: a value of the property `encryption`.
     pub suite: Option<u64>,
     /// Unique id of the key.
-    pub guid: Option<u64>,
+    pub guid: Option<Guid>,
     /// A value of the property `keyformat`.
     pub format: Option<u64>,
     /// Salt of the key derivation.
@@ -43,7 +44,7 @@ impl Dsl {
             };
             Ok::<_, base::Error>(KeyInfo {
                 suite: zap.u64("DSL_CRYPTO_SUITE")?,
-                guid: zap.u64("DSL_CRYPTO_GUID")?,
+                guid: zap.u64("DSL_CRYPTO_GUID")?.map(Guid::new),
                 format: zap.u64("keyformat")?,
                 salt: zap.u64("pbkdf2salt")?,
                 iterations: zap.u64("pbkdf2iters")?,

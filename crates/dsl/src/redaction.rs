@@ -3,6 +3,7 @@
 use base::{Error, Result, ResultExt};
 use dmu::{Object, Objset};
 use format::feature::REDACTED_DATASETS;
+use format::ids::Guid;
 use format::redaction::{RedactedRange, RedactionHead};
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ impl Dsl {
     }
 
     /// Guids of the snapshots for which a dataset was redacted; `None` if it was not. Errors: those of reading.
-    pub fn redacted_for(&self, dataset: &Dataset) -> Result<Option<Vec<u64>>> {
-        Ok(self.dataset_field(dataset, REDACTED_DATASETS)?.map(|guids| guids.u64s()))
+    pub fn redacted_for(&self, dataset: &Dataset) -> Result<Option<Vec<Guid>>> {
+        Ok(self.dataset_field(dataset, REDACTED_DATASETS)?.map(|guids| guids.guids()))
     }
 }
 

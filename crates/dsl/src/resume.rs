@@ -14,6 +14,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use codec::compress::{Compress, compress, decompress};
 use dmu::zap::Zap;
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 
 use crate::{Dataset, Dir, Dsl};
@@ -80,9 +81,9 @@ impl Dsl {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResumeState {
     /// Guid of the snapshot that the stream begins from; 0 if it is whole.
-    pub from_guid: u64,
+    pub from_guid: Guid,
     /// Guid of the snapshot that is sent.
-    pub to_guid: u64,
+    pub to_guid: Guid,
     /// Its name at the sender.
     pub to_name: String,
     /// The object where it goes on.
@@ -100,9 +101,9 @@ pub struct ResumeState {
     /// It is raw.
     pub raw: bool,
     /// Guids of the snapshots that it is redacted for.
-    pub redacted_for: Option<Vec<u64>>,
+    pub redacted_for: Option<Vec<Guid>>,
     /// It begins from something redacted: guids of the snapshots that this was redacted for.
-    pub redacted_from: Option<Vec<u64>>,
+    pub redacted_from: Option<Vec<Guid>>,
     list: NvList,
 }
 
@@ -127,8 +128,8 @@ impl ResumeState {
         let list = NvList::unpack(&list).map_err(|_| corrupt())?;
         let number = |name: &str| list.u64(name).map_err(|_| corrupt());
         Ok(ResumeState {
-            from_guid: list.opt_u64("fromguid").unwrap_or(0),
-            to_guid: number("toguid")?,
+            from_guid: list.opt_guid("fromguid").unwrap_or(Guid::NONE),
+            to_guid: list.guid("toguid").map_err(|_| corrupt())?,
             to_name: list.str("toname").map_err(|_| corrupt())?.to_owned(),
             object: number("object")?,
             offset: number("offset")?,
@@ -137,8 +138,8 @@ impl ResumeState {
             embedded: list.has("embedok"),
             compressed: list.has("compressok"),
             raw: list.has("rawok"),
-            redacted_for: list.opt_u64s("redact_snaps").map(<[u64]>::to_vec),
-            redacted_from: list.opt_u64s("book_redact_snaps").map(<[u64]>::to_vec),
+            redacted_for: list.opt_guids("redact_snaps"),
+            redacted_from: list.opt_guids("book_redact_snaps"),
             list,
         })
     }
@@ -205,9 +206,9 @@ mod tests {
                      b4620743061800002e3e1720";
         let state = decode(token);
         assert!(state.str("toname").unwrap().contains('@'), "{state:?}");
-        assert!(state.u64("toguid").is_ok() && state.u64("object").is_ok());
+        assert!(state.guid("toguid").is_ok() && state.u64("object").is_ok());
         let parsed = ResumeState::parse(token).unwrap();
-        assert_eq!((parsed.to_guid, parsed.object), (state.u64("toguid").unwrap(), state.u64("object").unwrap()));
+        assert_eq!((parsed.to_guid, parsed.object), (state.guid("toguid").unwrap(), state.u64("object").unwrap()));
         for (from, to) in [("1-9", "1-8"), ("-b8-", "-b7-"), ("789c", "789d"), ("1-", "2-"), ("620743", "62074")] {
             assert!(ResumeState::parse(&token.replacen(from, to, 1)).is_err(), "{from} > {to}");
         }

@@ -22,7 +22,7 @@ use format::dsl::DatasetPhys;
 use format::feature::{
     EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
 };
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
@@ -36,7 +36,7 @@ pub use writer::StreamWriter;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendFrom {
     /// Guid of the snapshot.
-    pub guid: u64,
+    pub guid: Guid,
     /// The group that it was taken in.
     pub txg: Txg,
     /// It is of another dataset, which this one is a clone of.
@@ -78,7 +78,7 @@ pub struct SendRedaction {
     /// It begins from that redaction bookmark: what its list has is sent, changed or not.
     pub from: Option<DatasetBookmark>,
     /// It begins from a redacted snapshot: guids of those that this was made for.
-    pub from_snapshots: Option<Vec<u64>>,
+    pub from_snapshots: Option<Vec<Guid>>,
 }
 
 /// How much of a stream has been received.
@@ -87,7 +87,7 @@ pub struct SavedPart {
     /// Name of the snapshot that it was to become.
     pub name: String,
     /// Its guid.
-    pub guid: u64,
+    pub guid: Guid,
     /// Object and offset that came last: what is behind them is not what was sent.
     pub until: (u64, u64),
 }
@@ -124,7 +124,7 @@ impl Dsl {
             creation_time_s: snapshot.phys.creation_time_s,
             objset_type: objset.kind().number() as u32,
             flags,
-            from_guid: request.from.map_or(0, |from| from.guid),
+            from_guid: request.from.map_or(Guid::NONE, |from| from.guid),
             name: request.saved.as_ref().map_or(&snapshot.name, |saved| &saved.name).clone(),
             list_len: list.len() as u32,
         };
@@ -158,7 +158,7 @@ impl Dsl {
         let from_snaps = from_snaps.or_else(|| request.redaction.from_snapshots.clone());
         let mut list = NvList::new();
         for (name, guids) in [("redact_snaps", redact_snaps), ("redact_from_snaps", from_snaps)] {
-            guids.into_iter().for_each(|guids| list.set(name, Value::U64s(guids)));
+            guids.into_iter().for_each(|guids| list.set(name, Value::of_guids(&guids)));
         }
         if let Some((object, offset)) = request.resume {
             list.set("resume_object", Value::U64(object));

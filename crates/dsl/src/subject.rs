@@ -15,7 +15,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::objset::ObjsetType;
 
 use crate::property::{Applies, DatasetKind, Setting, ValueKind, ValueOrigin};
@@ -233,7 +233,7 @@ impl Dsl {
             Property::Name => Some(PropertyValue::Text(dataset.name.clone())),
             Property::Creation => number(phys.creation_time_s),
             Property::Createtxg => number(phys.creation_txg.get()),
-            Property::Guid => number(phys.guid),
+            Property::Guid => number(phys.guid.get()),
             Property::Objsetid => number(dataset.id),
             Property::Used if is_head => number(dir.used_bytes),
             Property::Used | Property::Unique => number(phys.unique_bytes),
@@ -266,8 +266,8 @@ impl Dsl {
             Property::Name => Some(PropertyValue::Text(bookmark.name.clone())),
             Property::Creation => number(bookmark.creation_time_s),
             Property::Createtxg => number(bookmark.creation_txg.get()),
-            Property::Guid => number(bookmark.guid),
-            Property::Ivsetguid => number(bookmark.ivset_guid),
+            Property::Guid => number(bookmark.guid.get()),
+            Property::Ivsetguid => number(bookmark.ivset_guid.get()),
             Property::Referenced => bookmark.referenced_bytes.and_then(number),
             Property::Logicalreferenced => bookmark.uncompressed_bytes.and_then(number),
             Property::RedactSnaps if bookmark.redaction_object != 0 => {
@@ -281,7 +281,7 @@ impl Dsl {
         let Some(key) = self.key_info(&subject.dir)? else { return Ok(None) };
         Ok(match property {
             Property::Encryption => key.suite.and_then(number),
-            Property::Keyguid => key.guid.and_then(number),
+            Property::Keyguid => key.guid.and_then(|guid| number(guid.get())),
             Property::Keyformat => key.format.and_then(number),
             Property::Pbkdf2salt => key.salt.and_then(number),
             Property::Pbkdf2iters => key.iterations.and_then(number),
@@ -427,10 +427,10 @@ fn ratio(uncompressed: u64, compressed: u64) -> u64 {
 }
 
 /// Guids with commas, or `none`.
-fn list_of(guids: &[u64]) -> String {
+fn list_of(guids: &[Guid]) -> String {
     match guids {
         [] => "none".to_owned(),
-        guids => guids.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+        guids => guids.iter().map(Guid::to_string).collect::<Vec<_>>().join(","),
     }
 }
 

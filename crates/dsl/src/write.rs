@@ -62,6 +62,7 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::Guid;
 use format::object_type::ObjectType;
 
 pub use bookmark::{create_bookmark, destroy_bookmark};
@@ -265,18 +266,13 @@ impl Change<'_> {
         Ok(self.mos.pool_version()? >= version)
     }
 
-    /// A number for something new, never 0.
-    fn new_guid(&self) -> u64 {
-        loop {
-            match self.env.random() {
-                0 => {}
-                guid => return guid,
-            }
-        }
+    /// That of something new.
+    fn new_guid(&self) -> Guid {
+        Guid::random(self.env)
     }
 
     /// As a fsid must be, a number of 56 bits.
     fn new_fsid(&self) -> u64 {
-        (self.new_guid() >> 8).max(1)
+        (self.env.random() >> 8).max(1)
     }
 }

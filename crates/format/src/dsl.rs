@@ -30,7 +30,7 @@ use base::{Endian, Error, Reader, Result};
 use zerocopy::IntoBytes;
 
 use crate::blkptr::BlkPtr;
-use crate::ids::Txg;
+use crate::ids::{Guid, Txg};
 
 /// A directory of the dataset tree: one for each file system or volume.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,7 +135,7 @@ pub struct DatasetPhys {
     pub uncompressed_bytes: u64,
     pub unique_bytes: u64,
     pub fsid_guid: u64,
-    pub guid: u64,
+    pub guid: Guid,
     pub flags: u64,
     pub bp: BlkPtr,
     pub next_clones_zap: u64,
@@ -179,7 +179,7 @@ impl DatasetPhys {
             uncompressed_bytes: next()?,
             unique_bytes: next()?,
             fsid_guid: next()?,
-            guid: next()?,
+            guid: Guid::new(next()?),
             flags: next()?,
             bp: BlkPtr::HOLE,
             next_clones_zap: 0,
@@ -214,7 +214,7 @@ impl DatasetPhys {
             self.uncompressed_bytes,
             self.unique_bytes,
             self.fsid_guid,
-            self.guid,
+            self.guid.get(),
             self.flags,
         ];
         let tail = [self.next_clones_zap, self.props_zap, self.userrefs_zap];
@@ -258,7 +258,10 @@ mod tests {
             (0, 8, [13, 14, 15, 16, 17], 18)
         );
         let dataset = DatasetPhys::parse(&words).unwrap();
-        assert_eq!((dataset.guid, dataset.flags, dataset.next_clones_zap, dataset.userrefs_zap), (14, 15, 32, 34));
+        assert_eq!(
+            (dataset.guid.get(), dataset.flags, dataset.next_clones_zap, dataset.userrefs_zap),
+            (14, 15, 32, 34)
+        );
         assert_eq!(DatasetPhys::parse(&words[..256]).unwrap().next_clones_zap, 0);
         assert!(DatasetPhys::parse(&words[..255]).is_err() && DirPhys::parse(&words[..151]).is_err());
     }

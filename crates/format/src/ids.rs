@@ -7,12 +7,80 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+use base::Env;
 use serde::{Deserialize, Serialize};
 
-/// The number of a transaction group. Where groups are counted, 0 is before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Txg(u64);
+/// A kind of numbers: a type of its own around one, which is shown, parsed and sent as the plain number.
+macro_rules! kind_of_number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// That of this number.
+            pub const fn new(number: u64) -> $name {
+                $name(number)
+            }
+
+            /// Its number.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::LowerHex for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::LowerHex::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIntError;
+
+            fn from_str(text: &str) -> Result<$name, ParseIntError> {
+                text.parse().map($name)
+            }
+        }
+    };
+}
+
+kind_of_number! {
+    /// The number of a transaction group. Where groups are counted, 0 is before the first.
+    Txg
+}
+
+kind_of_number! {
+    /// A random number by which a pool, a vdev, a dataset or a snapshot is known wherever it is, whatever its name.
+    Guid
+}
+
+impl Guid {
+    /// That of nothing.
+    pub const NONE: Guid = Guid(0);
+
+    /// A new one.
+    pub fn random(env: &Env) -> Guid {
+        Guid(env.random().max(1))
+    }
+
+    /// Whether it is that of nothing.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it is that of something.
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+}
 
 impl Txg {
     /// Before all groups; in many fields on disk: none.
@@ -24,16 +92,6 @@ impl Txg {
     pub const BELIEVED_MAX: Txg = Txg(1 << 46);
     /// After all groups.
     pub const MAX: Txg = Txg(u64::MAX);
-
-    /// The group of that number.
-    pub const fn new(number: u64) -> Txg {
-        Txg(number)
-    }
-
-    /// Its number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
 
     /// Whether it is 0, which in many fields on disk says that there is no group.
     pub const fn is_zero(self) -> bool {
@@ -74,26 +132,6 @@ impl Txg {
     /// there are no slots.
     pub const fn slot(self, slots: usize) -> usize {
         (self.0 % slots as u64) as usize
-    }
-}
-
-impl fmt::Display for Txg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for Txg {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<Txg, ParseIntError> {
-        text.parse().map(Txg)
-    }
-}
-
-impl fmt::LowerHex for Txg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
     }
 }
 

@@ -30,7 +30,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use crate::ids::Txg;
+use crate::ids::{Guid, Txg};
 
 /// Where on the device the header is.
 pub const HEADER_AT: u64 = 4 << 20;
@@ -52,9 +52,9 @@ const SECTOR_SHIFT: u32 = 9;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceHeader {
     /// Whose blocks are on it.
-    pub pool_guid: u64,
+    pub pool_guid: Guid,
     /// The device's own guid.
-    pub vdev_guid: u64,
+    pub vdev_guid: Guid,
     /// Entries that each log has; the others are zeros.
     pub log_entries: u64,
     /// Up to here, from where is written next, nothing is valid.
@@ -156,8 +156,8 @@ impl DeviceHeader {
             return Err(Error::corrupt(format!("header of a cache device with {log_entries} entries in a log")));
         }
         Ok(Some(DeviceHeader {
-            pool_guid,
-            vdev_guid,
+            pool_guid: Guid::new(pool_guid),
+            vdev_guid: Guid::new(vdev_guid),
             log_entries,
             evict,
             is_first_sweep: flags & FIRST_SWEEP != 0,
@@ -174,7 +174,8 @@ impl DeviceHeader {
     pub fn build(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         let flags = if self.is_first_sweep { FIRST_SWEEP } else { 0 };
-        let head = [HEADER_MAGIC, VERSION, self.pool_guid, self.vdev_guid, self.log_entries, self.evict, flags];
+        let (pool, vdev) = (self.pool_guid.get(), self.vdev_guid.get());
+        let head = [HEADER_MAGIC, VERSION, pool, vdev, self.log_entries, self.evict, flags];
         push(&mut out, &head);
         push(&mut out, &[self.start, self.end]);
         self.newest.iter().for_each(|log| log.build(&mut out));
@@ -319,8 +320,8 @@ mod tests {
 
     fn header() -> DeviceHeader {
         DeviceHeader {
-            pool_guid: 11,
-            vdev_guid: 12,
+            pool_guid: Guid::new(11),
+            vdev_guid: Guid::new(12),
             log_entries: 63,
             evict: 7 << 20,
             is_first_sweep: true,

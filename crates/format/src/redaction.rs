@@ -11,6 +11,8 @@
 
 use base::{Endian, Error, Reader, Result};
 
+use crate::ids::Guid;
+
 /// Bytes of the head without guids.
 const HEAD_SIZE: usize = 32;
 /// Bits of the number of blocks of a range.
@@ -25,7 +27,7 @@ pub struct RedactionHead {
     /// How many ranges the list has.
     pub ranges: u64,
     /// Guids of the snapshots that it was made for.
-    pub snapshots: Vec<u64>,
+    pub snapshots: Vec<Guid>,
 }
 
 impl RedactionHead {
@@ -44,14 +46,15 @@ impl RedactionHead {
         if count > (bytes.len() / 8) as u64 {
             return Err(Error::corrupt(format!("a redaction list of {count} snapshots in {} bytes", bytes.len())));
         }
-        let snapshots = (0..count).map(|_| r.u64()).collect::<Result<Vec<u64>>>()?;
+        let snapshots = (0..count).map(|_| r.u64().map(Guid::new)).collect::<Result<Vec<Guid>>>()?;
         Ok(RedactionHead { last, ranges, snapshots })
     }
 
     /// Its bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let words = [self.last.0, self.last.1, self.ranges, self.snapshots.len() as u64];
-        words.iter().chain(&self.snapshots).flat_map(|word| word.to_le_bytes()).collect()
+        let snapshots = self.snapshots.iter().map(|guid| guid.get());
+        words.into_iter().chain(snapshots).flat_map(|word| word.to_le_bytes()).collect()
     }
 
     /// Whether all that is to be redacted is in the list.
@@ -60,7 +63,7 @@ impl RedactionHead {
     }
 
     /// Whether it was made for these snapshots, in any order.
-    pub fn is_for(&self, snapshots: &[u64]) -> bool {
+    pub fn is_for(&self, snapshots: &[Guid]) -> bool {
         self.snapshots.len() == snapshots.len() && snapshots.iter().all(|guid| self.snapshots.contains(guid))
     }
 }
@@ -113,10 +116,15 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        let head = RedactionHead { last: (7, 9), ranges: 3, snapshots: vec![1, u64::MAX] };
+        let head = RedactionHead { last: (7, 9), ranges: 3, snapshots: [1, u64::MAX].map(Guid::new).to_vec() };
         assert_eq!(head.to_bytes().len(), RedactionHead::size(2));
         assert_eq!(RedactionHead::parse(&head.to_bytes()).unwrap(), head);
-        assert!(!head.is_complete() && head.is_for(&[u64::MAX, 1]) && !head.is_for(&[1]) && !head.is_for(&[1, 2]));
+        assert!(
+            !head.is_complete()
+                && head.is_for(&[Guid::new(u64::MAX), Guid::new(1)])
+                && !head.is_for(&[Guid::new(1)])
+                && !head.is_for(&[Guid::new(1), Guid::new(2)])
+        );
         for range in [
             RedactedRange { object: 1, first: 0, last: 0, block_size: 512 },
             RedactedRange { object: 9, first: 5, last: 5 + RedactedRange::BLOCKS_MAX - 1, block_size: 16 << 20 },
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let mut head = RedactionHead { snapshots: vec![1], ..RedactionHead::default() }.to_bytes();
+        let mut head = RedactionHead { snapshots: vec![Guid::new(1)], ..RedactionHead::default() }.to_bytes();
         assert!(RedactionHead::parse(&head[..HEAD_SIZE + 7]).is_err());
         head[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(RedactionHead::parse(&head).is_err());

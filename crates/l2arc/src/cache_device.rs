@@ -17,6 +17,7 @@ use base::{AlignedBuf, Block, Endian, Env, Error, Kind, Mutex, MutexGuard, Resul
 use codec::checksum::{Checksum, embedded};
 use device::Device;
 use device::meter::Meter;
+use format::ids::Guid;
 use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, L2LogBlock, LOG_BYTES, LOG_ENTRIES_MAX, LogEntry, LogPtr};
 use vdev::geometry;
 
@@ -73,7 +74,7 @@ pub struct FedBlock {
 /// A device and what is on it.
 pub(crate) struct CacheDevice {
     pub(crate) number: u8,
-    pub(crate) guid: u64,
+    pub(crate) guid: Guid,
     pub(crate) drive: Drive,
     /// Bytes that places are multiples of.
     pub(crate) sector: u64,
@@ -123,7 +124,7 @@ impl CacheDevice {
     pub(crate) fn open(
         env: &Env,
         number: u8,
-        (pool_guid, guid): (u64, u64),
+        (pool_guid, guid): (Guid, Guid),
         device: Arc<dyn Device>,
         stats: &Stats,
     ) -> Result<(CacheDevice, bool)> {

@@ -38,6 +38,7 @@ use device::meter::Meter;
 
 use cache_device::CacheDevice;
 pub use cache_device::{CacheLookup, FedBlock};
+use format::ids::Guid;
 pub use index::L2Key;
 use index::{DEVICES_MAX, Index, Spot};
 use ring::RingSums;
@@ -80,7 +81,7 @@ impl CachedBytes {
 #[derive(Clone, Debug)]
 pub struct CacheDeviceReport {
     /// Its guid.
-    pub guid: u64,
+    pub guid: Guid,
     /// Whether it is used.
     pub is_usable: bool,
     /// Bytes for blocks and logs, and how many are taken.
@@ -132,7 +133,7 @@ impl L2arc {
     /// Uses a device from now on. What this pool has left on it is known again some time soon.
     ///
     /// Errors: `Exists`; `Invalid` if it is too small; `TooBig` if there are too many.
-    pub fn add(self: &Arc<Self>, pool_guid: u64, guid: u64, device: Arc<dyn Device>) -> Result<()> {
+    pub fn add(self: &Arc<Self>, pool_guid: Guid, guid: Guid, device: Arc<dyn Device>) -> Result<()> {
         let _alone = self.changing.lock();
         let known = self.devices();
         if known.iter().any(|device| device.guid == guid) {
@@ -160,7 +161,7 @@ impl L2arc {
     }
 
     /// Does not use a device any more. False if there is no such.
-    pub fn remove(&self, guid: u64) -> bool {
+    pub fn remove(&self, guid: Guid) -> bool {
         let _alone = self.changing.lock();
         let mut devices = self.devices.write();
         let Some(at) = devices.iter().position(|device| device.guid == guid) else { return false };
@@ -176,14 +177,14 @@ impl L2arc {
     }
 
     /// Sets the error counts of a device to 0, and uses it again if it had too many. False if there is no such.
-    pub fn clear(&self, guid: u64) -> bool {
+    pub fn clear(&self, guid: Guid) -> bool {
         let Some(device) = self.device(|device| device.guid == guid) else { return false };
         device.clear_errors();
         true
     }
 
     /// The pool has another guid.
-    pub fn set_pool_guid(&self, pool_guid: u64) {
+    pub fn set_pool_guid(&self, pool_guid: Guid) {
         for device in self.devices() {
             device.writer().header.pool_guid = pool_guid;
             if let Err(error) = device.begin(&self.stats) {

@@ -1,11 +1,11 @@
 use device::{FaultyDevice, MemDevice};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
-const POOL: u64 = 77;
-const GUID: u64 = 78;
+const POOL: Guid = Guid::new(77);
+const GUID: Guid = Guid::new(78);
 
 /// Devices of any size have logs, and there are no threads.
 fn env() -> Env {
@@ -184,7 +184,7 @@ fn a_device_of_another_pool_is_begun_anew() {
     let first = l2arc(&env, &device);
     feed(&first, 0..100);
     first.close();
-    for (pool, guid) in [(POOL + 1, GUID), (POOL, GUID), (POOL, GUID + 1)] {
+    for (pool, guid) in [(Guid::new(1), GUID), (POOL, GUID), (POOL, Guid::new(1))] {
         let other = Arc::new(L2arc::new(&env));
         other.add(pool, guid, device.clone()).unwrap();
         assert_eq!((there(&other, 0..100).len(), named(&other, "l2_rebuild_unsupported")), (0, 1));
@@ -243,15 +243,15 @@ fn devices_take_turns() {
     let env = env();
     let l2arc = Arc::new(L2arc::new(&env));
     let devices = [device(72 * MIB), device(72 * MIB)];
-    (0..).zip(&devices).for_each(|(i, device)| l2arc.add(POOL, i, device.clone()).unwrap());
-    assert!(l2arc.add(POOL, 1, devices[0].clone()).is_err());
+    (0..).zip(&devices).for_each(|(i, device)| l2arc.add(POOL, Guid::new(i), device.clone()).unwrap());
+    assert!(l2arc.add(POOL, Guid::new(1), devices[0].clone()).is_err());
     (0..10).for_each(|i| {
         feed(&l2arc, i * 10..i * 10 + 10);
     });
     assert_eq!(there(&l2arc, 0..100).len(), 100);
     let taken: Vec<u64> = l2arc.reports().iter().map(|report| report.bytes[1]).collect();
     assert!(taken[0] == taken[1] && taken[0] > 50 * LEN as u64);
-    l2arc.remove(0);
+    l2arc.remove(Guid::NONE);
     assert_eq!(there(&l2arc, 0..100).len(), 50);
 }
 

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result, tunables};
+use format::ids::Guid;
 use format::uberblock::{SEQ_MAX, Uberblock};
 use vdev::spec::LeafSpec;
 use vdev::{VdevSpec, label};
@@ -133,8 +134,8 @@ impl Candidate {
 /// The leaves on which a claim stands.
 #[derive(Default)]
 struct Heard {
-    there: HashSet<u64>,
-    written: HashSet<u64>,
+    there: HashSet<Guid>,
+    written: HashSet<Guid>,
     /// Whether leaves that this host does not see count for nothing.
     is_relaxed: bool,
 }
@@ -143,7 +144,7 @@ impl Heard {
     /// Whether any two hosts that write on `leaves` like these have one in common. Of a mirror these are all sides that
     /// the configuration does not mark as absent, since either could be imported alone. Sides that are themselves
     /// several vdevs, while one of them is replaced, may differ, as long as there are others.
-    fn by_all(&self, vdev: &VdevSpec, leaves: &HashSet<u64>) -> bool {
+    fn by_all(&self, vdev: &VdevSpec, leaves: &HashSet<Guid>) -> bool {
         let with_parity = |nparity: usize| {
             let reached = vdev.children.iter().filter(|child| self.by_all(child, leaves)).count();
             reached > nparity
@@ -170,7 +171,7 @@ impl Heard {
     }
 }
 
-fn has_leaf(spec: &VdevSpec, guid: u64) -> bool {
+fn has_leaf(spec: &VdevSpec, guid: Guid) -> bool {
     spec.guid == guid || spec.children.iter().any(|child| has_leaf(child, guid))
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 
 use crate::{Discovery, FoundDevice, LabelKind};
@@ -20,7 +20,7 @@ pub struct Candidate {
     /// Name that it had last.
     pub name: String,
     /// Guid of the pool.
-    pub guid: u64,
+    pub guid: Guid,
     /// Whether it was exported or destroyed.
     pub state: PoolState,
     /// Pool version.
@@ -70,7 +70,7 @@ impl Candidate {
     /// The pools that the devices found make up, by name and guid. Devices whose labels make no
     /// sense are passed over.
     pub fn all(discovery: &Discovery) -> Vec<Candidate> {
-        let mut by_guid: BTreeMap<u64, Vec<FoundDevice>> = BTreeMap::new();
+        let mut by_guid: BTreeMap<Guid, Vec<FoundDevice>> = BTreeMap::new();
         let mut aux_devices = Vec::new();
         for found in &discovery.devices {
             match (found.kind(), found.pool_guid()) {
@@ -110,7 +110,7 @@ impl Candidate {
         }
     }
 
-    fn assemble(guid: u64, mut devices: Vec<FoundDevice>, aux_devices: Vec<FoundDevice>) -> Result<Candidate> {
+    fn assemble(guid: Guid, mut devices: Vec<FoundDevice>, aux_devices: Vec<FoundDevice>) -> Result<Candidate> {
         devices.sort_by_key(|found| std::cmp::Reverse((found.txg(), found.good_labels)));
         let label = devices.first().map(|found| found.config.clone()).unwrap_or_default();
         let vdev_tree = tree_from_labels(guid, &label, &devices)?;
@@ -131,7 +131,7 @@ impl Candidate {
 }
 
 /// A root vdev over the newest branch of each top-level vdev. `devices` has the newest labels first.
-fn tree_from_labels(guid: u64, label: &NvList, devices: &[FoundDevice]) -> Result<NvList> {
+fn tree_from_labels(guid: Guid, label: &NvList, devices: &[FoundDevice]) -> Result<NvList> {
     let mut tops: BTreeMap<u64, NvList> = BTreeMap::new();
     for found in devices {
         let Some(tree) = found.config.opt_list("vdev_tree") else { continue };
@@ -153,7 +153,7 @@ fn tree_from_labels(guid: u64, label: &NvList, devices: &[FoundDevice]) -> Resul
     });
     let children = Value::Lists(children.collect());
     let mut root = placeholder("root", 0);
-    root.set("guid", Value::U64(guid));
+    root.set("guid", Value::U64(guid.get()));
     root.set("children", children);
     Ok(root)
 }

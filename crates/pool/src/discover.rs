@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode, Window};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use vdev::label::{self, Label};
@@ -24,7 +24,7 @@ pub struct FoundDevice {
     /// The newest good label.
     pub config: NvList,
     /// Guids of the leaf by older labels, if they have others.
-    pub guids_before: Vec<u64>,
+    pub guids_before: Vec<Guid>,
     /// How many of the four labels are good.
     pub good_labels: usize,
     /// The uberblocks of all labels, each slot once, in no order.
@@ -67,13 +67,13 @@ impl FoundDevice {
     }
 
     /// Guid of the leaf.
-    pub fn guid(&self) -> Option<u64> {
-        self.config.opt_u64("guid")
+    pub fn guid(&self) -> Option<Guid> {
+        self.config.opt_guid("guid")
     }
 
     /// Guid of its pool; spares and cache devices may not tell.
-    pub fn pool_guid(&self) -> Option<u64> {
-        self.config.opt_u64("pool_guid")
+    pub fn pool_guid(&self) -> Option<Guid> {
+        self.config.opt_guid("pool_guid")
     }
 
     /// Txg of the label.
@@ -159,9 +159,9 @@ fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
     let config_of = |label: &Label| NvList::unpack(label.config().ok()?).ok();
     let configs: Vec<NvList> = labels.iter().filter_map(config_of).collect();
     let good_labels = configs.len();
-    let guids: Vec<u64> = configs.iter().filter_map(|config| config.opt_u64("guid")).collect();
+    let guids: Vec<Guid> = configs.iter().filter_map(|config| config.opt_guid("guid")).collect();
     let config = configs.into_iter().max_by_key(|config| config.opt_u64("txg").unwrap_or(0))?;
     let uberblocks = uberblocks(&labels, &config);
-    let guids_before = guids.into_iter().filter(|guid| Some(*guid) != config.opt_u64("guid")).collect();
+    let guids_before = guids.into_iter().filter(|guid| Some(*guid) != config.opt_guid("guid")).collect();
     Some(FoundDevice { path: path.to_owned(), device, config, guids_before, good_labels, uberblocks })
 }

@@ -9,7 +9,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, TxgRanges, VdevSpec};
@@ -44,7 +44,7 @@ pub struct OpenOptions {
     /// Whether its labels keep its own name all the same.
     pub is_temporary: bool,
     /// Guid that it gets, if it is to be another pool from now on.
-    pub new_guid: Option<u64>,
+    pub new_guid: Option<Guid>,
     /// Which state to open.
     pub rewind: Rewind,
     /// What [`Candidate::watch`] found, if it was called.
@@ -180,7 +180,7 @@ impl Pool {
         // a leaf that was alone at last has the guid of its mirror; labels of before may be those that count
         let before =
             |found: &FoundDevice| found.guids_before.iter().map(|&guid| (guid, found.device.clone())).collect();
-        let mut devices: HashMap<u64, Arc<dyn Device>> =
+        let mut devices: HashMap<Guid, Arc<dyn Device>> =
             candidate.devices.iter().flat_map(|found| -> Vec<_> { before(found) }).collect();
         devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
         let mut open_mos = |tree: &NvList| {
@@ -292,8 +292,8 @@ impl Pool {
     }
 
     /// Guid of the pool.
-    pub fn guid(&self) -> u64 {
-        self.config.opt_u64("pool_guid").unwrap_or(self.candidate.guid)
+    pub fn guid(&self) -> Guid {
+        self.config.opt_guid("pool_guid").unwrap_or(self.candidate.guid)
     }
 
     /// The devices and labels that it was opened from.

@@ -16,6 +16,7 @@
 use std::collections::HashMap;
 
 use device::meter::{SIZE_BUCKETS, TIME_BUCKETS};
+use format::ids::Guid;
 use serde::{Deserialize, Serialize};
 
 /// Counters of all vdevs.
@@ -24,7 +25,7 @@ pub struct IoReport {
     /// Nanoseconds since the pool was imported.
     pub open_ns: u64,
     /// By guid.
-    pub vdevs: HashMap<u64, IoCounters>,
+    pub vdevs: HashMap<Guid, IoCounters>,
 }
 
 /// Counters of one vdev. Pairs are reads and writes; four are by [`device::meter::Purpose`].

@@ -93,7 +93,7 @@ pub const PROPERTIES: &[Property] = &[
     prop("capacity", "CAP", "<percent>", ValueForm::Percent, |p| number(capacity(p))).fixed(),
     prop("altroot", "ALTROOT", "<path>", ValueForm::Text, |p| text(p.altroot.as_deref())),
     prop("health", "HEALTH", "<state>", ValueForm::Health, |p| SourcedValue::Text(p.word().to_owned(), PoolPropertySource::None)).fixed(),
-    prop("guid", "GUID", "<guid>", ValueForm::Number, |p| number(p.guid)).fixed(),
+    prop("guid", "GUID", "<guid>", ValueForm::Number, |p| number(p.guid.get())).fixed(),
     prop("version", "VERSION", "<version>", ValueForm::Version, |p| default_or_local(p.version, VERSION)),
     prop("bootfs", "BOOTFS", "<filesystem>", ValueForm::Text, |p| text(p.bootfs.as_deref())),
     prop("delegation", "DELEGATION", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "delegation", 1)),
@@ -119,7 +119,7 @@ pub const PROPERTIES: &[Property] = &[
     prop("maxdnodesize", "MAXDNODESIZE", "", ValueForm::Size, |p| number(if has_feature(p, LARGE_DNODE) { 16 << 10 } else { 512 })).fixed(),
     prop("multihost", "MULTIHOST", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "multihost", 0)),
     prop("checkpoint", "CKPOINT", "<size>", ValueForm::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
-    prop("load_guid", "LOAD_GUID", "<load_guid>", ValueForm::Number, |p| number(p.load_guid)).fixed(),
+    prop("load_guid", "LOAD_GUID", "<load_guid>", ValueForm::Number, |p| number(p.load_guid.get())).fixed(),
     prop("autotrim", "AUTOTRIM", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "autotrim", 0)),
     prop("compatibility", "COMPATIBILITY", "<file[,file...]> | off | legacy", ValueForm::Text, |p| match &p.compatibility {
         Some(sets) => SourcedValue::Text(sets.clone(), PoolPropertySource::Local),

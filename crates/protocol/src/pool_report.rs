@@ -6,7 +6,7 @@
 //! that could be imported the command makes it itself, from labels.
 
 pub use dsl::PropertyValue;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 pub use pool::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, TopSpace};
 use serde::{Deserialize, Serialize};
 pub use vdev::{Aux, VdevState};
@@ -17,9 +17,9 @@ pub struct PoolReport {
     /// Name under which it is imported.
     pub name: String,
     /// Guid of the pool.
-    pub guid: u64,
+    pub guid: Guid,
     /// A number that is another one each time the pool is opened.
-    pub load_guid: u64,
+    pub load_guid: Guid,
     /// Whether it is open for writing.
     #[serde(default)]
     pub is_writable: bool,
@@ -117,7 +117,7 @@ pub struct VdevReport {
     /// Position among its parent's children.
     pub id: u64,
     /// Unique id.
-    pub guid: u64,
+    pub guid: Guid,
     /// State.
     pub state: VdevState,
     /// Reason for the state.

@@ -46,7 +46,7 @@ use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetText, Text};
 pub const VDEV_PROPERTIES: &[VdevProperty] = &[
     row("capacity", Percent(|v| v.space.as_ref().map(|space| space.allocated_bytes * 100 / space.size_bytes.max(1)))),
     row("state", Text(|v| Some(v.word().to_lowercase()))),
-    row("guid", Number(|v| v.guid)),
+    row("guid", Number(|v| v.guid.get())),
     row("asize", Bytes(|v| v.space.as_ref().map(|space| space.size_bytes))),
     row("psize", Bytes(|v| (v.device_bytes > 0).then_some(v.device_bytes))),
     row("ashift", Number(|v| v.ashift)),
@@ -159,6 +159,8 @@ pub fn to_store(name: &str, value: &str) -> Result<Option<PropertyValue>, String
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Guid;
+
     use super::*;
 
     #[test]
@@ -183,12 +185,12 @@ mod tests {
     fn texts() {
         let leaf = VdevReport {
             kind: "disk".into(),
-            guid: 3,
+            guid: Guid::new(3),
             errors: [1, 0, 2048],
             stored: vec![("io_n".into(), PropertyValue::Number(5))],
             ..VdevReport::default()
         };
-        let root = VdevReport { guid: 1, children: vec![leaf.clone()], ..VdevReport::default() };
+        let root = VdevReport { guid: Guid::new(1), children: vec![leaf.clone()], ..VdevReport::default() };
         let pool = PoolReport { root, ..PoolReport::default() };
         let name = |vdev: &VdevReport| vdev.guid.to_string();
         let text = |property, literal| VdevProperty::find(property).unwrap().text(&leaf, &pool, &name, literal);

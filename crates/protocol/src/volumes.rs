@@ -11,6 +11,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use format::ids::Guid;
+
 /// The property of a volume by which it is to be had by NBD.
 pub const NBD_PROPERTY: &str = "org.cenote:nbd";
 
@@ -84,7 +86,7 @@ pub fn iscsi_addresses(run: &Path, pool: &str) -> PathBuf {
 }
 
 /// The name of the target that a volume is; its guid alone tells it from others.
-pub fn iscsi_target(volume: &str, guid: u64) -> String {
+pub fn iscsi_target(volume: &str, guid: Guid) -> String {
     // names of targets have small letters, digits, and these
     let word = |byte: char| match byte {
         'a'..='z' | '0'..='9' | '-' | '.' => byte,
@@ -152,8 +154,8 @@ mod tests {
         let run = Path::new("/run/cenote");
         assert_eq!(nbd_uri(run, "tank/a b"), "nbd+unix:///tank/a%20b?socket=/run/cenote/nbd/tank.sock");
         assert_eq!(nbd_network_uri("nbds://127.0.0.1:10809", "t/v"), "nbds://127.0.0.1:10809/t/v");
-        assert_eq!(iscsi_target("t/V a", 255), "iqn.2025-11.org.cenote:t.v-a:00000000000000ff");
-        assert!(iscsi_target(&"x".repeat(255), 0).len() <= 223);
+        assert_eq!(iscsi_target("t/V a", Guid::new(255)), "iqn.2025-11.org.cenote:t.v-a:00000000000000ff");
+        assert!(iscsi_target(&"x".repeat(255), Guid::NONE).len() <= 223);
         let socket = vhost_socket(run, "tank/a b");
         assert_eq!(socket, Path::new("/run/cenote/vhost/tank/a b.sock"));
         let arguments = qemu_arguments(Path::new("/a,b.sock"), "tank/a b");

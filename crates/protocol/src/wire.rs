@@ -13,6 +13,7 @@
 use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
+use format::ids::Guid;
 use pool::{NewDevices, NewLeaf, SweepAction, SweepKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,9 +38,9 @@ pub struct Hello {
     /// Name of the pool.
     pub pool: String,
     /// Its guid.
-    pub guid: u64,
+    pub guid: Guid,
     /// Guids of its spares and cache devices.
-    pub aux: Vec<u64>,
+    pub aux: Vec<Guid>,
     /// Id of the process.
     pub pid: u32,
 }
@@ -83,14 +84,14 @@ pub enum Request {
     /// To clear error counts, and to go on if the pool is suspended.
     Clear {
         /// Guid of the vdev; all if there is none.
-        vdev: Option<u64>,
+        vdev: Option<Guid>,
         /// A line for the history.
         history: String,
     },
     /// To use a device again.
     Online {
         /// Its guid.
-        vdev: u64,
+        vdev: Guid,
         /// All of it, however large it is by now.
         expand: bool,
         /// A line for the history.
@@ -99,7 +100,7 @@ pub enum Request {
     /// Not to use a device any more.
     Offline {
         /// Its guid.
-        vdev: u64,
+        vdev: Guid,
         /// As if it were broken.
         fault: bool,
         /// Until the pool is imported.
@@ -117,12 +118,12 @@ pub enum Request {
     /// Whether a device could be taken off, and how much memory it would take to know where what it has is then.
     MayRemove {
         /// Its guid.
-        vdev: u64,
+        vdev: Guid,
     },
     /// To take off a log device, spare or cache device, or to begin to move what is on a top-level vdev.
     Remove {
         /// Its guid.
-        vdev: u64,
+        vdev: Guid,
         /// A line for the history.
         history: String,
     },
@@ -134,7 +135,7 @@ pub enum Request {
     /// To let a device come beside another one: as a side of its mirror, or to take its place.
     Attach {
         /// Guid of the other one.
-        vdev: u64,
+        vdev: Guid,
         /// The device.
         new: NewLeaf,
         /// Whether it is to take the place.
@@ -147,7 +148,7 @@ pub enum Request {
     /// To take a device off a mirror.
     Detach {
         /// Its guid.
-        vdev: u64,
+        vdev: Guid,
         /// A line for the history.
         history: String,
     },
@@ -163,7 +164,7 @@ pub enum Request {
         /// Its name.
         name: String,
         /// Guids of the devices.
-        vdevs: Vec<u64>,
+        vdevs: Vec<Guid>,
         /// Properties that it has, and their values.
         properties: Vec<(String, String)>,
         /// A line for the history of both.
@@ -176,7 +177,7 @@ pub enum Request {
         /// Whether it begins, halts or ends.
         action: SweepAction,
         /// Guids of the devices.
-        vdevs: Vec<u64>,
+        vdevs: Vec<Guid>,
         /// A line for the history.
         history: String,
     },
@@ -214,7 +215,7 @@ pub enum Request {
     /// To set a property of a vdev, or to take it away.
     SetVdev {
         /// Guid of the vdev.
-        vdev: u64,
+        vdev: Guid,
         /// Its name.
         name: String,
         /// Its value, which has been checked.
@@ -232,7 +233,7 @@ pub enum Request {
     /// To give the pool another guid.
     Reguid {
         /// Which; or one that nobody has.
-        guid: Option<u64>,
+        guid: Option<Guid>,
         /// A line for the history.
         history: String,
     },
@@ -293,7 +294,7 @@ pub enum PoolReply {
     /// How many events there were.
     Cleared(u64),
     /// Devices for which something was refused, by their guids, and why.
-    RefusedVdevs(Vec<(u64, String)>),
+    RefusedVdevs(Vec<(Guid, String)>),
     Exported,
     /// State of a device.
     Onlined(VdevState),

@@ -27,6 +27,7 @@ use base::{Endian, Env, Error, Kind, Result};
 use device::Device;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::ids::Guid;
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
@@ -45,7 +46,7 @@ pub struct Atlas {
     map: BlockMap,
     spec: VdevSpec,
     /// Of each device: guid of the leaf and its label's configuration, if it has any.
-    labels: Vec<Option<(u64, NvList)>>,
+    labels: Vec<Option<(Guid, NvList)>>,
 }
 
 impl Atlas {

@@ -9,7 +9,7 @@ use dsl::receive::StreamReader;
 use dsl::resume::ResumeState;
 use dsl::send::{SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::write::{NewReceive, StreamRedaction};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
 use format::stream::StreamFeatures;
 use pool::{LivePool, Receiving};
@@ -305,9 +305,9 @@ fn sources(pool: &Arc<LivePool>, state: &ResumeState) -> Result<Option<(Dataset,
     // of a snapshot that was received, there are several with its guid
     for dir in dsl.walk()? {
         let all = dsl.snapshots(&dsl.head(&dir)?)?;
-        let of = |guid: u64| all.iter().find(|one| one.phys.guid == guid).cloned();
+        let of = |guid: Guid| all.iter().find(|one| one.phys.guid == guid).cloned();
         match (of(state.to_guid), state.from_guid) {
-            (Some(to), 0) => return Ok(Some((to, None))),
+            (Some(to), Guid::NONE) => return Ok(Some((to, None))),
             (Some(to), guid) => {
                 if let Some(since) = of(guid) {
                     return Ok(Some((to, Some(since))));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 use device::Device;
+use format::ids::Guid;
 
 use crate::draid::DraidLayout;
 use crate::indirect::MappingTable;
@@ -52,7 +53,7 @@ impl PlannedVdev {
     }
 
     /// Whether the vdev with that guid is right below it.
-    pub(crate) fn has_child(&self, guid: u64) -> bool {
+    pub(crate) fn has_child(&self, guid: Guid) -> bool {
         self.children.iter().any(|child| child.spec.guid == guid)
     }
 
@@ -65,7 +66,7 @@ impl PlannedVdev {
 /// The vdevs of shape number `shape`, each before those below it; `devices` are those of new leaves by guid.
 ///
 /// Errors: `Corrupt` if two leaves have one guid, or a draid or its spare is impossible.
-pub(crate) fn build(shape: usize, root: PlannedVdev, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Vec<Vdev>> {
+pub(crate) fn build(shape: usize, root: PlannedVdev, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<Vec<Vdev>> {
     let mut builder = Builder { shape, vdevs: Vec::new(), devices };
     builder.add(root, None, Asked { ashift: 9, bytes: 0 })?;
     builder.connect_draid_spares()?;
@@ -76,7 +77,7 @@ pub(crate) fn build(shape: usize, root: PlannedVdev, devices: &HashMap<u64, Arc<
 struct Builder<'a> {
     shape: usize,
     vdevs: Vec<Vdev>,
-    devices: &'a HashMap<u64, Arc<dyn Device>>,
+    devices: &'a HashMap<Guid, Arc<dyn Device>>,
 }
 
 impl Builder<'_> {

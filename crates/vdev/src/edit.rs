@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
+use format::ids::Guid;
 
 use crate::builder::{self, PlannedVdev};
 use crate::spec::{IndirectSpec, TopSpec, VdevKind, VdevSpec};
@@ -30,18 +31,18 @@ pub enum Edit {
     /// A new leaf comes beside another one: into the vdev of that kind that it is in, or that is made in its place.
     Attach {
         /// Guid of the leaf that is there.
-        beside: u64,
+        beside: Guid,
         /// The new one.
         leaf: Box<VdevSpec>,
         /// What the vdev above is that holds both: a mirror, which is a top-level vdev, or one for replacing, or of
         /// a spare.
         above: VdevKind,
         /// Guid of the vdev above if it is to be made.
-        above_guid: u64,
+        above_guid: Guid,
     },
     /// The leaf with that guid leaves the mirror, or the replacing vdev or spare, that it is in. The last one takes the
     /// place of that vdev; if it is a top-level vdev, the leaf has its guid from then on, so that it is found by it.
-    Detach(u64),
+    Detach(Guid),
     /// The top-level vdev of that number goes, and leaves a hole.
     Remove(u64),
     /// The address space of the top-level vdev of that number has so many bytes from now on, more than before.
@@ -62,7 +63,7 @@ pub enum Edit {
         /// The vdev.
         number: u64,
         /// Guid of the vdev that is a table.
-        guid: u64,
+        guid: Guid,
         /// The number of the vdev that was removed before this one.
         previous: Option<u64>,
     },
@@ -75,7 +76,7 @@ impl Tree {
     /// One caller at a time. Errors: `NotFound` if there is no such vdev; `Invalid` if a leaf is in no mirror; `Busy`
     /// if one that is to go has something that no other leaf has; `Unsupported` of trees with
     /// distributed spares; as from [`Tree::open`]. Nothing has changed then.
-    pub fn edit(&self, edit: Edit, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Option<VdevSpec>> {
+    pub fn edit(&self, edit: Edit, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<Option<VdevSpec>> {
         if self.iter().any(|vdev| matches!(vdev.kind(), VdevKind::DraidSpare { .. })) {
             let what = "the vdevs of a pool with draid vdevs cannot be changed";
             return Err(Error::new(ErrorKind::Unsupported, what));
@@ -170,7 +171,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
 }
 
 /// Takes a leaf out of the mirror, replacing vdev or spare that it is in.
-fn detach(root: &mut PlannedVdev, guid: u64) -> Result<PlannedVdev> {
+fn detach(root: &mut PlannedVdev, guid: Guid) -> Result<PlannedVdev> {
     root.find(&|vdev| vdev.spec.guid == guid).ok_or_else(no_such_vdev)?;
     let is_above = |vdev: &PlannedVdev| vdev.spec.kind.is_copies() && vdev.has_child(guid);
     let above = root.find(&is_above).ok_or_else(in_no_mirror)?;
@@ -201,7 +202,7 @@ fn space_of(root: &mut PlannedVdev, number: u64) -> Result<&mut TopSpec> {
 }
 
 /// The vdev of that kind that a leaf is in, or that is made in its place.
-fn vdev_for_both(root: &mut PlannedVdev, leaf: u64, kind: VdevKind, guid: u64) -> Result<&mut PlannedVdev> {
+fn vdev_for_both(root: &mut PlannedVdev, leaf: Guid, kind: VdevKind, guid: Guid) -> Result<&mut PlannedVdev> {
     let is_there = |vdev: &PlannedVdev| vdev.spec.kind == kind && vdev.has_child(leaf);
     if root.find(&is_there).is_some() {
         return root.find(&is_there).ok_or_else(no_such_vdev);
@@ -233,16 +234,17 @@ fn in_no_mirror() -> Error {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use format::ids::Txg;
+    use format::ids::{Guid, Txg};
 
     use super::*;
     use crate::health::{Aux, Health, VdevState};
     use crate::leaf_state::OfflineReason;
     use crate::spec::LeafSpec;
+    use crate::vdev::LeafVdev;
 
     fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        VdevSpec { kind, id, guid, create_txg: Txg::new(4), top: None, leaf, children }
+        VdevSpec { kind, id, guid: Guid::new(guid), create_txg: Txg::new(4), top: None, leaf, children }
     }
 
     fn top(mut spec: VdevSpec) -> VdevSpec {
@@ -254,8 +256,16 @@ mod tests {
         Tree::open(vdev(VdevKind::Root, 0, 99, vec![top(top_vdev)]), &HashMap::new()).unwrap()
     }
 
+    fn leaf(tree: &Tree, guid: u64) -> LeafVdev<'_> {
+        tree.leaf(Guid::new(guid)).unwrap()
+    }
+
+    fn detach(leaf: u64) -> Edit {
+        Edit::Detach(Guid::new(leaf))
+    }
+
     fn guids(tree: &Tree) -> Vec<(VdevKind, u64, u64)> {
-        tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number(), vdev.guid())).collect()
+        tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number(), vdev.guid().get())).collect()
     }
 
     #[test]
@@ -263,28 +273,28 @@ mod tests {
         let sides = vec![vdev(VdevKind::File, 0, 1, Vec::new()), vdev(VdevKind::File, 1, 2, Vec::new())];
         let tree = open(vdev(VdevKind::Mirror, 0, 7, sides));
         let no_devices = HashMap::new();
-        let (one, two) = (tree.leaf(1).unwrap(), tree.leaf(2).unwrap());
+        let (one, two) = (leaf(&tree, 1), leaf(&tree, 2));
         two.state().set_health(Health::HEALTHY);
         one.stats().read_errors.store(5, Ordering::Relaxed);
         one.state().dtl().insert(Txg::new(10)..Txg::new(12));
         one.state().dtl().has_been_written(33, one.state().dtl().missing());
         one.state().take_offline(OfflineReason::Faulted, false);
         let before = guids(&tree);
-        assert_eq!(tree.edit(Edit::Detach(2), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(tree.edit(detach(2), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(guids(&tree), before, "nothing has changed");
         one.state().put_online();
         one.state().dtl().remove(Txg::ZERO..Txg::new(99));
         one.state().set_health(Health::HEALTHY);
         two.state().dtl().has_been_written(44, two.state().dtl().missing());
-        let gone = tree.edit(Edit::Detach(2), &no_devices).unwrap().unwrap();
-        assert_eq!((gone.guid, gone.leaf.unwrap().dtl_object), (2, 44));
+        let gone = tree.edit(detach(2), &no_devices).unwrap().unwrap();
+        assert_eq!((gone.guid.get(), gone.leaf.unwrap().dtl_object), (2, 44));
         assert_eq!(guids(&tree), [(VdevKind::File, 0, 7)]);
-        assert!(tree.leaf(1).is_none() && tree.leaf(2).is_none());
-        let last = tree.leaf(7).unwrap();
+        assert!(tree.leaf(Guid::new(1)).is_none() && tree.leaf(Guid::new(2)).is_none());
+        let last = leaf(&tree, 7);
         assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], 33));
         assert_eq!(tree.spec(last.vdev()).leaf.unwrap().dtl_object, 33);
         // what has begun with the old shape goes on with it, and both see what happens to the leaf
-        assert_eq!(tree.vdev(one.parent().unwrap()).guid(), 7);
+        assert_eq!(tree.vdev(one.parent().unwrap()).guid(), Guid::new(7));
         assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);
         last.state().set_health(Health::new(VdevState::Faulted, Aux::ErrExceeded));
         assert_eq!(tree.health(one.id()).state, VdevState::Faulted);
@@ -294,22 +304,22 @@ mod tests {
     fn leaves_and_vdevs_come_and_go() {
         let tree = open(vdev(VdevKind::File, 0, 1, Vec::new()));
         let no_devices = HashMap::new();
-        let edit = |edit| tree.edit(edit, &no_devices).map(|gone| gone.map(|gone| gone.guid));
+        let edit = |edit| tree.edit(edit, &no_devices).map(|gone| gone.map(|gone| gone.guid.get()));
         let attach = |beside, guid| Edit::Attach {
-            beside,
+            beside: Guid::new(beside),
             leaf: Box::new(vdev(VdevKind::File, 0, guid, Vec::new())),
             above: VdevKind::Mirror,
-            above_guid: 50,
+            above_guid: Guid::new(50),
         };
-        tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
-        tree.leaf(1).unwrap().stats().read_errors.store(3, Ordering::Relaxed);
+        leaf(&tree, 1).state().set_health(Health::HEALTHY);
+        leaf(&tree, 1).stats().read_errors.store(3, Ordering::Relaxed);
         assert_eq!(edit(attach(1, 2)).unwrap(), None);
         assert_eq!(edit(attach(2, 3)).unwrap(), None);
         let sides = [(VdevKind::File, 0, 1), (VdevKind::File, 1, 2), (VdevKind::File, 2, 3)];
         assert_eq!(guids(&tree), [&[(VdevKind::Mirror, 0, 50)], &sides[..]].concat());
-        assert!(tree.tops().all(|top| top.top_spec().is_some()) && tree.leaf(1).unwrap().top_spec().is_none());
-        assert_eq!(tree.leaf(1).unwrap().stats().errors(), [3, 0, 0]);
-        assert_eq!(edit(Edit::Detach(2)).unwrap(), Some(2));
+        assert!(tree.tops().all(|top| top.top_spec().is_some()) && leaf(&tree, 1).top_spec().is_none());
+        assert_eq!(leaf(&tree, 1).stats().errors(), [3, 0, 0]);
+        assert_eq!(edit(detach(2)).unwrap(), Some(2));
         assert_eq!(guids(&tree), [(VdevKind::Mirror, 0, 50), (VdevKind::File, 0, 1), (VdevKind::File, 1, 3)]);
         let parity = vdev(
             VdevKind::Raidz { nparity: 1 },
@@ -318,10 +328,10 @@ mod tests {
             (0..2).map(|i| vdev(VdevKind::File, i, 61 + i, vec![])).collect(),
         );
         assert_eq!(edit(Edit::Add(vec![top(parity)])).unwrap(), None);
-        for refused in [attach(61, 9), Edit::Detach(61)] {
+        for refused in [attach(61, 9), detach(61)] {
             assert_eq!(edit(refused).unwrap_err().kind(), ErrorKind::Invalid);
         }
-        for unknown in [attach(77, 9), Edit::Detach(77), Edit::Remove(7)] {
+        for unknown in [attach(77, 9), detach(77), Edit::Remove(7)] {
             assert_eq!(edit(unknown).unwrap_err().kind(), ErrorKind::NotFound);
         }
         assert_eq!(edit(Edit::Remove(0)).unwrap(), Some(50));
@@ -334,10 +344,10 @@ mod tests {
         let columns = (1..4).map(|guid| vdev(VdevKind::File, guid - 1, guid, Vec::new())).collect();
         let tree = open(vdev(VdevKind::Raidz { nparity: 1 }, 0, 7, columns));
         let replace = |beside, guid| Edit::Attach {
-            beside,
+            beside: Guid::new(beside),
             leaf: Box::new(vdev(VdevKind::File, 0, guid, Vec::new())),
             above: VdevKind::Replacing,
-            above_guid: 50 + guid,
+            above_guid: Guid::new(50 + guid),
         };
         tree.leaves().for_each(|leaf| leaf.state().set_health(Health::HEALTHY));
         tree.edit(replace(2, 12), &no_devices).unwrap();
@@ -347,24 +357,24 @@ mod tests {
         let file = |number, guid| (VdevKind::File, number, guid);
         let all = [raidz, file(0, 1), (VdevKind::Replacing, 1, 62), file(0, 2), file(1, 12), file(2, 22), file(2, 3)];
         assert_eq!(guids(&tree), all);
-        for leaf in [12, 22] {
-            tree.leaf(leaf).unwrap().state().set_health(Health::HEALTHY);
-            tree.leaf(leaf).unwrap().state().dtl().insert(Txg::new(4)..Txg::new(9));
+        for new in [12, 22] {
+            leaf(&tree, new).state().set_health(Health::HEALTHY);
+            leaf(&tree, new).state().dtl().insert(Txg::new(4)..Txg::new(9));
         }
-        tree.edit(Edit::Detach(12), &no_devices).unwrap();
-        let alone = tree.edit(Edit::Detach(2), &no_devices).unwrap();
-        assert_eq!(alone.map(|gone| gone.guid), Some(2), "raidz bears that a column lacks something");
+        tree.edit(detach(12), &no_devices).unwrap();
+        let alone = tree.edit(detach(2), &no_devices).unwrap();
+        assert_eq!(alone.map(|gone| gone.guid.get()), Some(2), "raidz bears that a column lacks something");
         assert_eq!(guids(&tree), [raidz, file(0, 1), file(1, 22), file(2, 3)]);
-        assert_eq!(tree.edit(Edit::Detach(22), &no_devices).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(tree.edit(detach(22), &no_devices).unwrap_err().kind(), ErrorKind::Invalid);
         // a top-level vdev keeps its guid, and so its number is found
         let tree = open(vdev(VdevKind::File, 0, 1, Vec::new()));
-        tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
+        leaf(&tree, 1).state().set_health(Health::HEALTHY);
         tree.edit(replace(1, 12), &no_devices).unwrap();
-        tree.leaf(12).unwrap().state().set_health(Health::HEALTHY);
-        tree.leaf(12).unwrap().state().dtl().insert(Txg::new(4)..Txg::new(9));
-        assert_eq!(tree.edit(Edit::Detach(1), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
-        tree.leaf(12).unwrap().state().dtl().end_resilver(Txg::ZERO..Txg::new(9));
-        tree.edit(Edit::Detach(1), &no_devices).unwrap();
+        leaf(&tree, 12).state().set_health(Health::HEALTHY);
+        leaf(&tree, 12).state().dtl().insert(Txg::new(4)..Txg::new(9));
+        assert_eq!(tree.edit(detach(1), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
+        leaf(&tree, 12).state().dtl().end_resilver(Txg::ZERO..Txg::new(9));
+        tree.edit(detach(1), &no_devices).unwrap();
         assert_eq!(guids(&tree), [(VdevKind::File, 0, 62)]);
     }
 }

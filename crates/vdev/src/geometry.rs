@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
+use format::ids::Guid;
 
 use crate::draid;
 use crate::label::LABEL_BYTES;
@@ -68,7 +69,7 @@ pub struct TopGeometry {
 /// Errors: [`ErrorKind::Missing`] if a leaf has no device; [`ErrorKind::Invalid`] if a device is
 /// smaller than [`DEVICE_BYTES_MIN`], the ashift is impossible, or the vdev is of a kind that is not
 /// made anew.
-pub fn plan(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Option<u32>) -> Result<TopGeometry> {
+pub fn plan(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: Option<u32>) -> Result<TopGeometry> {
     let found = sector_shift(spec, devices).clamp(ASHIFT_MIN, ASHIFT_AUTO_MAX);
     let ashift = ashift.unwrap_or(found);
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
@@ -117,7 +118,7 @@ pub fn metaslab_shift(asize: u64) -> u32 {
 }
 
 /// Bytes of the address space of a vdev; `leaf_bytes` says how many a leaf has that are not labels, by its guid.
-pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(u64) -> Result<u64>) -> Result<u64> {
+pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(Guid) -> Result<u64>) -> Result<u64> {
     let mut smallest = u64::MAX;
     for child in &spec.children {
         smallest = smallest.min(asize(child, leaf_bytes)?);
@@ -143,7 +144,7 @@ pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(u64) -> Result<u64>) ->
 }
 
 /// Binary logarithm of the largest sector of the devices below.
-fn sector_shift(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> u32 {
+fn sector_shift(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>) -> u32 {
     let own = devices.get(&spec.guid).map_or(0, |device| device.sector_bytes().max(1).ilog2());
     spec.children.iter().map(|child| sector_shift(child, devices)).fold(own, u32::max)
 }

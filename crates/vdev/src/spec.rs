@@ -8,7 +8,7 @@ mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
 use format::feature::DRAID_FAILURE_DOMAINS;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct VdevSpec {
     /// Position among its parent's children; of a top-level vdev, the number that DVAs name.
     pub id: u64,
     /// Unique id.
-    pub guid: u64,
+    pub guid: Guid,
     /// Transaction group in which it was added; 0 if unknown.
     pub create_txg: Txg,
     /// What a top-level vdev says of its space.
@@ -71,7 +71,7 @@ pub enum VdevKind {
     /// A spare that is spread over the children of a draid.
     DraidSpare {
         /// Guid of the draid.
-        draid_guid: u64,
+        draid_guid: Guid,
         /// Which of its spares.
         spare: u64,
     },
@@ -244,7 +244,7 @@ impl VdevSpec {
 
     /// A root above `tops`; numbers that none of them has are filled with missing vdevs, up to
     /// `count` in all. For an import, which at first knows only what labels say.
-    pub fn root_of(guid: u64, tops: Vec<VdevSpec>, count: usize) -> Result<VdevSpec> {
+    pub fn root_of(guid: Guid, tops: Vec<VdevSpec>, count: usize) -> Result<VdevSpec> {
         let mut children: Vec<Option<VdevSpec>> = Vec::new();
         if count > CHILDREN_MAX || tops.iter().any(|top| top.id >= CHILDREN_MAX as u64) {
             return Err(Error::corrupt(format!("configuration has more than {CHILDREN_MAX} top-level vdevs")));
@@ -267,11 +267,11 @@ impl VdevSpec {
     }
 
     /// A root, of guid 1, over one file with sectors of 512 bytes and `asize` bytes of space, as tests use it.
-    pub fn of_file(guid: u64, asize: u64, metaslab_shift: u32) -> VdevSpec {
+    pub fn of_file(guid: Guid, asize: u64, metaslab_shift: u32) -> VdevSpec {
         let top = TopSpec::of(9, asize, metaslab_shift);
         let leaf = LeafSpec { path: Some("disk".to_owned()), ..LeafSpec::default() };
         let file = VdevSpec { guid, top: Some(top), leaf: Some(leaf), ..VdevSpec::empty(VdevKind::File, 0) };
-        VdevSpec { guid: 1, children: vec![file], ..VdevSpec::empty(VdevKind::Root, 0) }
+        VdevSpec { guid: Guid::new(1), children: vec![file], ..VdevSpec::empty(VdevKind::Root, 0) }
     }
 
     /// Name for messages: of a leaf the path by which it was last open, type and number of others (`raidz1-0`).
@@ -296,7 +296,7 @@ impl VdevSpec {
     }
 
     fn empty(kind: VdevKind, id: u64) -> VdevSpec {
-        VdevSpec { kind, id, guid: 0, create_txg: Txg::ZERO, top: None, leaf: None, children: Vec::new() }
+        VdevSpec { kind, id, guid: Guid::NONE, create_txg: Txg::ZERO, top: None, leaf: None, children: Vec::new() }
     }
 
     /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`; whether
@@ -315,7 +315,7 @@ impl VdevSpec {
         let spec = VdevSpec {
             kind,
             id: id as u64,
-            guid: nv.opt_u64("guid").unwrap_or(0),
+            guid: nv.opt_guid("guid").unwrap_or(Guid::NONE),
             create_txg: Txg::new(nv.opt_u64("create_txg").unwrap_or(0)),
             top: if depth == 1 { Some(TopSpec::parse(nv, kind)?) } else { None },
             leaf: kind.is_leaf().then(|| LeafSpec::parse(nv)),
@@ -480,7 +480,7 @@ fn parse_draid(nv: &NvList, count: usize) -> Result<DraidShape> {
 
 fn parse_draid_spare(nv: &NvList) -> Result<VdevKind> {
     Ok(VdevKind::DraidSpare {
-        draid_guid: nv.u64("top_guid")?,
+        draid_guid: nv.guid("top_guid")?,
         spare: nv.u64("spare_id").or_else(|_| nv.u64("spareid"))?,
     })
 }
@@ -488,7 +488,7 @@ fn parse_draid_spare(nv: &NvList) -> Result<VdevKind> {
 /// An error that says which vdev it is about.
 fn bad(nv: &NvList, what: impl std::fmt::Display) -> Error {
     let kind = nv.opt_str("type").unwrap_or("without a type");
-    let guid = nv.opt_u64("guid").unwrap_or(0);
+    let guid = nv.opt_guid("guid").unwrap_or(Guid::NONE);
     Error::corrupt(format!("configuration: the vdev of type {kind} with guid {guid} {what}"))
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
@@ -48,11 +48,11 @@ impl Images {
     fn open(&self, tops: Vec<VdevSpec>, absent: &[u64]) -> Pool {
         let root = VdevSpec { children: tops, ..vdev(VdevKind::Root, 0, 1, vec![]) };
         let mut devices = HashMap::new();
-        let mut given: HashMap<u64, Arc<dyn Device>> = HashMap::new();
+        let mut given: HashMap<Guid, Arc<dyn Device>> = HashMap::new();
         for (&guid, image) in &self.0 {
             let device = Arc::new(FaultyDevice::new(image.clone(), guid));
             if !absent.contains(&guid) {
-                given.insert(guid, device.clone());
+                given.insert(Guid::new(guid), device.clone());
             }
             devices.insert(guid, device);
         }
@@ -77,7 +77,7 @@ impl Pool {
     }
 
     fn leaf(&self, guid: u64) -> LeafVdev<'_> {
-        self.tree.leaf(guid).unwrap()
+        self.tree.leaf(Guid::new(guid)).unwrap()
     }
 
     /// Read and checksum errors of a leaf.
@@ -89,7 +89,7 @@ impl Pool {
 
 fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
     let leaf = kind.is_leaf().then(LeafSpec::default);
-    VdevSpec { kind, id, guid, create_txg: Txg::ZERO, top: None, leaf, children }
+    VdevSpec { kind, id, guid: Guid::new(guid), create_txg: Txg::ZERO, top: None, leaf, children }
 }
 
 fn disk(id: u64, guid: u64) -> VdevSpec {

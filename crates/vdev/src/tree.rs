@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use base::{Env, Error, Kind as ErrorKind, Result, RwLockReadGuard};
 use device::Device;
 use device::meter::{Purpose, Ticket};
+use format::ids::Guid;
 
 use crate::builder::{self, PlannedVdev};
 use crate::expansion;
@@ -48,7 +49,7 @@ impl Tree {
     ///
     /// A leaf without a device, or with one that cannot be right, is no error but a state. Errors:
     /// [`ErrorKind::Corrupt`] if two leaves have one guid, or a draid or its spare is impossible.
-    pub fn open(spec: VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Tree> {
+    pub fn open(spec: VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<Tree> {
         if spec.kind != VdevKind::Root {
             return Err(Error::new(ErrorKind::Invalid, "the tree's outermost vdev is not a root"));
         }
@@ -122,7 +123,7 @@ impl Tree {
     }
 
     /// The leaf with that guid.
-    pub fn leaf(&self, guid: u64) -> Option<LeafVdev<'_>> {
+    pub fn leaf(&self, guid: Guid) -> Option<LeafVdev<'_>> {
         self.leaves().find(|leaf| leaf.guid() == guid)
     }
 

@@ -12,7 +12,7 @@
 use base::{Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
 use device::{Device, Write, write_batch};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::uberblock::Uberblock;
 
 use crate::label::{self, LabelPart, config_parts, naming, read_label, slot_count, uberblock_parts};
@@ -34,13 +34,13 @@ impl Tree {
 
     /// Writes the uberblock into the slot of label `number` (0 to 3) of a leaf that is kept for heartbeats. Its errors
     /// are not counted. Errors: those of the device; [`ErrorKind::Missing`] if the leaf is not there.
-    pub fn write_heartbeat(&self, guid: u64, number: usize, uberblock: &Uberblock) -> Result<()> {
+    pub fn write_heartbeat(&self, guid: Guid, number: usize, uberblock: &Uberblock) -> Result<()> {
         let (device, ashift) = self.heart_of(guid)?;
         label::write_heartbeat(device, number, uberblock, ashift)
     }
 
     /// The uberblock in that slot now; `None` if there is none.
-    pub fn read_heartbeat(&self, guid: u64, number: usize) -> Result<Option<Uberblock>> {
+    pub fn read_heartbeat(&self, guid: Guid, number: usize) -> Result<Option<Uberblock>> {
         let (device, ashift) = self.heart_of(guid)?;
         let label = read_label(device, number)?;
         let last = label.uberblocks(ashift).find(|slot| slot.slot + 1 == slot_count(ashift));
@@ -48,14 +48,14 @@ impl Tree {
     }
 
     /// The device of a leaf that takes heartbeats, and the ashift of its labels.
-    fn heart_of(&self, guid: u64) -> Result<(&dyn Device, u32)> {
+    fn heart_of(&self, guid: Guid) -> Result<(&dyn Device, u32)> {
         let leaf = self.leaf(guid).map(LeafVdev::vdev);
         let found = leaf.and_then(|leaf| Some((leaf.usable_device()?, self.top_of(leaf).ashift())));
         found.ok_or_else(|| Error::new(ErrorKind::Missing, "the device is not there"))
     }
 
     /// Guids of the leaves that take heartbeats.
-    pub fn hearts(&self) -> Vec<u64> {
+    pub fn hearts(&self) -> Vec<Guid> {
         self.leaves().filter(|leaf| leaf.usable_device().is_some()).map(|leaf| leaf.guid()).collect()
     }
 

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use device::{Device, DeviceSlot};
+use format::ids::Guid;
 
 use crate::draid::DraidLayout;
 use crate::health::VdevStats;
@@ -117,7 +118,7 @@ impl Vdev {
     }
 
     /// Unique id.
-    pub fn guid(&self) -> u64 {
+    pub fn guid(&self) -> Guid {
         self.spec.guid
     }
 

@@ -8,6 +8,7 @@ use codec::checksum::{self, Checksum, embedded};
 use codec::compress::{self, Compress};
 use device::{Device, MemDevice};
 use format::blkptr::BlkPtr;
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use vdev::{Tree, VdevSpec};
@@ -128,7 +129,7 @@ impl Disk {
         root.set("guid", Value::U64(1));
         root.set("children", Value::Lists(vec![leaf]));
         let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", self.bytes));
-        let tree = Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
+        let tree = Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::from([(Guid::new(11), device)])).unwrap();
         Zio::new(Arc::new(tree), Env::fixed(0))
     }
 }

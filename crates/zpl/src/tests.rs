@@ -15,7 +15,7 @@ use base::{Env, Kind, Result};
 use device::{Device, MemDevice};
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -51,7 +51,8 @@ impl Ledger for Frees<'_> {
 /// A pool of one disk.
 fn cache() -> Arc<Cache> {
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; DISK_BYTES as usize + (5 << 20)]));
-    let tree = Arc::new(Tree::open(VdevSpec::of_file(9, DISK_BYTES, 24), &[(9, device)].into()).unwrap());
+    let guid = Guid::new(9);
+    let tree = Arc::new(Tree::open(VdevSpec::of_file(guid, DISK_BYTES, 24), &[(guid, device)].into()).unwrap());
     let zio = Zio::new(tree.clone(), Env::fixed(0));
     let allocator = Allocator::new(tree, Box::new(Empty));
     let metaslabs = (0..DISK_BYTES >> 24).map(|i| (i << 24..(i + 1) << 24, 0)).collect();

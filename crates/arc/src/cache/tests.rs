@@ -5,6 +5,7 @@ use base::{Bookmark, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
+use format::ids::Guid;
 use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -14,7 +15,7 @@ use zio::{BlockWrite, DedupMode, WritePolicy};
 use super::*;
 use crate::keep::Which;
 
-const GUID: u64 = 5;
+const GUID: Guid = Guid::new(5);
 const SIZE: u64 = 64 << 20;
 const BLOCK: usize = 128 << 10;
 const MIB: u64 = 1 << 20;

@@ -2,6 +2,7 @@ use base::Env;
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
+use format::ids::Guid;
 use format::object_type::ObjectType;
 use zio::{ReadRequest, Zio};
 
@@ -23,7 +24,7 @@ fn device() -> Arc<FaultyDevice> {
 /// A cache with room for 8 MiB, and a cache device.
 fn cache(zio: &Arc<Zio>, device: &Arc<FaultyDevice>) -> (Cache, Feeder) {
     let cache = Cache::new(zio.clone(), 8 * MIB);
-    cache.add_device(1, 2, device.clone()).unwrap();
+    cache.add_device(Guid::new(1), Guid::new(2), device.clone()).unwrap();
     let feeder = cache.feeder();
     (cache, feeder)
 }
@@ -177,7 +178,7 @@ fn a_stalled_device_stops_nobody() {
     let device = device();
     let blocks = written_as(&zio, 200, DATA, (Checksum::Fletcher4, Compress::Lz4));
     let cache = Cache::new(zio.clone(), 8 * MIB);
-    cache.add_device(1, 2, device.clone() as Arc<dyn Device>).unwrap();
+    cache.add_device(Guid::new(1), Guid::new(2), device.clone() as Arc<dyn Device>).unwrap();
     let mut feeder = cache.feeder();
     for part in blocks.chunks(10) {
         cache.get_batch(part, Keep::ALL).into_iter().for_each(|block| drop(block.unwrap()));

@@ -217,22 +217,26 @@ fn is_gauge(table: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Guid;
+
     use super::*;
     use protocol::pool_report::{Aux, VdevState};
 
-    fn leaf(path: &str, guid: u64, errors: [u64; 3]) -> VdevReport {
+    fn leaf(path: &str, guid: Guid, errors: [u64; 3]) -> VdevReport {
         let (path, state) = (Some(path.into()), VdevState::Healthy);
         VdevReport { kind: "disk".into(), path, guid, state, errors, ..VdevReport::default() }
     }
 
     fn told() -> Told {
-        let gone = VdevReport { state: VdevState::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb", 3, [0, 7, 0]) };
-        let replacing = VdevReport { kind: "replacing".into(), guid: 9, children: vec![gone], ..VdevReport::default() };
+        let gone =
+            VdevReport { state: VdevState::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb", Guid::new(3), [0, 7, 0]) };
+        let replacing =
+            VdevReport { kind: "replacing".into(), guid: Guid::new(9), children: vec![gone], ..VdevReport::default() };
         let mirror = VdevReport {
             kind: "mirror".into(),
-            guid: 1,
+            guid: Guid::new(1),
             state: VdevState::Degraded,
-            children: vec![leaf("/dev/sda", 2, [0; 3]), replacing],
+            children: vec![leaf("/dev/sda", Guid::new(2), [0; 3]), replacing],
             ..VdevReport::default()
         };
         let root = VdevReport {
@@ -241,9 +245,12 @@ mod tests {
             children: vec![mirror],
             ..VdevReport::default()
         };
-        let report = PoolReport { name: "tank".into(), guid: 77, root, ..PoolReport::default() };
+        let report = PoolReport { name: "tank".into(), guid: Guid::new(77), root, ..PoolReport::default() };
         let counters = |n| IoCounters { operations: [n, 2 * n], bytes: [n << 10, n << 12], ..IoCounters::default() };
-        let io = IoReport { open_ns: 1_500_000_000, vdevs: [(77, counters(5)), (2, counters(3))].into() };
+        let io = IoReport {
+            open_ns: 1_500_000_000,
+            vdevs: [(Guid::new(77), counters(5)), (Guid::new(2), counters(3))].into(),
+        };
         let table = |name: &str, dataset: Option<&str>, values: &[(&str, u64)]| KstatTable {
             name: name.into(),
             at_ns: 0,

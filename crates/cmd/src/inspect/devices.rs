@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base::Result;
 use device::{Device, FileDevice, OpenMode};
+use format::ids::Guid;
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
@@ -25,7 +26,7 @@ struct Labelled {
     path: String,
     labels: [Result<Label>; label::COUNT],
     ashift: u32,
-    pool_guid: Option<u64>,
+    pool_guid: Option<Guid>,
 }
 
 /// A slot of a ring.
@@ -76,7 +77,7 @@ pub fn uberblocks(args: &DeviceArgs, opener: &mut Opener, out: &mut dyn Write) -
     let devices = devices(args, opener)?;
     let rings: Vec<(&Labelled, Vec<Slot>)> = devices.iter().map(|device| (device, device.slots())).collect();
     // of each pool, the one that an import takes
-    let in_force = |guid: Option<u64>| {
+    let in_force = |guid: Option<Guid>| {
         let of_pool = rings.iter().filter(|(device, _)| device.pool_guid == guid);
         let good = of_pool.flat_map(|(_, slots)| slots).filter_map(|slot| slot.uberblock.as_ref().ok());
         good.max_by_key(|uberblock| uberblock.rank()).cloned()
@@ -132,7 +133,7 @@ impl Labelled {
     fn of(path: &str, device: &dyn Device, config: Option<&NvList>) -> Labelled {
         let tree = config.and_then(|config| config.opt_list("vdev_tree"));
         let ashift = tree.and_then(|tree| tree.opt_u64("ashift")).and_then(|n| n.try_into().ok()).unwrap_or(9);
-        let pool_guid = config.and_then(|config| config.opt_u64("pool_guid"));
+        let pool_guid = config.and_then(|config| config.opt_guid("pool_guid"));
         Labelled { path: path.to_owned(), labels: label::read_labels(device).labels, ashift, pool_guid }
     }
 

@@ -10,6 +10,7 @@ use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
+use format::ids::Guid;
 use fuse::{MountOptions, NO_MOUNTPOINT};
 use pool::{Candidate, Discovery, FoundDevice, HealedSnapshot, OpenOptions, Pool, Receiving, RefusedChanges};
 use protocol::datasets::{DatasetRequest, Mounted, Response};
@@ -153,7 +154,7 @@ impl Host for Local {
     fn finish_receive(&self, _: Receiving) -> Result<()> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-    fn heal_snapshot(&self, _: &str, _: u64, _: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
+    fn heal_snapshot(&self, _: &str, _: Guid, _: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
     fn abort_receive(&self, _: &str) -> Result<()> {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
+use format::ids::Guid;
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::pool_report::{PoolReport, VdevReport};
 
@@ -38,7 +39,7 @@ struct IostatOptions {
     header_once: bool,
     groups: Vec<ColumnGroup>,
     /// Guids of the vdevs that are named; empty for all.
-    only: Vec<u64>,
+    only: Vec<Guid>,
 }
 
 /// A pool, and what it has read and written.
@@ -121,7 +122,7 @@ fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, St
 
 /// Takes interval and count off the end. With `-g`, a number may be a vdev.
 fn interval(operands: Vec<String>, options: &IostatOptions, here: &[PoolIo]) -> Result<(Vec<String>, Repeat), Stop> {
-    let is_guid = |word: &String| word.parse().is_ok_and(|guid: u64| here.iter().any(|s| has_guid(&s.pool, guid)));
+    let is_guid = |word: &String| word.parse().is_ok_and(|guid: Guid| here.iter().any(|s| has_guid(&s.pool, guid)));
     let keep = match options.style.guids {
         true => operands.iter().rposition(is_guid).map_or(0, |last| last + 1),
         false => 0,
@@ -131,7 +132,7 @@ fn interval(operands: Vec<String>, options: &IostatOptions, here: &[PoolIo]) -> 
     Ok(([vdevs, &rest].concat(), repeat))
 }
 
-fn has_guid(pool: &PoolReport, guid: u64) -> bool {
+fn has_guid(pool: &PoolReport, guid: Guid) -> bool {
     vdevs_of(pool).iter().any(|vdev| vdev.guid == guid)
 }
 
@@ -143,7 +144,7 @@ fn vdevs_of(pool: &PoolReport) -> Vec<&VdevReport> {
 /// vdevs are meant goes to `options`.
 fn choose(operands: Vec<String>, here: &[PoolIo], options: &mut IostatOptions) -> Result<Vec<String>, Stop> {
     let is_pool = |name: &String| here.iter().any(|subject| subject.pool.name == *name);
-    let find = |names: &[String], pool: Option<&str>| -> Option<Vec<u64>> {
+    let find = |names: &[String], pool: Option<&str>| -> Option<Vec<Guid>> {
         let pools = || here.iter().map(|s| &s.pool).filter(|p| pool.is_none_or(|name| p.name == name));
         let one = |name: &String| pools().find_map(|pool| vdev_named(pool, name, options.style));
         names.iter().map(one).collect()
@@ -177,7 +178,7 @@ fn choose(operands: Vec<String>, here: &[PoolIo], options: &mut IostatOptions) -
 }
 
 /// The guid of the vdev of a pool that is called so in any of the usual ways.
-fn vdev_named(pool: &PoolReport, name: &str, style: NameStyle) -> Option<u64> {
+fn vdev_named(pool: &PoolReport, name: &str, style: NameStyle) -> Option<Guid> {
     let whole = NameStyle { whole_paths: true, guids: false, ..style };
     let is_called = |vdev: &&VdevReport| {
         let names = [style, NameStyle::default(), whole].map(|style| style.name(vdev, &pool.name));
@@ -189,7 +190,7 @@ fn vdev_named(pool: &PoolReport, name: &str, style: NameStyle) -> Option<u64> {
 /// Shows reports until there are enough.
 fn watch(names: &[String], options: &IostatOptions, timestamp: Timestamp, repeat: Repeat) -> CommandResult {
     let mut failed = false;
-    let mut before: HashMap<u64, IoReport> = HashMap::new();
+    let mut before: HashMap<Guid, IoReport> = HashMap::new();
     let (mut iteration, mut pool_count) = (0, 0);
     if options.skip_first {
         // shows its headings at once, as the first report would
@@ -265,7 +266,7 @@ fn heading(subjects: &[PoolIo], options: &IostatOptions) -> String {
 }
 
 /// All rows, with what was counted since `before`, by guid of the pool.
-fn report(subjects: &[PoolIo], before: &HashMap<u64, IoReport>, options: &IostatOptions) -> String {
+fn report(subjects: &[PoolIo], before: &HashMap<Guid, IoReport>, options: &IostatOptions) -> String {
     let table = table(subjects, options);
     let has_lines = !options.scripted && !options.groups[0].is_histogram();
     let mut text = String::new();

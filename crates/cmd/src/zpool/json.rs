@@ -87,7 +87,7 @@ pub fn pool(pool: &PoolReport, with_type: bool, int: bool) -> Map<String, Value>
         map.insert("type".into(), "POOL".into());
     }
     map.insert("state".into(), pool.word().into());
-    for (key, number) in [("pool_guid", pool.guid), ("txg", pool.txg.get())] {
+    for (key, number) in [("pool_guid", pool.guid.get()), ("txg", pool.txg.get())] {
         if number != 0 {
             map.insert(key.into(), numbers.exact(number));
         }
@@ -110,8 +110,8 @@ pub fn vdev(vdev: &VdevReport, pool: &str, style: NameStyle, class: &str, int: b
     let mut map = Map::new();
     map.insert("name".into(), style.name(vdev, pool).into());
     map.insert("vdev_type".into(), vdev.kind.clone().into());
-    if vdev.guid != 0 {
-        map.insert("guid".into(), NumberStyle::of(int, true).exact(vdev.guid));
+    if vdev.guid.is_some() {
+        map.insert("guid".into(), NumberStyle::of(int, true).exact(vdev.guid.get()));
     }
     for (key, text) in [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
         if let Some(text) = text {

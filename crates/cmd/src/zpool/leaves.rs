@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
+use format::ids::Guid;
 use protocol::client;
 use protocol::pool_report::{PoolReport, VdevReport, VdevState};
 use protocol::wire::{PoolReply, Request};
@@ -148,7 +149,7 @@ pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
 }
 
 /// Guid of the vdev that somebody calls so: by guid, path, the name that `zpool status` shows.
-pub(super) fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
+pub(super) fn find(pool: &PoolReport, word: &str) -> Result<Guid, &'static str> {
     let is_it = called(pool, word);
     if let Some(vdev) = pool.root.all().into_iter().skip(1).find(|vdev| is_it(vdev)) {
         return Ok(vdev.guid);
@@ -161,7 +162,7 @@ pub(super) fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
 }
 
 /// As [`find`], cache devices too.
-fn find_used(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
+fn find_used(pool: &PoolReport, word: &str) -> Result<Guid, &'static str> {
     let is_it = called(pool, word);
     find(pool, word).or_else(|why| pool.caches.iter().find(|vdev| is_it(vdev)).map(|vdev| vdev.guid).ok_or(why))
 }
@@ -214,14 +215,20 @@ mod tests {
         };
         let mirror = VdevReport {
             kind: "mirror".into(),
-            guid: 2,
-            children: vec![leaf(3, "/dev/sdx"), leaf(4, "/img/a")],
+            guid: Guid::new(2),
+            children: vec![leaf(Guid::new(3), "/dev/sdx"), leaf(Guid::new(4), "/img/a")],
             ..VdevReport::default()
         };
-        let root = VdevReport { kind: "root".into(), guid: 1, children: vec![mirror], ..VdevReport::default() };
-        let pool = PoolReport { name: "tank".into(), root, spares: vec![leaf(5, "/dev/sdy")], ..PoolReport::default() };
+        let root =
+            VdevReport { kind: "root".into(), guid: Guid::new(1), children: vec![mirror], ..VdevReport::default() };
+        let pool = PoolReport {
+            name: "tank".into(),
+            root,
+            spares: vec![leaf(Guid::new(5), "/dev/sdy")],
+            ..PoolReport::default()
+        };
         for (word, guid) in [("sdx", 3), ("/dev/sdx", 3), ("3", 3), ("/img/a", 4), ("mirror-0", 2)] {
-            assert_eq!(find(&pool, word), Ok(guid), "{word}");
+            assert_eq!(find(&pool, word), Ok(Guid::new(guid)), "{word}");
         }
         for word in ["tank", "1", "sdz", "/img"] {
             assert_eq!(find(&pool, word), Err(NO_SUCH_DEVICE), "{word}");

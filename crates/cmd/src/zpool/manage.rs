@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use base::Kind;
 use daemon::compat::Allowed;
 use daemon::pool_props::{self, When};
+use format::ids::Guid;
 use protocol::wire::{PoolReply, Request};
 use protocol::{client, pool_names};
 
@@ -99,7 +100,7 @@ pub fn reguid(args: &[OsString]) -> CommandResult {
             Opt::Value('g', text) => {
                 // as C reads numbers: -1 is the greatest
                 let number = text.parse().or_else(|_| text.parse::<i64>().map(|n| n as u64));
-                guid = Some(number.map_err(|_| Stop::usage(format!("invalid GUID: {text}")))?);
+                guid = Some(Guid::new(number.map_err(|_| Stop::usage(format!("invalid GUID: {text}")))?));
             }
             other => return Err(Stop::bad_option(other)),
         }
@@ -108,7 +109,7 @@ pub fn reguid(args: &[OsString]) -> CommandResult {
     let mut connection = connect(name)?;
     let failed = |why: &str| Stop::Failed(format!("cannot reguid '{name}': {why}"));
     let imported = client::hellos().map_err(|e| failed(e.what()))?;
-    if guid.is_some_and(|guid: u64| imported.iter().any(|hello| hello.guid == guid)) {
+    if guid.is_some_and(|guid| imported.iter().any(|hello| hello.guid == guid)) {
         return Err(failed("pool already exists"));
     }
     match connection.ask(&Request::Reguid { guid, history: history_line("reguid", args) }) {

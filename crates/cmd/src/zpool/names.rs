@@ -108,6 +108,8 @@ fn strip_partition(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::Guid;
+
     use super::*;
 
     #[test]
@@ -134,7 +136,7 @@ mod tests {
             kind: kind.into(),
             path: Some(path.into()),
             is_whole_disk,
-            guid: 7,
+            guid: Guid::new(7),
             ..VdevReport::default()
         };
         let name = |vdev: &VdevReport, style: NameStyle| style.name(vdev, "tank");

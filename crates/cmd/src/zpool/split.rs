@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use daemon::import::ImportOptions;
+use format::ids::Guid;
 use protocol::pool_names;
 use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::startup;
@@ -92,7 +93,7 @@ fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> CommandResu
 
 /// The devices of the new pool: of each mirror the one that is named, or the last.
 fn choose<'a>(report: &'a PoolReport, devices: &[String]) -> Result<Vec<&'a VdevReport>, String> {
-    let named: Vec<u64> = devices.iter().map(|device| find(report, device)).collect::<Result<_, _>>()?;
+    let named: Vec<Guid> = devices.iter().map(|device| find(report, device)).collect::<Result<_, _>>()?;
     let mut chosen = Vec::new();
     for top in report.root.children.iter().filter(|top| !top.is_log && !top.is_hole()) {
         if top.kind != "mirror" {
@@ -130,24 +131,30 @@ mod tests {
 
     #[test]
     fn one_of_each_mirror() {
-        let leaf = |guid: u64| VdevReport {
+        let leaf = |guid: Guid| VdevReport {
             kind: "file".into(),
             guid,
             path: Some(format!("/disk{guid}")),
             ..VdevReport::default()
         };
         let mirror = |children| VdevReport { kind: "mirror".into(), children, ..VdevReport::default() };
-        let special = VdevReport { bias: Some("special".into()), ..mirror(vec![leaf(5), leaf(6)]) };
-        let log = VdevReport { is_log: true, ..leaf(9) };
-        let tops = vec![mirror(vec![leaf(1), leaf(2)]), mirror(vec![leaf(3), leaf(4)]), special, log];
+        let special =
+            VdevReport { bias: Some("special".into()), ..mirror(vec![leaf(Guid::new(5)), leaf(Guid::new(6))]) };
+        let log = VdevReport { is_log: true, ..leaf(Guid::new(9)) };
+        let tops = vec![
+            mirror(vec![leaf(Guid::new(1)), leaf(Guid::new(2))]),
+            mirror(vec![leaf(Guid::new(3)), leaf(Guid::new(4))]),
+            special,
+            log,
+        ];
         let root = VdevReport { kind: "root".into(), children: tops, ..VdevReport::default() };
         let mut report = PoolReport { name: "tank".into(), root, ..PoolReport::default() };
         let guids = |report: &PoolReport, words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             choose(report, &words).map(|chosen| chosen.iter().map(|leaf| leaf.guid).collect::<Vec<_>>())
         };
-        assert_eq!(guids(&report, &[]), Ok(vec![2, 4, 6]));
-        assert_eq!(guids(&report, &["/disk3", "/disk5"]), Ok(vec![2, 3, 5]));
+        assert_eq!(guids(&report, &[]), Ok([2, 4, 6].map(Guid::new).to_vec()));
+        assert_eq!(guids(&report, &["/disk3", "/disk5"]), Ok([2, 3, 5].map(Guid::new).to_vec()));
         let both = guids(&report, &["/disk1", "/disk2"]);
         assert_eq!(both, Err("Device list must include at most one disk from each mirror".to_owned()));
         let text = layout(
@@ -159,7 +166,7 @@ mod tests {
         let expect =
             "would create 'new' with the following layout:\n\n\tnew\n\t  /disk2\n\t  /disk4\n\tspecial\n\t  /disk6\n";
         assert_eq!(text, expect);
-        report.root.children.push(leaf(11));
+        report.root.children.push(leaf(Guid::new(11)));
         assert_eq!(guids(&report, &[]), Err("Source pool must be composed only of mirrors\n".to_owned()));
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use dsl::property::rules::parse_number;
+use format::ids::Guid;
 use pool::{SweepAction, SweepKind};
 use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::wire::{PoolReply, Request};
@@ -152,7 +153,7 @@ fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult
     let verb = if asked.kind == SweepKind::Trim { "trim" } else { "initialize" };
     let Some(report) = report_of(name)? else { return Ok(false) };
     let mut is_well = true;
-    let mut vdevs: Vec<(u64, String)> = Vec::new();
+    let mut vdevs: Vec<(Guid, String)> = Vec::new();
     for device in devices {
         match find(&report, device) {
             Ok(guid) => vdevs.push((guid, device.clone())),
@@ -194,7 +195,7 @@ fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult
 const NOT_TRIMMED: &str = "trim operations are not supported by this device";
 
 /// Guids and names of all devices that are no spares.
-fn all_leaves(report: &PoolReport) -> Vec<(u64, String)> {
+fn all_leaves(report: &PoolReport) -> Vec<(Guid, String)> {
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
     let is_leaf = |vdev: &&VdevReport| vdev.children.is_empty() && !vdev.is_hole() && !vdev.is_indirect();
     let leaves = report.root.all().into_iter().skip(1).filter(is_leaf);

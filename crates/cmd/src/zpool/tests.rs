@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base::Env;
 use daemon::mount_plan::MountBounds;
 use daemon::report::{self, ProcessFacts};
+use format::ids::Guid;
 use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
 use protocol::pool_report::PoolReport;
 use testkit::corpus::{self, Case};
@@ -50,8 +51,12 @@ fn open(case: &Case) -> (Pool, PoolReport) {
     let env = Env::fixed(0);
     let pool = Pool::open(&env, &candidate(case), &OpenOptions::default());
     let pool = pool.unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    let session =
-        ProcessFacts { load_guid: 0, bounds: MountBounds::new(None, true, None), is_writable: false, opened_s: 0 };
+    let session = ProcessFacts {
+        load_guid: Guid::NONE,
+        bounds: MountBounds::new(None, true, None),
+        is_writable: false,
+        opened_s: 0,
+    };
     let report = report::pool(&pool, &session).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     // as over the socket
     let report = serde_json::from_slice(&serde_json::to_vec(&report).unwrap()).unwrap();

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
+use format::ids::Guid;
 use pool::{NewDevices, NewLeaf, NewVdev, NewVdevShape};
 use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
 use protocol::wire::{PoolReply, Request};
@@ -235,7 +236,7 @@ fn devices_of(
     new: &str,
     force: bool,
     failed: &dyn Fn(&str) -> Stop,
-) -> Result<(u64, NewLeaf), Stop> {
+) -> Result<(Guid, NewLeaf), Stop> {
     let spec = NewPoolSpec::parse_more(&[new.to_owned()]).map_err(Stop::Failed)?;
     check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
     let vdev = find(report, old).map_err(failed)?;

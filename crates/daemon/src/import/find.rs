@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use base::{Env, Kind};
+use format::ids::Guid;
 use format::nvlist::NvList;
 use pool::{Candidate, discover};
 use protocol::client;
@@ -64,7 +65,7 @@ fn places(args: &ImportOptions) -> Result<Vec<PathBuf>, String> {
 
 /// What a cache file tells: OpenZFS writes one list with the configuration of every imported pool.
 struct Cached {
-    guids: Vec<u64>,
+    guids: Vec<Guid>,
     /// Devices that are there.
     paths: Vec<PathBuf>,
 }
@@ -77,7 +78,7 @@ fn read_cachefile(file: &Path) -> Result<Cached, String> {
     let mut cached = Cached { guids: Vec::new(), paths: Vec::new() };
     for (_, value) in pools.iter() {
         let format::nvlist::Value::List(config) = value else { continue };
-        cached.guids.extend(config.opt_u64("pool_guid"));
+        cached.guids.extend(config.opt_guid("pool_guid"));
         if let Some(tree) = config.opt_list("vdev_tree") {
             leaf_paths(tree, &mut cached.paths);
         }
@@ -112,7 +113,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("cenote-cachefile-{}", std::process::id()));
         std::fs::write(&file, &packed).unwrap();
         let cached = read_cachefile(&file).unwrap();
-        assert_eq!((cached.guids, cached.paths), (vec![7], vec![PathBuf::from("/dev/null")]));
+        assert_eq!((cached.guids, cached.paths), (vec![Guid::new(7)], vec![PathBuf::from("/dev/null")]));
         std::fs::write(&file, &packed[..40]).unwrap();
         assert!(read_cachefile(&file).is_err());
         std::fs::remove_file(&file).unwrap();

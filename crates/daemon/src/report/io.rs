@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use device::meter::{Meter, Purpose};
+use format::ids::Guid;
 use pool::Pool;
 use protocol::io_report::{IoCounters, IoReport};
 use vdev::{Tree, Vdev};
@@ -23,7 +24,7 @@ pub fn gather(pool: &Pool, open_ns: u64) -> IoReport {
     IoReport { open_ns, vdevs }
 }
 
-fn of_vdev(tree: &Tree, vdev: &Vdev, out: &mut HashMap<u64, IoCounters>) -> IoCounters {
+fn of_vdev(tree: &Tree, vdev: &Vdev, out: &mut HashMap<Guid, IoCounters>) -> IoCounters {
     let mut counters = if vdev.is_leaf() { of_leaf(vdev) } else { IoCounters::default() };
     let (mut reads, mut writes) = ([0; 2], [0; 2]);
     let is_root = vdev.parent().is_none();

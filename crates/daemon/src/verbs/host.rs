@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::Result;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
+use format::ids::Guid;
 use format::nvlist::Value;
 use fuse::MountOptions;
 use pool::{HealedSnapshot, Pool, Receiving, RefusedChanges};
@@ -57,7 +58,7 @@ pub trait Host {
     fn finish_receive(&self, receiving: Receiving) -> Result<()>;
     /// Mends a snapshot from a stream of it, whose BEGIN has been read, by its guid. Errors: as of
     /// [`pool::LivePool::heal_snapshot`] and [`Host::change`].
-    fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot>;
+    fn heal_snapshot(&self, name: &str, to_guid: Guid, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot>;
     /// Destroys what an interrupted receive has left. Errors: `NotFound` if there is nothing; as of [`Host::change`].
     fn abort_receive(&self, target: &str) -> Result<()>;
     /// Stores properties that a stream says; what was refused. Errors: as of [`Host::change`].

@@ -13,6 +13,7 @@ use base::{Error, Kind, Result};
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
 use dsl::{Property, PropertyValue, Subject};
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
@@ -171,12 +172,12 @@ impl StreamReceiver<'_> {
     }
 
     /// Receives one stream, or leaves it out.
-    fn one(&mut self, reader: &mut StreamReader<'_>, stream: (StreamBegin, u64, Vec<u8>)) -> Result<(), Failure> {
+    fn one(&mut self, reader: &mut StreamReader<'_>, stream: (StreamBegin, Guid, Vec<u8>)) -> Result<(), Failure> {
         let (begin, to_guid, list) = stream;
         let is_clone = begin.flags & StreamBegin::FLAG_CLONE != 0 || self.order.origin.is_some();
         let what = match begin.from_guid {
             _ if begin.features.has(StreamFeatures::RESUMING) => "cannot receive resume stream",
-            0 => "cannot receive new filesystem stream",
+            Guid::NONE => "cannot receive new filesystem stream",
             _ if is_clone => "cannot receive new filesystem stream",
             _ => "cannot receive incremental stream",
         };
@@ -225,7 +226,7 @@ impl StreamReceiver<'_> {
         &mut self,
         reader: &mut StreamReader<'_>,
         name: &str,
-        (begin, to_guid): (&StreamBegin, u64),
+        (begin, to_guid): (&StreamBegin, Guid),
     ) -> Result<(), Failure> {
         const WHAT: &str = "cannot receive";
         const NOT_HEALED: &str = "corrective receive was not able to reconstruct the data needed for healing.";
@@ -241,7 +242,7 @@ impl StreamReceiver<'_> {
         if snapshot.phys.guid != to_guid {
             return refused("local snapshot doesn't match the snapshot in the provided stream");
         }
-        let kind = if begin.from_guid == 0 { "full" } else { "incremental" };
+        let kind = if begin.from_guid.is_none() { "full" } else { "incremental" };
         if self.order.dry_run || self.order.verbose {
             let verb = if self.order.dry_run { "would receive" } else { "receiving" };
             let line = format!("{verb} corrective {kind} stream of {} into {name}", begin.name);
@@ -286,7 +287,7 @@ impl StreamReceiver<'_> {
 
     fn check_overwritten(&self, target: &str, begin: &StreamBegin, is_clone: bool, what: &str) -> Result<(), Failure> {
         let pool = self.host.pool();
-        let is_new = begin.from_guid == 0 || is_clone;
+        let is_new = begin.from_guid.is_none() || is_clone;
         let Ok(subject) = pool.dsl().subject(target) else { return Ok(()) };
         if !is_new || begin.features.has(StreamFeatures::RESUMING) || subject.is_inconsistent() {
             return Ok(());
@@ -330,7 +331,7 @@ impl StreamReceiver<'_> {
     }
 
     fn receive(&mut self, reader: &mut StreamReader<'_>, new: &NewReceive, what: &str) -> Result<(), Failure> {
-        let kind = if new.begin.from_guid == 0 { "full" } else { "incremental" };
+        let kind = if new.begin.from_guid.is_none() { "full" } else { "incremental" };
         let name = format!("{}@{}", new.target, new.snapshot);
         let verb = if self.order.dry_run { "would receive" } else { "receiving" };
         if self.order.dry_run || self.order.verbose {
@@ -402,13 +403,13 @@ impl StreamReceiver<'_> {
     }
 
     /// What the list of the package says of a snapshot.
-    fn listed(&self, guid: u64) -> ListedSnapshot {
+    fn listed(&self, guid: Guid) -> ListedSnapshot {
         let fss = self.package.as_ref().and_then(|(list, _)| list.opt_list("fss"));
         let Some(fss) = fss else { return ListedSnapshot::default() };
         for (name, _) in fss.iter() {
             let Some(fs) = fss.opt_list(name) else { continue };
             let Some(snaps) = fs.opt_list("snaps") else { continue };
-            let found = snaps.iter().find(|(name, _)| snaps.opt_u64(name) == Some(guid));
+            let found = snaps.iter().find(|(name, _)| snaps.opt_guid(name) == Some(guid));
             let Some((own, _)) = found else { continue };
             let of = |field: &str| fs.opt_list(field)?.opt_list(own).cloned();
             let properties = fs.opt_list("props").cloned();
@@ -561,7 +562,7 @@ fn is_redacted(host: &dyn Host, dataset: &str) -> Result<bool> {
 }
 
 /// The name of the snapshot with a guid.
-fn snapshot_of(host: &dyn Host, guid: u64) -> Result<Option<String>> {
+fn snapshot_of(host: &dyn Host, guid: Guid) -> Result<Option<String>> {
     let pool = host.pool();
     let mut below = vec![pool.dsl().root_subject()?];
     while let Some(subject) = below.pop() {

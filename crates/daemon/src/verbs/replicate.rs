@@ -5,6 +5,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::Subject;
+use format::ids::Guid;
 use format::nvlist::NvList;
 
 use super::host::{DatasetChange, Host, SnapshotChange};
@@ -12,7 +13,7 @@ use super::host::{DatasetChange, Host, SnapshotChange};
 /// A dataset of the sender, as the list has it.
 struct SentDataset<'a> {
     name: &'a str,
-    snaps: Vec<(&'a str, u64)>,
+    snaps: Vec<(&'a str, Guid)>,
 }
 
 /// Brings the tree below `top` to the names that the sender has, and destroys what it has not. Errors: of what cannot be
@@ -46,7 +47,7 @@ pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList, force: bool) -> 
 
 fn sent_of(list: &NvList) -> Option<SentDataset<'_>> {
     let snaps = list.opt_list("snaps")?;
-    let snaps = snaps.iter().filter_map(|(name, _)| Some((name, snaps.opt_u64(name)?))).collect();
+    let snaps = snaps.iter().filter_map(|(name, _)| Some((name, snaps.opt_guid(name)?))).collect();
     Some(SentDataset { name: list.opt_str("name")?, snaps })
 }
 
@@ -60,7 +61,7 @@ fn names_below(host: &dyn Host, top: &str) -> Result<Vec<String>> {
 }
 
 /// Names and guids of the snapshots of a dataset, if it is there still.
-fn snapshots_of(host: &dyn Host, name: &str) -> Result<Vec<(String, u64)>> {
+fn snapshots_of(host: &dyn Host, name: &str) -> Result<Vec<(String, Guid)>> {
     let pool = host.pool();
     let Ok(subject) = pool.dsl().subject(name) else { return Ok(Vec::new()) };
     let subject: Subject = subject;
@@ -69,7 +70,7 @@ fn snapshots_of(host: &dyn Host, name: &str) -> Result<Vec<(String, u64)>> {
     Ok(pool.dsl().snapshots(head)?.into_iter().map(|one| (own(&one.name), one.phys.guid)).collect())
 }
 
-fn follow_snapshots(host: &dyn Host, name: &str, here: &[(String, u64)], sent: &SentDataset<'_>) -> Result<()> {
+fn follow_snapshots(host: &dyn Host, name: &str, here: &[(String, Guid)], sent: &SentDataset<'_>) -> Result<()> {
     let mut gone = Vec::new();
     for (own, guid) in here {
         match sent.snaps.iter().find(|(_, other)| other == guid) {
@@ -102,7 +103,7 @@ fn unmount(host: &dyn Host, name: &str, force: bool) -> Result<()> {
     }
 }
 
-fn destroy(host: &dyn Host, name: &str, here: &[(String, u64)], force: bool) -> Result<()> {
+fn destroy(host: &dyn Host, name: &str, here: &[(String, Guid)], force: bool) -> Result<()> {
     unmount(host, name, force)?;
     destroy_snapshots(host, here.iter().map(|(own, _)| format!("{name}@{own}")).collect())?;
     match host.change(&DatasetChange::Destroy { name: name.to_owned() }) {

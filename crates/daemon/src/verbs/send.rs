@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result};
 use dsl::send::StreamWriter;
+use format::ids::Guid;
 use format::nvlist::NvList;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 use pool::Pool;
@@ -146,14 +147,14 @@ fn write_package_head(out: &mut dyn Write, name: &str, features: StreamFeatures,
         ..StreamBegin::default()
     };
     let mut writer = StreamWriter::new(out, &bytes);
-    writer.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid: 0, sum: [0; 4] }, &list)?;
+    writer.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid: Guid::NONE, sum: [0; 4] }, &list)?;
     let sum = writer.sum();
     write_end(out, sum)
 }
 
 /// An END of a package, whose own sum is left out.
 fn write_end(out: &mut dyn Write, sum: [u64; 4]) -> Result<()> {
-    let record = StreamRecord { fields: RecordFields::End { sum }, to_guid: 0, sum: [0; 4] };
+    let record = StreamRecord { fields: RecordFields::End { sum }, to_guid: Guid::NONE, sum: [0; 4] };
     Ok(out.write_all(&record.to_bytes())?)
 }
 

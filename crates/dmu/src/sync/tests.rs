@@ -9,7 +9,7 @@ use base::{Block, Env};
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -25,7 +25,7 @@ use crate::node::Layer;
 use crate::traverse::{Descend, Visit, Visitor, traverse};
 use crate::{Ledger, Object, Objset, ObjsetPolicy, Throttle, Txgs};
 
-const GUID: u64 = 5;
+const GUID: Guid = Guid::new(5);
 const SIZE: u64 = 64 << 20;
 
 struct Nothing;

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use base::Env;
 use device::MemDevice;
+use format::ids::Guid;
 use vdev::{Health, Tree, VdevSpec};
 use zio::Zio;
 
 use super::*;
 
-const GUID: u64 = 5;
+const GUID: Guid = Guid::new(5);
 const OLD: Txg = Txg::new(10);
 const NEW: Txg = Txg::new(20);
 const DNODE: u8 = ObjectType::DNODE.0;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base::Result;
+use format::ids::Guid;
 use format::zap::{self, ZapLeaf};
 
 /// An array of numbers of one width.
@@ -59,6 +60,16 @@ impl ZapValue {
     /// A single 64-bit number.
     pub fn one(number: u64) -> ZapValue {
         ZapValue { width: 8, raw: number.to_be_bytes().to_vec() }
+    }
+
+    /// Guids, each a 64-bit number.
+    pub fn of_guids(guids: &[Guid]) -> ZapValue {
+        ZapValue { width: 8, raw: guids.iter().flat_map(|guid| guid.get().to_be_bytes()).collect() }
+    }
+
+    /// Its numbers as guids.
+    pub fn guids(&self) -> Vec<Guid> {
+        self.u64s().into_iter().map(Guid::new).collect()
     }
 
     pub(super) fn of_leaf(leaf: &ZapLeaf<'_>, entry: &zap::LeafEntry) -> Result<ZapValue> {

@@ -8,7 +8,7 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::FeatureSet;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
 use format::stream::{
     RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamReference, StreamSpill, StreamWrite,
@@ -33,7 +33,7 @@ pub trait ApplyHost {
     /// May so many bytes be written?
     fn admit(&self, bytes: u64) -> Result<()>;
     /// What was received of the snapshot with that guid. Errors: `Corrupt` if there is none.
-    fn received_before(&self, guid: u64) -> Result<Arc<Objset>>;
+    fn received_before(&self, guid: Guid) -> Result<Arc<Objset>>;
     /// The stream has been applied up to there in that group.
     fn note(&self, txg: Txg, point: ReceivePoint);
 }
@@ -48,10 +48,10 @@ pub struct Applier<'a> {
     tells_spill: bool,
     features: StreamFeatures,
     enabled: FeatureSet,
-    to_guid: u64,
+    to_guid: Guid,
     bytes_before: u64,
     /// What was received before of a snapshot, by its guid, that was referred to last.
-    before: Option<(u64, Arc<Objset>)>,
+    before: Option<(Guid, Arc<Objset>)>,
 }
 
 impl<'a> Applier<'a> {
@@ -59,7 +59,7 @@ impl<'a> Applier<'a> {
     pub fn new(
         (objset, txgs): (Arc<Objset>, Arc<Txgs>),
         host: &'a dyn ApplyHost,
-        (begin, to_guid, endian): (&StreamBegin, u64, Endian),
+        (begin, to_guid, endian): (&StreamBegin, Guid, Endian),
         (enabled, resume): (FeatureSet, Option<ReceivePoint>),
     ) -> Applier<'a> {
         Applier {
@@ -67,7 +67,7 @@ impl<'a> Applier<'a> {
             txgs,
             host,
             endian,
-            is_whole: begin.from_guid == 0,
+            is_whole: begin.from_guid.is_none(),
             tells_spill: begin.flags & StreamBegin::FLAG_SPILL_BLOCK != 0,
             features: begin.features,
             enabled,

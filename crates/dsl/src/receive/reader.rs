@@ -4,6 +4,7 @@ use std::io::Read;
 
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::fletcher::fletcher4;
+use format::ids::Guid;
 use format::stream::{RECORD_SIZE, RecordFields, SUM_OFFSET, StreamBegin, StreamRecord, endian_of};
 
 /// Bytes that are read at once of what is long.
@@ -43,7 +44,7 @@ impl<'a> StreamReader<'a> {
 
     /// Reads the BEGIN of a stream or package, and its packed list. `None` at the end of what there is, or at the END of
     /// a package. Errors: `Invalid` if it is none.
-    pub fn begin(&mut self) -> Result<Option<(StreamBegin, u64, Vec<u8>)>> {
+    pub fn begin(&mut self) -> Result<Option<(StreamBegin, Guid, Vec<u8>)>> {
         let mut head = [0; RECORD_SIZE];
         if !self.fill_or_end(&mut head)? {
             return Ok(None);

@@ -6,7 +6,7 @@ use base::{Block, Bookmark, Error, Kind, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::stream::{
     RecordFields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite,
 };
@@ -97,7 +97,7 @@ impl RedactionLists {
 pub(super) struct SendWalk<'a, 'b> {
     objset: &'a Arc<Objset>,
     features: StreamFeatures,
-    to_guid: u64,
+    to_guid: Guid,
     range: SendRange,
     lists: RedactionLists,
     /// The block of the object at hand from which on its lists are to be looked at.
@@ -110,7 +110,7 @@ pub(super) struct SendWalk<'a, 'b> {
 impl<'a, 'b> SendWalk<'a, 'b> {
     pub(super) fn new(
         objset: &'a Arc<Objset>,
-        (features, to_guid): (StreamFeatures, u64),
+        (features, to_guid): (StreamFeatures, Guid),
         range: SendRange,
         lists: RedactionLists,
         out: &'a mut StreamWriter<'b>,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Endian, Result};
 use codec::checksum::fletcher::fletcher4;
+use format::ids::Guid;
 use format::stream::{RECORD_SIZE, RecordFields, SUM_OFFSET, StreamRecord};
 
 /// Writes the records of one stream, or of the head of a package.
@@ -63,7 +64,7 @@ impl<'a> StreamWriter<'a> {
     }
 
     /// Writes the end.
-    pub fn finish(&mut self, to_guid: u64) -> Result<()> {
+    pub fn finish(&mut self, to_guid: Guid) -> Result<()> {
         self.flush()?;
         let sum = self.sum;
         self.write(StreamRecord { fields: RecordFields::End { sum }, to_guid, sum: [0; 4] }, &[])

@@ -304,11 +304,11 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         return Ok(words);
     };
     let phys = &snapshot.phys;
-    words[..3].copy_from_slice(&[phys.guid, phys.creation_txg.get(), phys.creation_time_s]);
+    words[..3].copy_from_slice(&[phys.guid.get(), phys.creation_txg.get(), phys.creation_time_s]);
     let redacted = feature::used_by(change, snapshot.id)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
     if let Some((_, guids)) = redacted {
         // what was left out of it is a hole: the list is empty, and says only for which snapshots
-        let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.u64s() };
+        let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.guids() };
         words[3] = redaction_list::create(change, &head)?;
     }
     if change.mos.object(snapshot.id)?.dnode().object_type == ObjectType::ZAP_METADATA

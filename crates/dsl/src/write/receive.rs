@@ -16,7 +16,7 @@ use format::feature::{
     EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
     REDACTED_DATASETS, ZSTD_COMPRESS,
 };
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -74,7 +74,7 @@ pub struct NewReceive {
     /// How the stream begins.
     pub begin: StreamBegin,
     /// Guid of the snapshot that is sent.
-    pub to_guid: u64,
+    pub to_guid: Guid,
     /// Give up what has changed since the snapshot that it begins from.
     pub force: bool,
     /// Keep what came, if the rest does not come.
@@ -91,16 +91,18 @@ pub struct NewReceive {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamRedaction {
     /// Guids of the snapshots that it was redacted for.
-    pub snapshots: Option<Vec<u64>>,
+    pub snapshots: Option<Vec<Guid>>,
     /// It begins from something redacted: guids of the snapshots that this was redacted for.
-    pub from_snapshots: Option<Vec<u64>>,
+    pub from_snapshots: Option<Vec<Guid>>,
 }
 
 impl StreamRedaction {
     /// What the list behind BEGIN says.
     pub fn of(list: &NvList) -> StreamRedaction {
-        let guids = |name: &str| list.opt_u64s(name).map(<[u64]>::to_vec);
-        StreamRedaction { snapshots: guids("redact_snaps"), from_snapshots: guids("redact_from_snaps") }
+        StreamRedaction {
+            snapshots: list.opt_guids("redact_snaps"),
+            from_snapshots: list.opt_guids("redact_from_snaps"),
+        }
     }
 }
 
@@ -187,7 +189,7 @@ fn put_redaction(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
         return refused(Kind::Corrupt, "invalid stream: it is redacted, and does not tell for which snapshots");
     };
     feature::zapify(change, id)?;
-    change.set(id, REDACTED_DATASETS, &ZapValue::new(8, guids))?;
+    change.set(id, REDACTED_DATASETS, &ZapValue::of_guids(guids))?;
     feature::count(change, REDACTED_DATASETS, 1).map(drop)
 }
 
@@ -195,9 +197,9 @@ fn put_redaction(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
 /// out itself.
 fn check_redaction(change: &Change<'_>, from: u64, new: &NewReceive) -> Result<()> {
     let redacted = feature::used_by(change, from)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
-    let Some((_, here)) = redacted.filter(|_| new.begin.from_guid != 0) else { return Ok(()) };
-    let here = here.u64s();
-    let is_among = |guids: &[u64]| guids.iter().all(|guid| here.contains(guid));
+    let Some((_, here)) = redacted.filter(|_| new.begin.from_guid.is_some()) else { return Ok(()) };
+    let here = here.guids();
+    let is_among = |guids: &[Guid]| guids.iter().all(|guid| here.contains(guid));
     let StreamRedaction { snapshots, from_snapshots } = &new.redaction;
     let is_right = match (from_snapshots, snapshots) {
         (Some(guids), _) => is_among(guids),
@@ -224,7 +226,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
         return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
     };
     let is_clone = new.begin.flags & StreamBegin::FLAG_CLONE != 0;
-    if new.begin.from_guid != 0 && !is_clone && new.origin.is_none() {
+    if new.begin.from_guid.is_some() && !is_clone && new.origin.is_none() {
         return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
     }
     if is_clone && new.origin.is_none() {
@@ -242,10 +244,10 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
             if !origin.is_snapshot() {
                 return refused(Kind::Invalid, "invalid backup stream");
             }
-            if new.begin.from_guid != 0 && origin.phys.guid != new.begin.from_guid {
+            if new.begin.from_guid.is_some() && origin.phys.guid != new.begin.from_guid {
                 return refused(Kind::NotFound, "local origin for clone does not exist");
             }
-            if new.begin.from_guid == 0 && new.begin.flags & StreamBegin::FLAG_FREE_RECORDS == 0 {
+            if new.begin.from_guid.is_none() && new.begin.flags & StreamBegin::FLAG_FREE_RECORDS == 0 {
                 return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
             }
             dsl.refuse_encrypted(&dsl.find_dir(origin.file_system())?)?;
@@ -290,7 +292,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         return refused(Kind::Exists, format!("destination has children: {fs}"));
     }
     Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
-    if new.begin.from_guid == 0 {
+    if new.begin.from_guid.is_none() {
         if !new.force {
             return refused(Kind::Exists, format!("destination '{fs}' exists\nmust specify -F to overwrite it"));
         }
@@ -327,7 +329,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
 /// Refuses a stream whose large blocks were cut, if those that are there are not.
 fn check_large_blocks(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> Result<()> {
     let has_large = feature::used_by(change, from.id)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
-    if new.begin.from_guid != 0 && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
+    if new.begin.from_guid.is_some() && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
         let what = "incremental send stream requires -L (--large-block), to match previous receive.";
         return refused(Kind::Invalid, what);
     }
@@ -337,10 +339,10 @@ fn check_large_blocks(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> 
 fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
     feature::zapify(change, id)?;
     let begin = &new.begin;
-    if begin.from_guid != 0 {
-        change.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid))?;
+    if begin.from_guid.is_some() {
+        change.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid.get()))?;
     }
-    change.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid))?;
+    change.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid.get()))?;
     change.set(id, "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
     save_receive_point(change, id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
     for (feature, name) in [
@@ -353,7 +355,7 @@ fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()
         }
     }
     match &new.redaction.from_snapshots {
-        Some(guids) => change.set(id, "com.delphix:resume_redact_book_snaps", &ZapValue::new(8, guids)),
+        Some(guids) => change.set(id, "com.delphix:resume_redact_book_snaps", &ZapValue::of_guids(guids)),
         None => Ok(()),
     }
 }
@@ -384,8 +386,8 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
         Ok::<u64, Error>(dsl.dataset_field(&dataset, field)?.and_then(|value| value.first_u64()).unwrap_or(0))
     };
     if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT == 0
-        || number("com.delphix:resume_toguid")? != new.to_guid
-        || number("com.delphix:resume_fromguid")? != new.begin.from_guid
+        || number("com.delphix:resume_toguid")? != new.to_guid.get()
+        || number("com.delphix:resume_fromguid")? != new.begin.from_guid.get()
         || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
     {
         return mismatch();
@@ -397,7 +399,7 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
             return mismatch();
         }
     }
-    if dataset.id != head.id && new.begin.from_guid == 0 && !new.force {
+    if dataset.id != head.id && new.begin.from_guid.is_none() && !new.force {
         let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
         return refused(Kind::Exists, what);
     }

@@ -2,6 +2,7 @@
 
 use base::{Error, Kind, Result};
 use format::feature::REDACTED_DATASETS;
+use format::ids::Guid;
 use format::redaction::RedactionHead;
 
 use super::{Change, bookmark, feature, redaction_list};
@@ -43,7 +44,7 @@ pub fn begin_redaction(
             return Err(Error::new(Kind::Invalid, what));
         }
     }
-    let guids: Vec<u64> = later.iter().map(|one| one.phys.guid).collect();
+    let guids: Vec<Guid> = later.iter().map(|one| one.phys.guid).collect();
     let name = format!("{}#{own}", snapshot.file_system());
     let Some(there) = bookmark::list_of(change, dsl, &name)? else {
         let head = RedactionHead { snapshots: guids, ..RedactionHead::default() };

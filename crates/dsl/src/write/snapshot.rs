@@ -148,7 +148,7 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
     feature::copy_all(change, head_id, id)?;
     if head.bp.uses_crypt() && feature::is_enabled(change, BOOKMARK_V2)? {
         feature::zapify(change, id)?;
-        change.add(id, IVSET_GUID, change.new_guid())?;
+        change.add(id, IVSET_GUID, change.new_guid().get())?;
     }
     put_between(change, head, head_id, id)?;
     let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);

@@ -14,7 +14,7 @@ use dmu::zap::ZapValue;
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -26,7 +26,7 @@ use super::*;
 use crate::property::{DatasetKind, rules};
 use crate::{Dsl, Property, PropertySource, PropertyValue};
 
-const GUID: u64 = 5;
+const GUID: Guid = Guid::new(5);
 const SIZE: u64 = 64 << 20;
 /// What a pool of tests has room for.
 const USABLE: u64 = 1 << 30;

@@ -2,6 +2,8 @@
 
 use base::{Error, Result};
 
+use crate::ids::Guid;
+
 /// A list of named, typed values. Names are unique in lists that ZFS writes; of several, the last counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NvList {
@@ -41,6 +43,13 @@ pub enum Value {
     U64s(Vec<u64>),
     Strs(Vec<String>),
     Lists(Vec<NvList>),
+}
+
+impl Value {
+    /// An array of guids.
+    pub fn of_guids(guids: &[Guid]) -> Value {
+        Value::U64s(guids.iter().map(|guid| guid.get()).collect())
+    }
 }
 
 impl NvList {
@@ -99,6 +108,16 @@ impl NvList {
         }
     }
 
+    /// A guid, or an error that names what is missing.
+    pub fn guid(&self, name: &str) -> Result<Guid> {
+        self.u64(name).map(Guid::new)
+    }
+
+    /// A guid, if there is a number of that name.
+    pub fn opt_guid(&self, name: &str) -> Option<Guid> {
+        self.opt_u64(name).map(Guid::new)
+    }
+
     /// A string, or an error that names what is missing.
     pub fn str(&self, name: &str) -> Result<&str> {
         self.opt_str(name).ok_or_else(|| self.lacks(name, "a string"))
@@ -144,6 +163,11 @@ impl NvList {
             Value::U64s(numbers) => Some(numbers),
             _ => None,
         }
+    }
+
+    /// An array of guids, if there is one of numbers of that name.
+    pub fn opt_guids(&self, name: &str) -> Option<Vec<Guid>> {
+        self.opt_u64s(name).map(|guids| guids.iter().copied().map(Guid::new).collect())
     }
 
     fn lacks(&self, name: &str, what: &str) -> Error {

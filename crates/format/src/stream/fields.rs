@@ -1,6 +1,7 @@
 //! What records of a stream say, by their kinds; the drawing of each is in `record`.
 
 use super::StreamFeatures;
+use crate::ids::Guid;
 use crate::object_type::ObjectType;
 
 /// The beginning of a stream, or of a package of streams.
@@ -17,7 +18,7 @@ pub struct StreamBegin {
     /// The `FLAG_` bits.
     pub flags: u32,
     /// Guid of the snapshot that it begins from; 0 if it is whole.
-    pub from_guid: u64,
+    pub from_guid: Guid,
     /// Full name of the snapshot at the sender.
     pub name: String,
     /// Bytes of the packed list that follows.
@@ -90,7 +91,7 @@ pub struct StreamReference {
     pub object: u64,
     pub offset: u64,
     pub len: u64,
-    pub from_guid: u64,
+    pub from_guid: Guid,
     pub from_object: u64,
     pub from_offset: u64,
 }

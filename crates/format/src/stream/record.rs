@@ -26,6 +26,7 @@ use super::fields::{StreamBegin, StreamEmbedded, StreamObject, StreamReference, 
 use super::{LIST_BYTES_MAX, MAGIC, StreamFeatures};
 use crate::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr};
 use crate::dnode::{DNODE_SIZE_MAX, SLOT_SIZE};
+use crate::ids::Guid;
 use crate::object_type::ObjectType;
 
 /// Bytes of a record.
@@ -50,7 +51,7 @@ pub struct StreamRecord {
     /// What it says.
     pub fields: RecordFields,
     /// Guid of the snapshot that is sent; 0 at the end of a package.
-    pub to_guid: u64,
+    pub to_guid: Guid,
     /// The sum of the stream up to it; 0 in BEGIN, and in END of a package.
     pub sum: [u64; 4],
 }
@@ -98,7 +99,7 @@ impl StreamRecord {
             2 => {
                 let (first, count) = (r.u64()?, r.u64()?);
                 check(first.checked_add(count).is_some(), "objects beyond the last number")?;
-                (RecordFields::FreeObjects { first, count }, r.u64()?)
+                (RecordFields::FreeObjects { first, count }, guid(&mut r)?)
             }
             3 => write(&mut r)?,
             4 | 10 => {
@@ -108,13 +109,13 @@ impl StreamRecord {
                     4 => RecordFields::Free { object, offset, len },
                     _ => RecordFields::Redact { object, offset, len },
                 };
-                (of(kind), r.u64()?)
+                (of(kind), guid(&mut r)?)
             }
-            5 => (RecordFields::End { sum: sum(&mut r)? }, r.u64()?),
+            5 => (RecordFields::End { sum: sum(&mut r)? }, guid(&mut r)?),
             6 => reference(&mut r)?,
             7 => spill(&mut r)?,
             8 => embedded(&mut r)?,
-            9 => (RecordFields::ObjectRange, 0),
+            9 => (RecordFields::ObjectRange, Guid::NONE),
             _ => return Err(wrong("a record of no known kind")),
         };
         let sum = match fields {
@@ -147,23 +148,23 @@ impl StreamRecord {
         match &self.fields {
             RecordFields::Begin(begin) => put_begin(&mut out, begin, self.to_guid),
             RecordFields::Object(object) => put_object(&mut out, object, self.to_guid),
-            RecordFields::FreeObjects { first, count } => out.u64(*first).u64(*count).u64(self.to_guid).end(),
+            RecordFields::FreeObjects { first, count } => out.u64(*first).u64(*count).guid(self.to_guid).end(),
             RecordFields::Write(write) => put_write(&mut out, write, self.to_guid),
             RecordFields::Free { object, offset, len } | RecordFields::Redact { object, offset, len } => {
-                out.u64(*object).u64(*offset).u64(*len).u64(self.to_guid).end();
+                out.u64(*object).u64(*offset).u64(*len).guid(self.to_guid).end();
             }
-            RecordFields::End { sum } => out.u64s(sum).u64(self.to_guid).end(),
+            RecordFields::End { sum } => out.u64s(sum).guid(self.to_guid).end(),
             RecordFields::Spill(spill) => {
                 let flags = if spill.is_unmodified { SPILL_UNMODIFIED } else { 0 };
-                out.u64(spill.object).u64(spill.len).u64(self.to_guid).bytes(&[flags, 0, 0, 0, 0, 0, 0, 0]).end();
+                out.u64(spill.object).u64(spill.len).guid(self.to_guid).bytes(&[flags, 0, 0, 0, 0, 0, 0, 0]).end();
             }
             RecordFields::Embedded(one) => {
-                out.u64(one.object).u64(one.offset).u64(one.len).u64(self.to_guid);
+                out.u64(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
                 out.bytes(&[one.compress, one.kind, 0, 0, 0, 0, 0, 0]).u32(one.lsize).u32(one.psize).end();
             }
             RecordFields::WriteByReference(one) => {
-                out.u64(one.object).u64(one.offset).u64(one.len).u64(self.to_guid);
-                out.u64(one.from_guid).u64(one.from_object).u64(one.from_offset).end();
+                out.u64(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
+                out.guid(one.from_guid).u64(one.from_object).u64(one.from_offset).end();
             }
             RecordFields::ObjectRange => {}
         }
@@ -216,15 +217,19 @@ fn type_of(number: u32) -> Result<ObjectType> {
     object_type.ok_or_else(|| wrong("an object of no known type"))
 }
 
+fn guid(r: &mut Reader<'_>) -> Result<Guid> {
+    r.u64().map(Guid::new)
+}
+
 fn sum(r: &mut Reader<'_>) -> Result<[u64; 4]> {
     Ok([r.u64()?, r.u64()?, r.u64()?, r.u64()?])
 }
 
-fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(RecordFields, u64)> {
+fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(RecordFields, Guid)> {
     check(r.u64()? == MAGIC, "bad magic number")?;
     let version = r.u64()?;
     let (creation_time_s, objset_type, flags) = (r.u64()?, r.u32()?, r.u32()?);
-    let (to_guid, from_guid) = (r.u64()?, r.u64()?);
+    let (to_guid, from_guid) = (guid(r)?, guid(r)?);
     let name = r.take(NAME_SIZE)?;
     let end = name.iter().position(|byte| *byte == 0);
     let name = end.and_then(|end| std::str::from_utf8(&name[..end]).ok());
@@ -237,13 +242,13 @@ fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(RecordFields, u64)> {
     Ok((RecordFields::Begin(begin), to_guid))
 }
 
-fn object(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
+fn object(r: &mut Reader<'_>) -> Result<(RecordFields, Guid)> {
     let object = number_of(r.u64()?)?;
     let (object_type, bonus_type) = (type_of(r.u32()?)?, type_of(r.u32()?)?);
     let (block_size, bonus_len) = (u64::from(r.u32()?), r.u32()? as usize);
     let (checksum, compress, slots, flags) = (r.u8()?, r.u8()?, usize::from(r.u8()?).max(1), r.u8()?);
     let raw_bonus_len = r.u32()?;
-    let to_guid = r.u64()?;
+    let to_guid = guid(r)?;
     check(object_type != ObjectType::NONE, "an object of no type")?;
     check(is_block_size(block_size), "an object with blocks of an impossible size")?;
     check(checksum < CHECKSUMS && compress < COMPRESSIONS, "an object with unknown checksum or compression")?;
@@ -270,11 +275,11 @@ fn is_block_size(bytes: u64) -> bool {
     (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(BLOCK_SIZE_MIN)
 }
 
-fn write(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
+fn write(r: &mut Reader<'_>) -> Result<(RecordFields, Guid)> {
     let object = number_of(r.u64()?)?;
     let object_type = type_of(r.u32()?)?;
     r.u32()?;
-    let (offset, len, to_guid) = (r.u64()?, r.u64()?, r.u64()?);
+    let (offset, len, to_guid) = (r.u64()?, r.u64()?, guid(r)?);
     let (checksum, flags, compress) = (r.u8()?, r.u8()?, r.u8()?);
     r.take(5)?;
     let key = [r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?];
@@ -289,17 +294,17 @@ fn write(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     Ok((RecordFields::Write(write), to_guid))
 }
 
-fn reference(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
-    let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, r.u64()?);
-    let (from_guid, from_object, from_offset) = (r.u64()?, number_of(r.u64()?)?, r.u64()?);
+fn reference(r: &mut Reader<'_>) -> Result<(RecordFields, Guid)> {
+    let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, guid(r)?);
+    let (from_guid, from_object, from_offset) = (guid(r)?, number_of(r.u64()?)?, r.u64()?);
     check(is_block_size(len), "data of an impossible size")?;
     check(offset.max(from_offset).checked_add(len).is_some(), "data beyond the last offset")?;
     let one = StreamReference { object, offset, len, from_guid, from_object, from_offset };
     Ok((RecordFields::WriteByReference(one), to_guid))
 }
 
-fn spill(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
-    let (object, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?);
+fn spill(r: &mut Reader<'_>) -> Result<(RecordFields, Guid)> {
+    let (object, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, guid(r)?);
     let (flags, _compress) = (r.u8()?, r.u8()?);
     r.take(6)?;
     let compressed_len = r.u64()?;
@@ -309,8 +314,8 @@ fn spill(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     Ok((RecordFields::Spill(StreamSpill { object, len, is_unmodified, compressed_len }), to_guid))
 }
 
-fn embedded(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
-    let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, r.u64()?);
+fn embedded(r: &mut Reader<'_>) -> Result<(RecordFields, Guid)> {
+    let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, guid(r)?);
     let (compress, kind) = (r.u8()?, r.u8()?);
     r.take(6)?;
     let (lsize, psize) = (r.u32()?, r.u32()?);
@@ -334,6 +339,10 @@ impl RecordBytes {
         self.bytes(&number.to_le_bytes())
     }
 
+    fn guid(&mut self, guid: Guid) -> &mut RecordBytes {
+        self.u64(guid.get())
+    }
+
     fn u64s(&mut self, numbers: &[u64]) -> &mut RecordBytes {
         numbers.iter().fold(self, |out, number| out.u64(*number))
     }
@@ -346,25 +355,25 @@ impl RecordBytes {
     fn end(&mut self) {}
 }
 
-fn put_begin(out: &mut RecordBytes, begin: &StreamBegin, to_guid: u64) {
+fn put_begin(out: &mut RecordBytes, begin: &StreamBegin, to_guid: Guid) {
     let version = u64::from(begin.features.0) << 2 | if begin.is_package { 2 } else { 1 };
     out.u64(MAGIC).u64(version).u64(begin.creation_time_s).u32(begin.objset_type).u32(begin.flags);
-    out.u64(to_guid).u64(begin.from_guid);
+    out.guid(to_guid).guid(begin.from_guid);
     // it ends with a zero
     let name = &begin.name.as_bytes()[..begin.name.len().min(NAME_SIZE - 1)];
     out.bytes(name);
 }
 
-fn put_object(out: &mut RecordBytes, one: &StreamObject, to_guid: u64) {
+fn put_object(out: &mut RecordBytes, one: &StreamObject, to_guid: Guid) {
     out.u64(one.object).u32(one.object_type.0.into()).u32(one.bonus_type.0.into());
     out.u32(one.block_size as u32).u32(one.bonus_len as u32);
     let flags = if one.has_spill { OBJECT_SPILL } else { 0 };
-    out.bytes(&[one.checksum, one.compress, one.slots as u8, flags]).u32(one.raw_bonus_len).u64(to_guid);
+    out.bytes(&[one.checksum, one.compress, one.slots as u8, flags]).u32(one.raw_bonus_len).guid(to_guid);
 }
 
-fn put_write(out: &mut RecordBytes, one: &StreamWrite, to_guid: u64) {
+fn put_write(out: &mut RecordBytes, one: &StreamWrite, to_guid: Guid) {
     let flags = if one.has_dedup_sum { WRITE_DEDUP_SUM } else { 0 };
-    out.u64(one.object).u32(one.object_type.0.into()).u32(0).u64(one.offset).u64(one.len).u64(to_guid);
+    out.u64(one.object).u32(one.object_type.0.into()).u32(0).u64(one.offset).u64(one.len).guid(to_guid);
     out.bytes(&[one.checksum, flags, one.compress, 0, 0, 0, 0, 0]).u64s(&one.key).u64(one.compressed_len);
 }
 
@@ -379,7 +388,7 @@ mod tests {
             creation_time_s: 7,
             objset_type: 2,
             flags: 12,
-            from_guid: 5,
+            from_guid: Guid::new(5),
             name: "tank/fs@s".to_owned(),
             list_len: 40,
         };
@@ -427,7 +436,7 @@ mod tests {
         ];
         let sum_of =
             |fields: &RecordFields| if matches!(fields, RecordFields::Begin(_)) { [0; 4] } else { [1, 2, 3, 4] };
-        all.into_iter().map(|fields| StreamRecord { sum: sum_of(&fields), fields, to_guid: 0xabc }).collect()
+        all.into_iter().map(|fields| StreamRecord { sum: sum_of(&fields), fields, to_guid: Guid::new(0xabc) }).collect()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use vdev::{Edit, LeafVdev, VdevId, geometry, label};
 use zio::alloc::Serving;
 
@@ -35,7 +35,7 @@ pub enum AttachAs {
     /// To take its place when it has everything.
     Replacement,
     /// The spare with that guid, to stand in for it.
-    Spare(u64),
+    Spare(Guid),
 }
 
 impl AttachAs {
@@ -66,7 +66,7 @@ impl LivePool {
     /// place, `Invalid` if its sectors are too large; those of writing; `Suspended`.
     pub fn attach(
         &self,
-        guid: u64,
+        guid: Guid,
         new: &NewLeaf,
         how: AttachAs,
         ashift: Option<u32>,
@@ -98,9 +98,9 @@ impl LivePool {
         log.map_or(Ok(()), |number| self.empty_log_vdev(number))?;
         let guid_of_new = match how {
             AttachAs::Spare(spare) => spare,
-            AttachAs::Side | AttachAs::Replacement => self.env().random() | 1,
+            AttachAs::Side | AttachAs::Replacement => Guid::random(self.env()),
         };
-        let (path, guids) = (new.clone(), (guid_of_new, self.env().random() | 1));
+        let (path, guids) = (new.clone(), (guid_of_new, Guid::random(self.env())));
         let blank = || match how {
             // it is a spare still if the group does not get to disk
             AttachAs::Spare(_) => Ok(()),
@@ -128,7 +128,7 @@ impl LivePool {
     ///
     /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
     /// those of writing; `Suspended`.
-    pub fn detach(&self, guid: u64) -> Result<String> {
+    pub fn detach(&self, guid: Guid) -> Result<String> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
@@ -202,7 +202,7 @@ impl LivePool {
         })
     }
 
-    fn leaf_has_gone(&self, id: VdevId, guid: u64) {
+    fn leaf_has_gone(&self, id: VdevId, guid: Guid) {
         if self.tree().leaf(guid).is_none()
             && let Some(leaf) = self.tree().vdev(id).as_leaf()
         {
@@ -221,11 +221,11 @@ impl SyncContext<'_> {
     /// Adds a leaf with the first of `guids`; the other one is that of the vdev above, if it is to be made.
     fn attach(
         &self,
-        beside: u64,
+        beside: Guid,
         new: &NewLeaf,
         how: AttachAs,
         device: Arc<dyn Device>,
-        (guid, above_guid): (u64, u64),
+        (guid, above_guid): (Guid, Guid),
     ) -> Result<()> {
         let mut leaf = leaf_spec(new, 0, guid, 0);
         if let Some(leaf) = &mut leaf.leaf {
@@ -240,7 +240,7 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    pub(super) fn detach(&self, guid: u64) -> Result<()> {
+    pub(super) fn detach(&self, guid: Guid) -> Result<()> {
         let heir = self.pool.heir_of_spared(guid);
         let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
         self.pool.leaf_watch().look_for_growth_soon();

@@ -15,6 +15,7 @@ use device::Device;
 use dmu::INDIRECT_SHIFT;
 use dmu::zap::ZapValue;
 use format::dnode::Dnode;
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use vdev::label;
@@ -55,7 +56,7 @@ pub(super) fn label_all(
     aux: AuxKind,
     leaves: &[NewLeaf],
     devices: &HashMap<PathBuf, Arc<dyn Device>>,
-    guid: &dyn Fn() -> u64,
+    guid: &dyn Fn() -> Guid,
 ) -> Result<Vec<NvList>> {
     let mut configs = Vec::new();
     for leaf in leaves {
@@ -69,7 +70,7 @@ pub(super) fn label_all(
         }
         let mut config = NvList::new();
         config.set("type", Value::Str(if leaf.is_file { "file" } else { "disk" }.to_owned()));
-        config.set("guid", Value::U64(guid));
+        config.set("guid", Value::U64(guid.get()));
         config.set("path", Value::Str(path));
         if aux == AuxKind::Spare {
             config.set("is_spare", Value::U64(1));
@@ -81,18 +82,18 @@ pub(super) fn label_all(
 }
 
 /// Writes the label of an auxiliary device.
-pub(super) fn label_as(aux: AuxKind, guid: u64, device: &dyn Device) -> Result<()> {
+pub(super) fn label_as(aux: AuxKind, guid: Guid, device: &dyn Device) -> Result<()> {
     let mut mark = NvList::new();
     mark.set("version", Value::U64(5000));
     mark.set("state", Value::U64(aux.state()));
-    mark.set("guid", Value::U64(guid));
+    mark.set("guid", Value::U64(guid.get()));
     label::initialize(device)?;
     label::write_config(device, &[0, 1, 2, 3], &mark.pack())?;
     device.flush()
 }
 
 /// The guid of a device that is a spare already, of whatever pool.
-fn spare_guid(device: &Arc<dyn Device>) -> Result<Option<u64>> {
+fn spare_guid(device: &Arc<dyn Device>) -> Result<Option<Guid>> {
     let found = FoundDevice::examine(device.path(), device.clone())?;
     Ok(found.iter().find(|found| found.kind() == LabelKind::Spare).and_then(FoundDevice::guid))
 }
@@ -109,10 +110,10 @@ impl SyncContext<'_> {
     }
 
     /// Takes the device with that guid off the list. False if it is not there.
-    pub(super) fn remove_aux(&self, aux: AuxKind, guid: u64) -> Result<bool> {
+    pub(super) fn remove_aux(&self, aux: AuxKind, guid: Guid) -> Result<bool> {
         let mut all = self.aux_list(aux)?;
         let count = all.len();
-        all.retain(|config| config.opt_u64("guid") != Some(guid));
+        all.retain(|config| config.opt_guid("guid") != Some(guid));
         if all.len() == count {
             return Ok(false);
         }
@@ -120,9 +121,9 @@ impl SyncContext<'_> {
     }
 
     /// Changes the configuration of a device on the list, if it is there.
-    pub(super) fn change_aux(&self, aux: AuxKind, guid: u64, change: impl Fn(&mut NvList)) -> Result<()> {
+    pub(super) fn change_aux(&self, aux: AuxKind, guid: Guid, change: impl Fn(&mut NvList)) -> Result<()> {
         let mut all = self.aux_list(aux)?;
-        all.iter_mut().filter(|config| config.opt_u64("guid") == Some(guid)).for_each(change);
+        all.iter_mut().filter(|config| config.opt_guid("guid") == Some(guid)).for_each(change);
         self.write_aux_list(aux, all)
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use vdev::{Aux as Why, Health, OfflineReason, VdevState};
 
@@ -49,13 +50,13 @@ impl LivePool {
 
     fn use_cache(&self, config: &NvList, device: Arc<dyn Device>) -> Result<()> {
         let pool_guid = self.config().guid;
-        self.cache().add_device(pool_guid, config.u64("guid")?, device)
+        self.cache().add_device(pool_guid, config.guid("guid")?, device)
     }
 
     /// The device, or the partition in it, that has the label of a cache device: where it was found, or where the
     /// list says it is.
     fn find_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Arc<dyn Device>> {
-        let guid = config.u64("guid")?;
+        let guid = config.guid("guid")?;
         let view = self.view();
         let found = view.candidate().aux_devices.iter().find(|found| found.guid() == Some(guid));
         let paths = found.map(|found| found.path.as_str()).into_iter().chain(config.opt_str("path"));
@@ -74,13 +75,13 @@ impl LivePool {
     }
 
     /// The configuration of a cache device.
-    pub(super) fn cache_config(&self, guid: u64) -> Option<NvList> {
-        self.view().caches().iter().find(|config| config.opt_u64("guid") == Some(guid)).cloned()
+    pub(super) fn cache_config(&self, guid: Guid) -> Option<NvList> {
+        self.view().caches().iter().find(|config| config.opt_guid("guid") == Some(guid)).cloned()
     }
 
     /// Uses a cache device again. Its state is then returned. Errors: those of writing.
     pub(super) fn online_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Health> {
-        let guid = config.u64("guid")?;
+        let guid = config.guid("guid")?;
         if config.opt_u64(OFFLINE) == Some(1) {
             self.run(move |context| {
                 context.change_aux(AuxKind::Cache, guid, |config| config.set(OFFLINE, Value::U64(0)))
@@ -92,14 +93,14 @@ impl LivePool {
         match self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
             Ok(()) => Ok(Health::HEALTHY),
             Err(error) => {
-                tracing::warn!(pool = self.name(), guid, "the cache device is not back: {error}");
+                tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
                 Ok(Health::new(VdevState::Unavail, Why::OpenFailed))
             }
         }
     }
 
     /// Does not use a cache device any more. Errors: those of writing.
-    pub(super) fn take_cache_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
+    pub(super) fn take_cache_off(&self, guid: Guid, how: OfflineReason, temporary: bool) -> Result<()> {
         self.cache().l2arc().remove(guid);
         if how == OfflineReason::Offline && !temporary {
             self.run(move |context| {

@@ -1,7 +1,7 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
 use format::feature::{FeatureSet, VERSION};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{OfflineReason, Tree, Vdev};
@@ -11,7 +11,7 @@ use vdev::{OfflineReason, Tree, Vdev};
 pub(super) struct Config {
     /// As the labels have it; the pool may be open under another one.
     pub(super) name: String,
-    pub(super) guid: u64,
+    pub(super) guid: Guid,
     /// 1 to 28, or 5000.
     pub(super) version: u64,
     /// 0: in use, 1: exported, 2: destroyed.
@@ -50,7 +50,7 @@ impl Config {
         let known = list.opt_list("vdev_tree").cloned();
         let mut root = known.unwrap_or_else(|| tree.root().spec().to_nvlist());
         // its guid is the pool's
-        root.set("guid", Value::U64(self.guid));
+        root.set("guid", Value::U64(self.guid.get()));
         root.set("children", Value::Lists(tree.tops().map(|top| self.top_config(tree, top)).collect()));
         list.set("vdev_tree", Value::List(root));
         if self.imported.is_none() {
@@ -63,8 +63,8 @@ impl Config {
     pub(super) fn label(&self, tree: &Tree, leaf: &Vdev) -> NvList {
         let top = tree.top_of(leaf);
         let mut list = self.head();
-        list.set("top_guid", Value::U64(top.guid()));
-        list.set("guid", Value::U64(leaf.guid()));
+        list.set("top_guid", Value::U64(top.guid().get()));
+        list.set("guid", Value::U64(leaf.guid().get()));
         put_shape(&mut list, tree);
         list.set("vdev_tree", Value::List(without_tables(&self.top_config(tree, top))));
         if self.version == VERSION {
@@ -86,7 +86,7 @@ impl Config {
     /// The sum of the guids of the pool and all its vdevs.
     pub(super) fn guid_sum(&self, tree: &Tree) -> u64 {
         let vdevs = tree.iter().filter(|vdev| vdev.parent().is_some());
-        vdevs.fold(self.guid, |sum, vdev| sum.wrapping_add(vdev.guid()))
+        vdevs.fold(self.guid.get(), |sum, vdev| sum.wrapping_add(vdev.guid().get()))
     }
 
     fn head(&self) -> NvList {
@@ -95,7 +95,7 @@ impl Config {
         list.set("name", Value::Str(self.name.clone()));
         list.set("state", Value::U64(self.state));
         list.set("txg", Value::U64(self.txg.get()));
-        list.set("pool_guid", Value::U64(self.guid));
+        list.set("pool_guid", Value::U64(self.guid.get()));
         list.set("errata", Value::U64(0));
         if let Some(comment) = &self.comment {
             list.set("comment", Value::Str(comment.clone()));
@@ -120,7 +120,7 @@ impl Config {
 /// A vdev's configuration with what is known of the leaves by now.
 fn renewed(config: &NvList, tree: &Tree) -> NvList {
     let mut config = config.clone();
-    if let Some(leaf) = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)) {
+    if let Some(leaf) = config.opt_guid("guid").and_then(|guid| tree.leaf(guid)) {
         if leaf.device().is_some() {
             config.set("path", Value::Str(leaf.name().to_owned()));
         }
@@ -190,7 +190,7 @@ fn put_shape(list: &mut NvList, tree: &Tree) {
 fn is_of(config: &NvList, tree: &Tree, vdev: &Vdev) -> bool {
     let below = config.opt_lists("children").unwrap_or_default();
     let children = vdev.children().iter().map(|&child| tree.vdev(child));
-    config.opt_u64("guid").unwrap_or(0) == vdev.guid()
+    config.opt_guid("guid").unwrap_or(Guid::NONE) == vdev.guid()
         && config.opt_str("type").is_none_or(|kind| kind == vdev.kind().type_name())
         && config.opt_u64("id") == Some(vdev.number())
         && below.len() == vdev.children().len()

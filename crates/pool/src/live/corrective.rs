@@ -17,6 +17,7 @@ use dmu::{Mode, Objset};
 use dsl::receive::{StreamReader, physical_bytes};
 use dsl::resume::RECEIVE_CHILD;
 use format::blkptr::BlkPtr;
+use format::ids::Guid;
 use format::stream::{RecordFields, StreamWrite};
 
 use super::{LivePool, SyncContext};
@@ -45,7 +46,7 @@ impl LivePool {
     /// Mends what is damaged of a snapshot with the data of a stream of it, whose BEGIN has been read. Errors: `Busy` if
     /// its dataset is being received; `Unsupported` if the stream's blocks are others; of reading the stream, and of
     /// reading metadata, which no stream has; `Suspended`.
-    pub fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
+    pub fn heal_snapshot(&self, name: &str, to_guid: Guid, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         let id = self.view().dsl().find(name)?.id;
         let _kept = self.keep_snapshots(&[id])?;
         let view = self.view();

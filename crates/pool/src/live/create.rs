@@ -28,7 +28,7 @@ use format::dnode::Dnode;
 use format::feature::{
     ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING, VERSION,
 };
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -52,7 +52,7 @@ const VDEV_TABLES: u64 = 2;
 const CONFIG: u64 = 3;
 
 /// Devices by guid of the leaf.
-pub(super) type DevicesByGuid = HashMap<u64, Arc<dyn Device>>;
+pub(super) type DevicesByGuid = HashMap<Guid, Arc<dyn Device>>;
 
 impl LivePool {
     /// Makes a pool on `devices`, by path: those that `new` names, open for writing. Their labels are
@@ -76,7 +76,7 @@ impl LivePool {
         for device in by_guid.values() {
             label::initialize(&**device)?;
         }
-        let guid = || env.random() | 1;
+        let guid = || Guid::random(env);
         let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
@@ -221,7 +221,7 @@ fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -
         next - 1
     };
     let (children, by_guid) = plan_tops(env, &new.vdevs, (0, new.ashift), devices, &mut number)?;
-    let guid = env.random() | 1;
+    let guid = Guid::random(env);
     let kind = vdev::VdevKind::Root;
     Ok((VdevSpec { kind, id: 0, guid, create_txg: Txg::INITIAL, top: None, leaf: None, children }, by_guid))
 }
@@ -235,7 +235,7 @@ pub(super) fn plan_tops(
     devices: &HashMap<PathBuf, Arc<dyn Device>>,
     number: &mut dyn FnMut() -> u64,
 ) -> Result<(Vec<VdevSpec>, DevicesByGuid)> {
-    let guid = || env.random() | 1;
+    let guid = || Guid::random(env);
     let mut by_guid = DevicesByGuid::new();
     let mut tops = Vec::new();
     for (id, vdev) in (first..).zip(vdevs) {
@@ -258,7 +258,7 @@ fn device_of(leaf: &NewLeaf, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Res
 }
 
 /// A new leaf. `zap` is the number of its table.
-pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> VdevSpec {
+pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: Guid, zap: u64) -> VdevSpec {
     VdevSpec {
         kind: if leaf.is_file { vdev::VdevKind::File } else { vdev::VdevKind::Disk },
         id,
@@ -275,7 +275,7 @@ fn top_of(
     id: u64,
     vdev: &NewVdev,
     mut leaves: Vec<VdevSpec>,
-    guid: u64,
+    guid: Guid,
     ashift: Option<u32>,
     devices: &DevicesByGuid,
     number: &mut dyn FnMut() -> u64,

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind, Mutex, Result};
 use device::Device;
+use format::ids::Guid;
 
 /// Seconds after which a leaf is helped again for which there was no spare.
 const TRY_AGAIN_S: u64 = 60;
@@ -25,8 +26,8 @@ pub(super) struct DeviceWatch {
 /// Leaves that need a spare, and spares that are free, by their guids.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct SpareNeed {
-    pub(super) leaves: Vec<u64>,
-    pub(super) spares: Vec<u64>,
+    pub(super) leaves: Vec<Guid>,
+    pub(super) spares: Vec<Guid>,
 }
 
 impl DeviceWatch {
@@ -83,11 +84,11 @@ mod tests {
     #[test]
     fn what_was_in_vain_is_tried_again_later() {
         let watch = DeviceWatch::default();
-        let need = SpareNeed { leaves: vec![1], spares: vec![7] };
+        let need = SpareNeed { leaves: vec![Guid::new(1)], spares: vec![Guid::new(7)] };
         assert!(watch.may_help(&need, 100) && !watch.may_help(&SpareNeed { leaves: Vec::new(), ..need.clone() }, 100));
         watch.note_in_vain(need.clone(), 100);
         assert!(!watch.may_help(&need, 159) && watch.may_help(&need, 160));
-        assert!(watch.may_help(&SpareNeed { spares: vec![7, 8], ..need }, 101));
+        assert!(watch.may_help(&SpareNeed { spares: vec![Guid::new(7), Guid::new(8)], ..need }, 101));
         assert!(watch.begin_work() && !watch.begin_work());
         watch.end_work();
         assert!(watch.begin_work() && !watch.has_begun() && watch.open("x").is_err());

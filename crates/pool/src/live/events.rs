@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use base::{Condvar, Env, Mutex, tunables};
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use vdev::Health;
 
@@ -22,7 +23,7 @@ pub struct Events {
     ring: Mutex<EventRing>,
     arrived: Condvar,
     /// What leaves were like when they were last looked at, by guid.
-    leaves: Mutex<HashMap<u64, LeafSeen>>,
+    leaves: Mutex<HashMap<Guid, LeafSeen>>,
 }
 
 #[derive(Default)]
@@ -94,7 +95,7 @@ impl Events {
     }
 
     /// A leaf is like that now; what it was like before, if it is not new.
-    pub(super) fn see_leaf(&self, guid: u64, now: LeafSeen) -> Option<LeafSeen> {
+    pub(super) fn see_leaf(&self, guid: Guid, now: LeafSeen) -> Option<LeafSeen> {
         self.leaves.lock().insert(guid, now)
     }
 }

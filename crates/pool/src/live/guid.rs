@@ -1,6 +1,7 @@
 //! The pool's guid: `zpool reguid`.
 
 use base::{Error, Kind, Result};
+use format::ids::Guid;
 use vdev::Health;
 
 use super::LivePool;
@@ -11,13 +12,13 @@ impl LivePool {
     ///
     /// Errors: `Missing` if they are not, `Invalid` for a guid that cannot be one; those of writing;
     /// `Suspended`.
-    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+    pub fn change_guid(&self, guid: Option<Guid>) -> Result<()> {
         self.refuse_with_checkpoint()?;
         if self.tree().health(self.tree().root().id()) != Health::HEALTHY {
             return Err(Error::new(Kind::Missing, "one or more devices is currently unavailable"));
         }
-        let guid = guid.unwrap_or_else(|| self.env().random() | 1);
-        if guid == 0 {
+        let guid = guid.unwrap_or_else(|| Guid::random(self.env()));
+        if guid.is_none() {
             return Err(Error::new(Kind::Invalid, "a pool has no guid 0"));
         }
         self.run(move |context| {

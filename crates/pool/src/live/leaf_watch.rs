@@ -12,7 +12,7 @@ use base::{Env, Error, Kind, Result, tunables};
 use device::Device;
 use dmu::Txgs;
 use dsl::PropertyValue;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::uberblock::Uberblock;
 use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState};
 
@@ -102,7 +102,7 @@ impl LeafWatch {
     }
 
     /// Uses a leaf again that is offline, faulted or away, if its device is there, with a label of that pool.
-    pub(super) fn bring_back(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) {
+    pub(super) fn bring_back(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) {
         match self.reopen(leaf, pool_guid, open) {
             Ok(()) => tracing::info!(pool = self.pool, vdev = leaf.name(), "the device is back"),
             Err(error) => tracing::warn!(pool = self.pool, vdev = leaf.name(), "the device is not back: {error}"),
@@ -112,7 +112,7 @@ impl LeafWatch {
     }
 
     /// Whether the device of a leaf that is away is at its path, with a label of that pool.
-    pub(super) fn is_back(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
+    pub(super) fn is_back(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> bool {
         match open(leaf.name()) {
             Ok(device) => recognize(leaf, pool_guid, device).is_ok(),
             // it is in use, by this pool
@@ -125,7 +125,7 @@ impl LeafWatch {
 
     /// A leaf that is used is used no more if its device does not answer, or is not at its path any more. Whether it
     /// is used still.
-    pub(super) fn look_again(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
+    pub(super) fn look_again(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> bool {
         let refuse = |aux| leaf.state().set_health(Health::new(VdevState::Unavail, aux));
         match open(leaf.name()) {
             // another one is there
@@ -143,7 +143,7 @@ impl LeafWatch {
     }
 
     /// Uses the leaf's device again if it answers, or the one that is at its path now.
-    fn reopen(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> Result<()> {
+    fn reopen(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> Result<()> {
         let state = leaf.state();
         let before = state.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
         let answers = before.and_then(|slot| recognize(leaf, pool_guid, slot.now()));
@@ -186,7 +186,7 @@ impl LeafWatch {
 }
 
 /// The device, or the partition in it, that has the leaf's label.
-fn recognize(leaf: LeafVdev<'_>, pool_guid: u64, device: Arc<dyn Device>) -> Result<FoundDevice> {
+fn recognize(leaf: LeafVdev<'_>, pool_guid: Guid, device: Arc<dyn Device>) -> Result<FoundDevice> {
     let found = FoundDevice::examine(device.path(), device.clone())?;
     let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool_guid);
     found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))

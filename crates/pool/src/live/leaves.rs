@@ -10,6 +10,7 @@
 mod grow;
 
 use base::{Error, Kind, Result};
+use format::ids::Guid;
 use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
 use zio::alloc::Serving;
 
@@ -19,7 +20,7 @@ impl LivePool {
     /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
     /// lets the pool go on if it is suspended. Leaves that are offline stay so. Errors: `NotFound`; `Io` if the
     /// pool is suspended again; `Suspended` if it is stopped; `Elsewhere` if another host has it by now.
-    pub fn clear(&self, vdev: Option<u64>, open: DeviceOpener<'_>) -> Result<()> {
+    pub fn clear(&self, vdev: Option<Guid>, open: DeviceOpener<'_>) -> Result<()> {
         let tree = self.tree();
         let caches = self.cache().l2arc().reports();
         caches.iter().filter(|cache| vdev.is_none_or(|guid| guid == cache.guid)).for_each(|cache| {
@@ -59,7 +60,7 @@ impl LivePool {
     /// Uses a leaf again that was offline, faulted or away, and all of it, however large it is by now, if it is to
     /// `expand`, or that happens by itself. Its state is then returned: it may still not be there. Errors: `NotFound`,
     /// `Suspended`, those of writing.
-    pub fn online(&self, guid: u64, expand: bool, open: DeviceOpener<'_>) -> Result<Health> {
+    pub fn online(&self, guid: Guid, expand: bool, open: DeviceOpener<'_>) -> Result<Health> {
         let health = self.bring_online(guid, open)?;
         if health.is_readable() && (expand || self.leaf_watch().grows_by_itself()) && self.cache_config(guid).is_none()
         {
@@ -69,7 +70,7 @@ impl LivePool {
         Ok(health)
     }
 
-    fn bring_online(&self, guid: u64, open: DeviceOpener<'_>) -> Result<Health> {
+    fn bring_online(&self, guid: Guid, open: DeviceOpener<'_>) -> Result<Health> {
         let _alone = self.change_vdevs_alone();
         if let Some(config) = self.cache_config(guid) {
             return self.online_cache(&config, open);
@@ -111,7 +112,7 @@ impl LivePool {
     /// Does not use a leaf any more, until it is online again, or if that is `temporary`, until the pool is
     /// imported. A log goes elsewhere. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf
     /// has; but one that is to be faulted is degraded then.
-    pub fn take_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
+    pub fn take_off(&self, guid: Guid, how: OfflineReason, temporary: bool) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         if self.cache_config(guid).is_some() {
             return self.take_cache_off(guid, how, temporary);

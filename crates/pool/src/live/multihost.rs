@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use base::{Condvar, Env, Error, Kind, Mutex, Result};
 use dsl::PropertyValue;
+use format::ids::Guid;
 use format::uberblock::{Mmp, Uberblock};
 use vdev::{Tree, label};
 
@@ -53,7 +54,7 @@ struct Heart {
     /// How many there were: whose turn it is.
     count: usize,
     /// By guid of the leaf: label and content of its last heartbeat.
-    left: HashMap<u64, (usize, Uberblock)>,
+    left: HashMap<Guid, (usize, Uberblock)>,
     /// Why the pool may be another host's by now.
     lost: Option<&'static str>,
     is_beating: bool,

@@ -35,7 +35,7 @@ impl LivePool {
     pub(super) fn notify_with(&self, name: &str, vdev: Option<&Vdev>, more: NvList) {
         let mut payload = self.about_pool();
         if let Some(vdev) = vdev {
-            payload.set("vdev_guid", Value::U64(vdev.guid()));
+            payload.set("vdev_guid", Value::U64(vdev.guid().get()));
             payload.set("vdev_state", Value::U64(self.tree().health(vdev.id()).state.number()));
             put_paths(&mut payload, vdev);
         }
@@ -72,7 +72,7 @@ impl LivePool {
 
     fn tell_state(&self, leaf: LeafVdev<'_>, last: Health) {
         let mut payload = self.about_pool();
-        payload.set("vdev_guid", Value::U64(leaf.guid()));
+        payload.set("vdev_guid", Value::U64(leaf.guid().get()));
         payload.set("vdev_state", Value::U64(leaf.state().health().state.number()));
         put_paths(&mut payload, leaf.vdev());
         let is_removed = leaf.state().health().state == VdevState::Removed;
@@ -87,7 +87,7 @@ impl LivePool {
     fn report(&self, class: &str, leaf: LeafVdev<'_>, before: Option<Health>) {
         let mut payload = self.about_pool();
         self.put_failmode(&mut payload);
-        payload.set("vdev_guid", Value::U64(leaf.guid()));
+        payload.set("vdev_guid", Value::U64(leaf.guid().get()));
         payload.set("vdev_type", Value::Str(leaf.kind().type_name().to_owned()));
         put_paths(&mut payload, leaf.vdev());
         let top = self.tree().top_of(leaf.vdev());
@@ -98,7 +98,7 @@ impl LivePool {
         payload.set("vdev_cksum_errors", Value::U64(checksums));
         payload.set("vdev_delays", Value::U64(leaf.stats().meter.slow()));
         if let Some(parent) = leaf.parent().map(|id| self.tree().vdev(id)) {
-            payload.set("parent_guid", Value::U64(parent.guid()));
+            payload.set("parent_guid", Value::U64(parent.guid().get()));
             payload.set("parent_type", Value::Str(parent.kind().type_name().to_owned()));
         }
         let view = self.view();
@@ -122,7 +122,7 @@ impl LivePool {
             let config = self.config();
             (config.guid, config.state)
         };
-        payload.set("pool_guid", Value::U64(guid));
+        payload.set("pool_guid", Value::U64(guid.get()));
         payload.set("pool_state", Value::U64(state));
         payload.set("pool_context", Value::I32(0));
         payload

@@ -17,7 +17,7 @@ use dsl::resume::RECEIVE_CHILD;
 use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
 
@@ -270,7 +270,7 @@ impl ApplyHost for Receiving {
         self.head.admit(bytes, bytes == 0)
     }
 
-    fn received_before(&self, guid: u64) -> Result<Arc<Objset>> {
+    fn received_before(&self, guid: Guid) -> Result<Arc<Objset>> {
         let view = self.pool.view();
         let dsl = view.dsl();
         for dir in dsl.walk()? {

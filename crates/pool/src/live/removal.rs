@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use base::{Error, Kind, Result, tunables};
 use dsl::write::feature;
 use format::feature::{DEVICE_REMOVAL, OBSOLETE_COUNTS};
+use format::ids::Guid;
 use format::removal::{RemovalPhys, TableHeader};
 use format::scan::ScanState;
 use vdev::spec::IndirectSpec;
@@ -152,7 +153,7 @@ impl LivePool {
 
     /// Bytes of memory that the table of a device would take that was removed, as OpenZFS estimates it: an entry for each
     /// long free run, and for each so many bytes. Errors: as from [`LivePool::check_removable`]; of reading space maps.
-    pub fn removal_table_bytes(&self, guid: u64) -> Result<u64> {
+    pub fn removal_table_bytes(&self, guid: Guid) -> Result<u64> {
         self.check_removable(guid)?;
         let view = self.view();
         let top = view.tree().tops().find(|top| top.guid() == guid && !top.is_log());
@@ -290,7 +291,7 @@ impl SyncContext<'_> {
         let (pool, change) = (self.pool, &self.change);
         let Some(mut phys) = pool.removal().running() else { return Ok(()) };
         let number = phys.vdev;
-        let finish = Edit::FinishMoving { number, guid: change.env.random() | 1, previous: phys.previous };
+        let finish = Edit::FinishMoving { number, guid: Guid::random(change.env), previous: phys.previous };
         let gone = pool.tree().edit(finish, &HashMap::new())?;
         pool.cache().zio().allocator()?.forget_top(number);
         pool.maps().free_top(change, number)?;

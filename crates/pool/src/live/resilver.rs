@@ -17,7 +17,7 @@
 
 use base::{Error, Kind, Result};
 use format::feature::RESILVER_DEFER;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::scan::ScanState;
 use vdev::{Dtl, LeafVdev, TxgRanges};
 
@@ -69,8 +69,8 @@ impl LivePool {
 
     /// A leaf that is away does not get everything. Whether there is one.
     fn uncover_lost_leaves(&self) -> bool {
-        let is_lost = |guid: u64| self.tree().leaf(guid).is_none_or(|leaf| !leaf.state().health().is_readable());
-        let lost: Vec<u64> = self.scan().lock().covers.keys().copied().filter(|guid| is_lost(*guid)).collect();
+        let is_lost = |guid: Guid| self.tree().leaf(guid).is_none_or(|leaf| !leaf.state().health().is_readable());
+        let lost: Vec<Guid> = self.scan().lock().covers.keys().copied().filter(|guid| is_lost(*guid)).collect();
         self.scan().lock().covers.retain(|guid, _| !lost.contains(guid));
         lost.iter()
             .filter_map(|guid| self.tree().leaf(*guid))
@@ -102,7 +102,7 @@ impl LivePool {
     }
 
     /// A block could not be read: leaves that lack it go on lacking it.
-    pub(super) fn note_unfilled(&self, guids: impl Iterator<Item = u64>, birth_txg: Txg) {
+    pub(super) fn note_unfilled(&self, guids: impl Iterator<Item = Guid>, birth_txg: Txg) {
         guids.filter_map(|guid| self.tree().leaf(guid)).for_each(|leaf| leaf.state().dtl().note_unfilled(birth_txg));
     }
 }
@@ -148,7 +148,7 @@ impl SyncContext<'_> {
     /// Whether the resilver that is on disk gives leaves all that they lack, if it goes on where it was.
     fn may_go_on(&self, lacked: &Lacked) -> bool {
         let Some(phys) = self.pool.scan().lock().now.as_ref().map(|stage| stage.phys) else { return false };
-        let is_given = |guid: u64, lacked: &TxgRanges| {
+        let is_given = |guid: Guid, lacked: &TxgRanges| {
             let leaf = self.pool.tree().leaf(guid);
             let is_its = leaf.is_some_and(|leaf| leaf.state().resilver_txg() == phys.max_txg);
             is_its

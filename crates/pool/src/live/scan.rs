@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::scan::{ScanPhys, ScanState};
 use vdev::TxgRanges;
 
 /// What leaves lack, by their guids.
-pub(super) type Lacked = BTreeMap<u64, TxgRanges>;
+pub(super) type Lacked = BTreeMap<Guid, TxgRanges>;
 
 /// Bytes of memory that a block takes that waits to be issued.
 pub(super) const BLOCK_BYTES: u64 = 256;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
+use format::ids::Guid;
 use format::nvlist::NvList;
 use vdev::{Aux, LeafVdev, VdevState};
 
@@ -47,7 +48,7 @@ impl LivePool {
     /// Leaves that need a spare, and spares that are free.
     fn in_need(&self) -> SpareNeed {
         let leaves = self.tree().leaves().filter(|leaf| self.needs_spare(*leaf)).map(|leaf| leaf.guid()).collect();
-        let spares = self.free_spares().iter().filter_map(|config| config.opt_u64("guid")).collect();
+        let spares = self.free_spares().iter().filter_map(|config| config.opt_guid("guid")).collect();
         SpareNeed { leaves, spares }
     }
 
@@ -60,10 +61,10 @@ impl LivePool {
                 let path = config.opt_str("path").unwrap_or_default();
                 match self.stand_in(guid, &config) {
                     Ok(()) => {
-                        tracing::warn!(pool = self.name(), vdev = guid, spare = path, "a spare stands in");
+                        tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "a spare stands in");
                         break;
                     }
-                    Err(error) => tracing::warn!(pool = self.name(), vdev = guid, spare = path, "not used: {error}"),
+                    Err(error) => tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "not used: {error}"),
                 }
             }
         }
@@ -75,7 +76,7 @@ impl LivePool {
                     self.leaf_watch().tell_gone(&path);
                 }
                 Err(error) => {
-                    tracing::warn!(pool = self.name(), vdev = guid, "the spare stays: {error}");
+                    tracing::warn!(pool = self.name(), vdev = %guid, "the spare stays: {error}");
                     return;
                 }
             }
@@ -83,8 +84,8 @@ impl LivePool {
     }
 
     /// Lets a spare stand in for the leaf with that guid.
-    fn stand_in(&self, guid: u64, config: &NvList) -> Result<()> {
-        let (spare, path) = (config.u64("guid")?, config.str("path")?);
+    fn stand_in(&self, guid: Guid, config: &NvList) -> Result<()> {
+        let (spare, path) = (config.guid("guid")?, config.str("path")?);
         let device = self.spare_device(spare, self.spares().open(path)?)?;
         let new = NewLeaf { path: path.to_owned(), is_file: config.opt_str("type") == Some("file") };
         self.attach(guid, &new, AttachAs::Spare(spare), None, device.clone()).inspect_err(|_| {
@@ -94,14 +95,14 @@ impl LivePool {
     }
 
     /// The guid of the spare at `path`, if there is one.
-    pub fn spare_at(&self, path: &str) -> Option<u64> {
+    pub fn spare_at(&self, path: &str) -> Option<Guid> {
         let view = self.view();
-        view.spares().iter().find(|config| config.opt_str("path") == Some(path))?.opt_u64("guid")
+        view.spares().iter().find(|config| config.opt_str("path") == Some(path))?.opt_guid("guid")
     }
 
     /// The device, or the partition in it, that has the label of a spare. Errors: `Missing` if it has not; `Busy` if
     /// another pool has it.
-    pub fn spare_device(&self, guid: u64, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+    pub fn spare_device(&self, guid: Guid, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
         let own_guid = self.config().guid;
         let found = FoundDevice::examine(device.path(), device.clone())?;
         let found = found.into_iter().find(|found| found.guid() == Some(guid));
@@ -115,7 +116,7 @@ impl LivePool {
 
     /// The configurations of spares that stand in for no leaf, in the order of the list.
     fn free_spares(&self) -> Vec<NvList> {
-        let is_free = |config: &&NvList| config.opt_u64("guid").is_some_and(|guid| self.tree().leaf(guid).is_none());
+        let is_free = |config: &&NvList| config.opt_guid("guid").is_some_and(|guid| self.tree().leaf(guid).is_none());
         self.view().spares().iter().filter(is_free).cloned().collect()
     }
 
@@ -143,7 +144,7 @@ impl LivePool {
 
     /// A spare that is not needed any more: what it stands in for is back and has everything, or another spare stands
     /// in, too.
-    fn idle_spare(&self) -> Option<u64> {
+    fn idle_spare(&self) -> Option<Guid> {
         let tree = self.tree();
         let is_whole =
             |leaf: LeafVdev<'_>| leaf.state().health().state == VdevState::Healthy && leaf.state().dtl().is_empty();
@@ -181,7 +182,7 @@ impl LivePool {
     }
 
     /// The spare that takes the place of a leaf for good if this is detached.
-    pub(super) fn spare_for_good(&self, leaf: LeafVdev<'_>) -> Option<u64> {
+    pub(super) fn spare_for_good(&self, leaf: LeafVdev<'_>) -> Option<Guid> {
         let above = self.tree().vdev(leaf.parent()?);
         let is_first = above.kind() == vdev::VdevKind::Spare && above.children().first() == Some(&leaf.id());
         let last = self.tree().vdev(*above.children().last()?).as_leaf()?;
@@ -189,7 +190,7 @@ impl LivePool {
     }
 
     /// The leaf that is to replace another one, for which a spare stands in: it is what the spare waits for.
-    pub(super) fn heir_of_spared(&self, guid: u64) -> Option<u64> {
+    pub(super) fn heir_of_spared(&self, guid: Guid) -> Option<Guid> {
         let tree = self.tree();
         let replacing = tree.vdev(tree.leaf(guid)?.parent()?);
         let above = tree.vdev(replacing.parent()?);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use dsl::PropertyValue;
+use format::ids::Guid;
 use vdev::{Health, LeafVdev};
 
 use super::vdevs::no_such_device;
@@ -32,7 +33,7 @@ impl LivePool {
     pub fn split(
         &self,
         name: &str,
-        leaves: &[u64],
+        leaves: &[Guid],
         properties: Vec<(String, PropertyValue)>,
         history: &str,
     ) -> Result<Vec<String>> {
@@ -40,7 +41,7 @@ impl LivePool {
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
         self.check_split(leaves)?;
-        let leaf = |guid: &u64| self.tree().leaf(*guid).ok_or_else(no_such_device);
+        let leaf = |guid: &Guid| self.tree().leaf(*guid).ok_or_else(no_such_device);
         let leaves_now: Vec<LeafVdev<'_>> = leaves.iter().map(leaf).collect::<Result<_>>()?;
         let device = |leaf: &LeafVdev<'_>| leaf.state().device().map(|slot| slot.now()).ok_or_else(no_such_device);
         let devices: Vec<Arc<dyn Device>> = leaves_now.iter().map(device).collect::<Result<_>>()?;
@@ -61,7 +62,7 @@ impl LivePool {
         Ok(paths)
     }
 
-    fn check_split(&self, leaves: &[u64]) -> Result<()> {
+    fn check_split(&self, leaves: &[Guid]) -> Result<()> {
         self.refuse_with_removal()?;
         let tree = self.tree();
         let invalid = |what: &str| Err(Error::new(Kind::Invalid, what.to_owned()));
@@ -92,7 +93,7 @@ impl LivePool {
         &self,
         name: &str,
         devices: &[Arc<dyn Device>],
-        leaves: &[u64],
+        leaves: &[Guid],
         properties: Vec<(String, PropertyValue)>,
         history: &str,
     ) -> Result<()> {
@@ -105,7 +106,7 @@ impl LivePool {
         let candidate = candidates.into_iter().next().ok_or_else(no_such_device)?;
         let options = OpenOptions {
             name: Some(name.to_owned()),
-            new_guid: Some(self.env().random() | 1),
+            new_guid: Some(Guid::random(self.env())),
             without_log: true,
             cache_bytes: Some(CACHE_BYTES),
             ..OpenOptions::default()
@@ -122,11 +123,11 @@ impl LivePool {
     }
 
     /// Takes all devices off that are none of `leaves`.
-    fn drop_others(&self, leaves: &[u64]) -> Result<()> {
+    fn drop_others(&self, leaves: &[Guid]) -> Result<()> {
         let view = self.view();
-        let aux = view.spares().iter().chain(view.caches()).filter_map(|config| config.opt_u64("guid"));
+        let aux = view.spares().iter().chain(view.caches()).filter_map(|config| config.opt_guid("guid"));
         aux.collect::<Vec<_>>().into_iter().try_for_each(|guid| self.remove(guid).map(drop))?;
-        let logs: Vec<u64> = self.tree().tops().filter(|top| top.is_log()).map(|top| top.guid()).collect();
+        let logs: Vec<Guid> = self.tree().tops().filter(|top| top.is_log()).map(|top| top.guid()).collect();
         logs.into_iter().try_for_each(|guid| self.remove(guid).map(drop))?;
         let others = self.tree().leaves().map(|leaf| leaf.guid()).filter(|guid| !leaves.contains(guid));
         others.collect::<Vec<_>>().into_iter().try_for_each(|guid| self.detach(guid).map(drop))

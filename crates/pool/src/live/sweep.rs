@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use base::{Error, Kind, Result, tunables};
 use dmu::zap::Zap;
+use format::ids::Guid;
 use vdev::LeafVdev;
 
 use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
@@ -36,10 +37,10 @@ impl LivePool {
     /// Begins, halts or ends sweeps of leaves, by their guids. Returns what was refused, by guid: `NotFound` if there is
     /// no such leaf, or nothing to be halted; `Invalid` if it is no device that is used; `Busy` if it is swept already;
     /// `Unsupported` if the device, or the pool, cannot. Errors: those of writing.
-    pub fn sweep(&self, kind: SweepKind, action: SweepAction, leaves: Vec<u64>) -> Result<Vec<(u64, Error)>> {
+    pub fn sweep(&self, kind: SweepKind, action: SweepAction, leaves: Vec<Guid>) -> Result<Vec<(Guid, Error)>> {
         let _alone = self.change_vdevs_alone();
         self.run(move |context| {
-            let change = |guid: u64| context.change_sweep(kind, action, guid).err().map(|error| (guid, error));
+            let change = |guid: Guid| context.change_sweep(kind, action, guid).err().map(|error| (guid, error));
             Ok(leaves.into_iter().filter_map(change).collect())
         })
     }
@@ -74,7 +75,7 @@ impl LivePool {
         self.sweeps().active().iter().any(|((_, guid), sweep)| self.is_due(*guid, sweep))
     }
 
-    fn is_due(&self, guid: u64, sweep: &Sweep) -> bool {
+    fn is_due(&self, guid: Guid, sweep: &Sweep) -> bool {
         let ns = self.env().ticks_ns().saturating_sub(sweep.pass_start_ns);
         let allowed = u128::from(sweep.rate) * u128::from(ns) / 1_000_000_000;
         let is_slow_enough = sweep.rate == 0 || u128::from(sweep.pass_bytes) <= allowed;
@@ -83,7 +84,7 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    fn change_sweep(&self, kind: SweepKind, action: SweepAction, guid: u64) -> Result<()> {
+    fn change_sweep(&self, kind: SweepKind, action: SweepAction, guid: Guid) -> Result<()> {
         let (tree, sweeps) = (self.pool.tree(), self.pool.sweeps());
         let Some(leaf) = tree.leaf(guid) else {
             return Err(match tree.iter().any(|vdev| vdev.guid() == guid) {

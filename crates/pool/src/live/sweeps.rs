@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use base::{Mutex, MutexGuard, Result};
 use dmu::zap::Zap;
 use dsl::write::Change;
+use format::ids::Guid;
 use serde::{Deserialize, Serialize};
 
 /// What is done with all that is free on a leaf.
@@ -77,7 +78,7 @@ pub(super) struct Sweeps(Mutex<SweepsInMemory>);
 /// See [`Sweeps`].
 #[derive(Default)]
 pub(super) struct SweepsInMemory {
-    pub(super) by_leaf: BTreeMap<(SweepKind, u64), Sweep>,
+    pub(super) by_leaf: BTreeMap<(SweepKind, Guid), Sweep>,
     /// Something could not be read.
     pub(super) is_stalled: bool,
 }
@@ -96,7 +97,7 @@ impl Sweeps {
     }
 
     /// Those that are under way, unless they cannot go on.
-    pub(super) fn active(&self) -> Vec<((SweepKind, u64), Sweep)> {
+    pub(super) fn active(&self) -> Vec<((SweepKind, Guid), Sweep)> {
         let all = self.lock();
         let active = all.by_leaf.iter().filter(|(_, sweep)| !all.is_stalled && sweep.state == SweepState::Active);
         active.map(|(key, sweep)| (*key, *sweep)).collect()

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use base::{Error, Kind, Result};
 use dmu::zap::ZapValue;
 use dsl::PropertyValue;
+use format::ids::Guid;
 use vdev::{ErrorRate, ErrorRates, Vdev};
 
 use super::vdevs::no_such_device;
@@ -21,7 +22,7 @@ impl LivePool {
     ///
     /// Errors: `NotFound` if there is no such vdev; `Unsupported` if it is neither a top-level vdev nor a leaf, or the
     /// pool has no tables of vdevs; those of writing; `Suspended`.
-    pub fn set_vdev_property(&self, guid: u64, name: &str, value: Option<PropertyValue>) -> Result<()> {
+    pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<PropertyValue>) -> Result<()> {
         let name = name.to_owned();
         self.run(move |context| context.set_vdev_property(guid, &name, value.as_ref()))?;
         self.take_up_rates()
@@ -39,7 +40,7 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    fn set_vdev_property(&self, guid: u64, name: &str, value: Option<&PropertyValue>) -> Result<()> {
+    fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<&PropertyValue>) -> Result<()> {
         let vdev = self.pool.tree().iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?;
         let table = table_of(vdev);
         if table == 0 {

@@ -18,6 +18,7 @@ use base::{Error, Kind, Result};
 use device::Device;
 use dsl::write::feature;
 use format::feature::{ALLOCATION_CLASSES, SPACEMAP_HISTOGRAM};
+use format::ids::Guid;
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
@@ -51,7 +52,7 @@ impl LivePool {
             label::initialize(&**device)?;
             device.flush()?;
         }
-        let guid = || self.env().random() | 1;
+        let guid = || Guid::random(self.env());
         let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let used = caches.clone();
@@ -74,12 +75,12 @@ impl LivePool {
     ///
     /// Errors: `NotFound`; as from [`LivePool::check_removable`]; `Busy` if a log that is there has yet to be replayed; those
     /// of writing; `Suspended`. Nothing is changed then.
-    pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
+    pub fn remove(&self, guid: Guid) -> Result<Vec<String>> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.check_removable(guid)?;
         for (aux, known) in [(AuxKind::Spare, self.view().spares()), (AuxKind::Cache, self.view().caches())] {
-            let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
+            let Some(config) = known.iter().find(|config| config.opt_guid("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
             self.cache().l2arc().remove(guid);
             self.notify("vdev_remove_aux", None);
@@ -106,10 +107,10 @@ impl LivePool {
 
     /// Whether a device can be removed. Errors: `NotFound`; `Exists` if there is a checkpoint; `Busy` if it is a spare that is in use; `Unsupported`,
     /// saying why not.
-    pub fn check_removable(&self, guid: u64) -> Result<()> {
+    pub fn check_removable(&self, guid: Guid) -> Result<()> {
         self.refuse_with_checkpoint()?;
         let view = self.view();
-        let is_it = |config: &format::nvlist::NvList| config.opt_u64("guid") == Some(guid);
+        let is_it = |config: &format::nvlist::NvList| config.opt_guid("guid") == Some(guid);
         if self.tree().leaf(guid).is_some_and(LeafVdev::is_spare) {
             return Err(Error::new(Kind::Busy, "pool is busy"));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::blkptr::BlkPtr;
+use format::ids::Guid;
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapLeaf};
@@ -128,7 +129,7 @@ impl<'a> Forge<'a> {
     /// new contents, as of the devices; some blocks may have been written then.
     pub fn seal(mut self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let guids = self.atlas.labels.iter().zip(devices);
-        let by_guid: HashMap<u64, Arc<dyn Device>> =
+        let by_guid: HashMap<Guid, Arc<dyn Device>> =
             guids.filter_map(|(label, device)| Some((label.as_ref()?.0, device.clone()))).collect();
         let tree = Tree::open(self.atlas.spec.clone(), &by_guid)?;
         // all that is above a changed block, and how much of what is below each waits to be sealed

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ::base::{Env, Error, Kind, Result};
 use device::Device;
+use format::ids::Guid;
 use pool::{LivePool, PoolState};
 use testkit::rng::Rng;
 use testkit::workload::{candidate, options};
@@ -108,7 +109,7 @@ impl Worker<'_> {
             5 => self.pool.checkpoint(),
             6 => self.pool.discard_checkpoint(),
             _ => {
-                let tops: Vec<u64> = self.pool.tree().tops().map(|top| top.guid()).collect();
+                let tops: Vec<Guid> = self.pool.tree().tops().map(|top| top.guid()).collect();
                 self.pool.remove(*rng.pick(&tops)).map(drop)
             }
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use base::Env;
 use device::{Device, FaultyDevice, FileDevice, OpenMode};
+use format::ids::Guid;
 use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewVdevShape, OfflineReason, OpenOptions, PoolState, discover};
 use zpl::{New, NewKind, Zpl};
 
@@ -127,8 +128,8 @@ impl Bed {
         self.pool.add(&new, &[(path.to_path_buf(), device)].into()).unwrap();
     }
 
-    fn guid(&self) -> u64 {
-        self.pool.view().caches()[0].opt_u64("guid").unwrap()
+    fn guid(&self) -> Guid {
+        self.pool.view().caches()[0].opt_guid("guid").unwrap()
     }
 }
 

@@ -275,7 +275,7 @@ fn a_snapshot_is_healed_from_its_stream() {
         assert!(heal_from(&pool, "live@one", &other).is_err());
         let guid = |stream: &[u8]| StreamReader::new(&mut &*stream).begin().unwrap().unwrap().1;
         let mut lies = other.clone();
-        let (own, wanted) = (guid(&other).to_le_bytes(), guid(&stream).to_le_bytes());
+        let (own, wanted) = (guid(&other).get().to_le_bytes(), guid(&stream).get().to_le_bytes());
         let at = lies[..312].windows(8).position(|bytes| bytes == own).expect("the guid is in BEGIN");
         lies[at..at + 8].copy_from_slice(&wanted);
         assert!(heal_from(&pool, "live@one", &lies).is_err(), "its sums are wrong then");

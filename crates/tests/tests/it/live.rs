@@ -9,6 +9,7 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
+use format::ids::Guid;
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool, PoolState, discover};
 use testkit::workload::FEATURES;
 use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
@@ -159,11 +160,11 @@ fn features_and_guid_change_while_files_do() {
     assert_eq!(state("com.delphix:hole_birth"), pool::FeatureState::Active);
     assert_eq!(state("org.illumos:skein"), pool::FeatureState::Enabled);
     let before = pool.view().guid();
-    pool.change_guid(Some(4711)).unwrap();
-    assert_eq!(pool.view().guid(), 4711);
+    pool.change_guid(Some(Guid::new(4711))).unwrap();
+    assert_eq!(pool.view().guid(), Guid::new(4711));
     pool.change_guid(None).unwrap();
     let guid = pool.view().guid();
-    assert!(guid != 4711 && guid != before);
+    assert!(guid != Guid::new(4711) && guid != before);
     // a hole that knows when it was made, in place of what was there before there were such
     open.allocate(Allocate::PunchHole, 1 << 20, 4 << 20).unwrap();
     expect[1 << 20..5 << 20].fill(0);

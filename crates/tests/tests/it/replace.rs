@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
+use format::ids::Guid;
 use pool::{AttachAs, LivePool, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
 
 use crate::heal::{
@@ -13,7 +14,7 @@ use crate::heal::{
 use crate::live::judge;
 use crate::scrub::{hasty, judge_by_zdb, scrub, status};
 
-fn guid_at(pool: &LivePool, path: &Path) -> u64 {
+fn guid_at(pool: &LivePool, path: &Path) -> Guid {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Env;
 use device::{Device, FaultyDevice, FileDevice, OpenMode};
 use dsl::send::SendFlags;
+use format::ids::Guid;
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
 use testkit::streams::{ReceiveFlags, begin, receive, send};
 use testkit::workload::{candidate, options};
@@ -18,7 +19,7 @@ use crate::heal::{
 use crate::live::judge;
 use crate::scrub::{hasty, judge_by_zdb, scrub, status};
 
-fn leaf_at(pool: &LivePool, path: &Path) -> u64 {
+fn leaf_at(pool: &LivePool, path: &Path) -> Guid {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
 }
 

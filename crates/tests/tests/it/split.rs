@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
+use format::ids::Guid;
 use pool::{LivePool, NewVdevShape, PoolState};
 use testkit::workload::{candidate, options};
 
@@ -26,9 +27,9 @@ fn a_mirror_becomes_two_pools() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), NewVdevShape::Mirror, 3, "1", &[]);
     let pool = import_disks(dir.path(), 3);
-    let guids: Vec<u64> = pool.tree().leaves().map(|leaf| leaf.guid()).collect();
+    let guids: Vec<Guid> = pool.tree().leaves().map(|leaf| leaf.guid()).collect();
     let comment = || vec![("comment".to_owned(), dsl::PropertyValue::Text("half".into()))];
-    for wrong in [&[][..], &guids[..2], &[7]] {
+    for wrong in [&[][..], &guids[..2], &[Guid::new(7)]] {
         assert_eq!(pool.split("half", wrong, comment(), "zpool split").unwrap_err().kind(), Kind::Invalid);
     }
     let guid = pool.view().guid();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use base::{Env, Kind};
 use dmu::zap::Zap;
+use format::ids::Guid;
 use pool::{LivePool, NewVdevShape, PoolState, SweepAction, SweepKind};
 use zpl::{New, NewKind};
 
@@ -18,7 +19,7 @@ const ACTIVE: u64 = 1;
 const SUSPENDED: u64 = 3;
 const COMPLETE: u64 = 4;
 
-fn guids(pool: &LivePool) -> Vec<u64> {
+fn guids(pool: &LivePool) -> Vec<Guid> {
     pool.tree().leaves().map(|leaf| leaf.guid()).collect()
 }
 
@@ -57,14 +58,14 @@ fn leaves_are_initialized_and_trimmed() {
         make(dir.path(), shape, leaves, "1", &[]);
         let pool = import_with(&hasty(), dir.path(), leaves);
         let all = guids(&pool);
-        let refused = |kind, action, leaves: &[u64]| {
+        let refused = |kind, action, leaves: &[Guid]| {
             let refused = pool.sweep(kind, action, leaves.to_vec()).unwrap();
             refused.into_iter().map(|(_, error)| error.what().to_owned()).collect::<Vec<_>>()
         };
         let none = "there is no active initialization";
         assert_eq!(refused(SweepKind::Initialize, SweepAction::Suspend, &all[..1]), [none]);
         assert_eq!(refused(SweepKind::Trim, SweepAction::Cancel, &all[..1]), ["there is no active trim"]);
-        assert_eq!(refused(SweepKind::Initialize, START, &[7]), ["no such device in pool"]);
+        assert_eq!(refused(SweepKind::Initialize, START, &[Guid::new(7)]), ["no such device in pool"]);
         let secure = SweepAction::Start { rate: 0, secure: true };
         let what = "trim operations are not supported by this device";
         assert_eq!(refused(SweepKind::Trim, secure, &all[..1]), [what]);

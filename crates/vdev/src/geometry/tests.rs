@@ -1,5 +1,5 @@
 use device::MemDevice;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 use super::*;
 use crate::spec::LeafSpec;
@@ -31,17 +31,25 @@ fn metaslabs_by_size() {
 
 fn leaf(guid: u64) -> VdevSpec {
     let leaf = Some(LeafSpec::default());
-    VdevSpec { kind: VdevKind::File, id: guid, guid, create_txg: Txg::ZERO, top: None, leaf, children: vec![] }
+    VdevSpec {
+        kind: VdevKind::File,
+        id: guid,
+        guid: Guid::new(guid),
+        create_txg: Txg::ZERO,
+        top: None,
+        leaf,
+        children: vec![],
+    }
 }
 
 fn above(kind: VdevKind, count: u64) -> VdevSpec {
-    VdevSpec { kind, guid: 99, leaf: None, children: (0..count).map(leaf).collect(), ..leaf(0) }
+    VdevSpec { kind, guid: Guid::new(99), leaf: None, children: (0..count).map(leaf).collect(), ..leaf(0) }
 }
 
 /// Devices of so many MiB, and some bytes more.
-fn devices(mib: &[u64]) -> HashMap<u64, Arc<dyn Device>> {
+fn devices(mib: &[u64]) -> HashMap<Guid, Arc<dyn Device>> {
     let device = |mib: &u64| Arc::new(MemDevice::new("m", vec![0; ((mib << 20) + 77) as usize])) as Arc<dyn Device>;
-    (0..).zip(mib.iter().map(device)).collect()
+    (0..).map(Guid::new).zip(mib.iter().map(device)).collect()
 }
 
 #[test]
@@ -91,7 +99,8 @@ impl Device for Disk {
 #[test]
 fn the_largest_sector_counts() {
     let ashift = |sectors: &[u64], given| {
-        let disks = (0..).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
+        let disks =
+            (0..).map(Guid::new).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
         plan(&above(VdevKind::Mirror, sectors.len() as u64), &disks, given).map(|plan| plan.ashift)
     };
     assert_eq!(ashift(&[512, 512], None).unwrap(), 9);

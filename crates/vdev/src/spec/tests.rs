@@ -1,5 +1,6 @@
 //! Configurations as disks have them, right and wrong.
 
+use format::ids::Guid;
 use format::nvlist::Value;
 
 use super::*;
@@ -40,22 +41,22 @@ fn a_tree() {
     let root = nv(&[("type", Value::Str("root".into())), ("children", Value::Lists(vec![raidz()]))]);
     let root = VdevSpec::parse_root(&root).unwrap();
     let [top] = &root.children[..] else { panic!("one top-level vdev") };
-    assert_eq!((top.kind, top.guid), (VdevKind::Raidz { nparity: 2 }, 7));
+    assert_eq!((top.kind, top.guid.get()), (VdevKind::Raidz { nparity: 2 }, 7));
     assert_eq!(top.top.as_ref().map(|t| (t.ashift, t.asize)), Some((12, 1 << 30)));
     let leaf = top.children[3].leaf.as_ref().unwrap();
     assert_eq!((leaf.path.as_deref(), leaf.offline), (Some("/dev/3"), true));
     assert_eq!(VdevSpec::parse_top(&raidz()).unwrap(), *top);
-    assert_eq!(VdevSpec::root_of(0, vec![top.clone()], 1).unwrap().children, root.children);
+    assert_eq!(VdevSpec::root_of(Guid::NONE, vec![top.clone()], 1).unwrap().children, root.children);
 }
 
 #[test]
 fn missing_numbers_are_filled() {
     let three = VdevSpec { id: 3, ..VdevSpec::parse_top(&raidz()).unwrap() };
-    let root = VdevSpec::root_of(1, vec![three.clone()], 5).unwrap();
+    let root = VdevSpec::root_of(Guid::new(1), vec![three.clone()], 5).unwrap();
     let kinds: Vec<bool> = root.children.iter().map(|c| c.kind == VdevKind::Missing).collect();
     assert_eq!(kinds, [true, true, true, false, true]);
-    assert!(VdevSpec::root_of(1, vec![three.clone(), three], 1).is_err());
-    assert!(VdevSpec::root_of(1, vec![], usize::MAX).is_err());
+    assert!(VdevSpec::root_of(Guid::new(1), vec![three.clone(), three], 1).is_err());
+    assert!(VdevSpec::root_of(Guid::new(1), vec![], usize::MAX).is_err());
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl VdevSpec {
         let mut nv = NvList::new();
         nv.set("type", Value::Str(self.kind.type_name().to_owned()));
         number(&mut nv, "id", self.id);
-        number(&mut nv, "guid", self.guid);
+        number(&mut nv, "guid", self.guid.get());
         if let Some(leaf) = &self.leaf {
             leaf.put_paths(&mut nv);
         }
@@ -75,7 +75,7 @@ impl VdevSpec {
                 number(nv, "draid_ngroups", shape.ngroups);
             }
             VdevKind::DraidSpare { draid_guid, spare } => {
-                number(nv, "top_guid", draid_guid);
+                number(nv, "top_guid", draid_guid.get());
                 number(nv, "spare_id", spare);
             }
             _ => {}

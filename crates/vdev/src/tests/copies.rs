@@ -1,7 +1,7 @@
 //! Single devices, mirrors, and vdevs that are being replaced.
 
 use base::Kind as ErrorKind;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 use super::*;
 use crate::{Aux, Health, Lacking, TxgRanges, VdevState};
@@ -99,7 +99,7 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
         let mut buf = vec![0; block.len()];
         pool.tree.read_batch(&[Extent { birth_txg, ..old }], &mut [&mut buf]).remove(0).unwrap().leaves
     };
-    let leaf = |guid| pool.tree.leaf(guid).unwrap().id();
+    let leaf = |guid| pool.leaf(guid).id();
     assert_eq!((served(Txg::new(10)), served(Txg::new(8))), (vec![leaf(100)], vec![leaf(101)]));
 
     // when nobody else is left, it is asked after all
@@ -107,7 +107,7 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
     pool.leaf(101).state().dtl().load(TxgRanges::since(Txg::ZERO));
     assert!(pool.read_fast(old).unwrap() == block);
     assert!(pool.read_slow(old, &block).unwrap() == block);
-    assert!(pool.tree.leaf(77).is_none());
+    assert!(pool.tree.leaf(Guid::new(77)).is_none());
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn states_of_leaves() {
         spec.children[i].leaf = Some(change(leaf(&mut spec, i)));
     }
     let pool = images.open(vec![spec.clone()], &[102, 103]);
-    let health = |guid: u64| pool.tree.health(pool.tree.leaf(guid).unwrap().id());
+    let health = |guid: u64| pool.tree.health(pool.leaf(guid).id());
     assert_eq!(health(100).name(), "OFFLINE");
     assert_eq!((health(101).name(), health(101).aux.words()), ("FAULTED", "external device fault"));
     assert_eq!(health(102).name(), "REMOVED");
@@ -159,10 +159,10 @@ fn states_of_leaves() {
 
     // a device that came back is there
     let pool = images.open(vec![spec], &[]);
-    assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()), Health::HEALTHY);
+    assert_eq!(pool.tree.health(pool.leaf(102).id()), Health::HEALTHY);
     assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "DEGRADED");
     pool.leaf(102).state().set_health(Health::new(VdevState::Unavail, Aux::CorruptData));
-    assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()).name(), "FAULTED");
+    assert_eq!(pool.tree.health(pool.leaf(102).id()).name(), "FAULTED");
 
     let mut offline = mirror(2);
     offline.children.iter_mut().for_each(|c| c.leaf.as_mut().unwrap().offline = true);
@@ -193,7 +193,7 @@ fn a_device_that_is_too_small_is_not_used() {
     let mut images = images(2, 0, &[]);
     images.0.insert(100, Arc::new(MemDevice::new("small", vec![0; DEVICE_BYTES_MIN as usize - 1])));
     let pool = images.open(vec![mirror(2)], &[]);
-    assert_eq!(pool.tree.health(pool.tree.leaf(100).unwrap().id()).aux, Aux::TooSmall);
+    assert_eq!(pool.tree.health(pool.leaf(100).id()).aux, Aux::TooSmall);
     pool.read_fast(extent(0, 0, 512)).unwrap();
     assert_eq!(pool.devices[&100].reads(), 0);
 }
@@ -211,7 +211,7 @@ fn a_device_that_has_shrunk_is_not_used() {
         let mut images = images(2, 0, &[]);
         images.0.insert(100, Arc::new(MemDevice::new("small", vec![0; DEVICE_BYTES_MIN as usize])));
         let pool = images.open(vec![metaslabs(count)], &[]);
-        assert_eq!(pool.tree.health(pool.tree.leaf(100).unwrap().id()).aux, aux, "{count}");
+        assert_eq!(pool.tree.health(pool.leaf(100).id()).aux, aux, "{count}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 
 use super::*;
@@ -110,8 +111,8 @@ fn measures_are_those_of_real_pools() {
         }
         let same = images.iter().filter(|other| other.case == image.case);
         let device =
-            |other: &Image| (other.config.u64("guid").unwrap(), Arc::new(Sized(other.size)) as Arc<dyn Device>);
-        let devices: HashMap<u64, Arc<dyn Device>> = same.map(device).collect();
+            |other: &Image| (other.config.guid("guid").unwrap(), Arc::new(Sized(other.size)) as Arc<dyn Device>);
+        let devices: HashMap<Guid, Arc<dyn Device>> = same.map(device).collect();
         let top = spec.top.as_ref().unwrap();
         let Ok(plan) = geometry::plan(&spec, &devices, Some(top.ashift)) else { continue };
         assert_eq!((plan.ashift, plan.asize), (top.ashift, top.asize), "{}", image.case);

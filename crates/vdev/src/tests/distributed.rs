@@ -1,11 +1,10 @@
 //! Draids, and their distributed spares.
 
-use base::Kind as ErrorKind;
-
 use super::parity::{Raidz, lines, parity_sector};
 use super::*;
 use crate::VdevState;
 use crate::draid::{DraidLayout, DraidShape};
+use base::Kind as ErrorKind;
 
 const SHAPE: DraidShape = DraidShape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
 
@@ -79,7 +78,7 @@ fn draid_bears_what_its_parity_allows() {
 fn a_distributed_spare_stands_in() {
     let (images, blocks) = draid(Some(3));
     let mut spec = draid_spec();
-    let spare = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 60, vec![]);
+    let spare = vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 60, vec![]);
     spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), spare]);
     let layout = DraidLayout::new(12, SHAPE).unwrap();
     let pool = images.open(vec![spec.clone()], &[103]);
@@ -117,7 +116,9 @@ fn a_distributed_spare_stands_in() {
 fn a_maze_of_spares_has_an_end() {
     let mut spec = draid_spec();
     let spares = |i: u64| {
-        (0..20).map(|n| vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, n, 1000 + i * 100 + n, vec![])).collect()
+        (0..20)
+            .map(|n| vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, n, 1000 + i * 100 + n, vec![]))
+            .collect()
     };
     for i in 0..7 {
         spec.children[i as usize] = vdev(VdevKind::Spare, i, 50 + i, spares(i));
@@ -129,7 +130,10 @@ fn a_maze_of_spares_has_an_end() {
 
 #[test]
 fn a_spare_of_no_draid_is_refused() {
-    for kind in [VdevKind::DraidSpare { draid_guid: 8, spare: 0 }, VdevKind::DraidSpare { draid_guid: 9, spare: 1 }] {
+    for kind in [
+        VdevKind::DraidSpare { draid_guid: Guid::new(8), spare: 0 },
+        VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 1 },
+    ] {
         let mut spec = draid_spec();
         spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), vdev(kind, 1, 60, vec![])]);
         let root = VdevSpec { children: vec![spec], ..vdev(VdevKind::Root, 0, 1, vec![]) };

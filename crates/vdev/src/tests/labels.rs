@@ -3,7 +3,7 @@
 use base::{AlignedBuf, Endian, Kind as ErrorKind};
 use codec::checksum::{Checksum, embedded};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::uberblock::Uberblock;
 
 use super::*;
@@ -131,7 +131,7 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
             expansion: None,
         };
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        VdevSpec { kind, id, guid, create_txg: Txg::ZERO, top: Some(top), leaf, children }
+        VdevSpec { kind, id, guid: Guid::new(guid), create_txg: Txg::ZERO, top: Some(top), leaf, children }
     };
     let below = |id, guid| VdevSpec { top: None, ..spec(VdevKind::File, id, guid, false, vec![]) };
     let tops = vec![
@@ -141,8 +141,9 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
     ];
     let devices: HashMap<u64, Arc<FaultyDevice>> = (1..5).map(|guid| (guid, disk())).collect();
     let given = devices.iter().filter(|(guid, _)| !absent.contains(guid));
-    let given: HashMap<u64, Arc<dyn Device>> = given.map(|(&guid, d)| (guid, d.clone() as Arc<dyn Device>)).collect();
-    (Tree::open(VdevSpec::root_of(99, tops, 3).unwrap(), &given).unwrap(), devices)
+    let given: HashMap<Guid, Arc<dyn Device>> =
+        given.map(|(&guid, d)| (Guid::new(guid), d.clone() as Arc<dyn Device>)).collect();
+    (Tree::open(VdevSpec::root_of(Guid::new(99), tops, 3).unwrap(), &given).unwrap(), devices)
 }
 
 #[test]
@@ -169,13 +170,13 @@ fn how_many_must_take_it() {
     // one label of the mirror's last leaf is enough, the log does not matter
     devices[&1].unwritable(0..256 << 10);
     tree.write_labels(&[0, 2], &config).unwrap();
-    assert_eq!(tree.leaf(1).unwrap().stats().errors(), [0, 1, 0]);
+    assert_eq!(tree.leaf(Guid::new(1)).unwrap().stats().errors(), [0, 1, 0]);
     devices[&1].unwritable(all.clone());
     assert_eq!(tree.write_labels(&[0, 2], &config).unwrap_err().kind(), ErrorKind::Io);
     tree.write_uberblock(&uberblock(Txg::new(7))).unwrap();
     devices[&3].vanish(true);
     assert_eq!(tree.write_uberblock(&uberblock(Txg::new(8))).unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(tree.health(tree.leaf(3).unwrap().id()).state, VdevState::Unavail);
+    assert_eq!(tree.health(tree.leaf(Guid::new(3)).unwrap().id()).state, VdevState::Unavail);
     let big = |_: &Vdev| vec![1; 112 << 10];
     assert_eq!(tree.write_labels(&[0], &big).unwrap_err().kind(), ErrorKind::TooBig);
     let (empty, _) = super::labels::tree(&[1, 2, 3, 4]);

@@ -1,7 +1,7 @@
 //! Blocks written by the tree, read back through every loss that they must bear.
 
 use base::Kind as ErrorKind;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 
 use super::*;
 use crate::draid::DraidShape;
@@ -18,7 +18,7 @@ fn pool(tops: Vec<VdevSpec>) -> Pool {
 fn images_of(tops: &[VdevSpec]) -> Images {
     fn visit(spec: &VdevSpec, images: &mut Images) {
         if matches!(spec.kind, VdevKind::Disk) {
-            images.write(spec.guid, 0, &[]);
+            images.write(spec.guid.get(), 0, &[]);
         }
         spec.children.iter().for_each(|child| visit(child, images));
     }
@@ -169,7 +169,7 @@ fn failures_within_the_redundancy() {
             let broken: Vec<u64> = (100..100 + width).collect();
             broken[..losses].iter().for_each(|guid| pool.devices[guid].unwritable(WHOLE));
             let result = write(&pool.tree, &big).remove(0);
-            let leaf = |guid: u64| pool.tree.leaf(guid).unwrap();
+            let leaf = |guid: u64| pool.leaf(guid);
             for &guid in &broken {
                 let failed = broken[..losses].contains(&guid) && pool.devices[&guid].writes() > 0;
                 assert_eq!(leaf(guid).stats().errors()[1] > 0, failed);
@@ -211,7 +211,7 @@ fn a_leaf_that_is_away_misses_what_is_written() {
     let pool = images_of(std::slice::from_ref(&spec)).open(vec![spec], &[101]);
     let blocks = [(extent(0, 0, 512), pattern(1, 512))];
     write(&pool.tree, &blocks)[0].as_ref().unwrap();
-    let leaf = |guid| pool.tree.leaf(guid).unwrap();
+    let leaf = |guid| pool.leaf(guid);
     assert_eq!(leaf(101).state().dtl().missing(), std::iter::once(groups(10..11)).collect::<TxgRanges>());
     assert_eq!((leaf(101).stats().errors(), leaf(100).state().dtl().is_empty()), ([0; 3], true));
 
@@ -230,7 +230,7 @@ fn a_leaf_that_is_away_misses_what_is_written() {
 #[test]
 fn both_sides_of_a_replacement_and_a_distributed_spare() {
     let shape = DraidShape { children: 5, ndata: 2, nparity: 1, nspares: 2, ngroups: 1 };
-    let stand_in = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50, vec![]);
+    let stand_in = vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 50, vec![]);
     let mut children = disks(100..105);
     children[0] = vdev(VdevKind::Spare, 0, 60, vec![disk(0, 100), stand_in]);
     let specs = [
@@ -258,7 +258,7 @@ fn both_sides_of_a_replacement_and_a_distributed_spare() {
 fn spares_that_lead_in_a_circle() {
     let shape = DraidShape { children: 3, ndata: 1, nparity: 1, nspares: 1, ngroups: 1 };
     let child = |id: u64| {
-        let stand_in = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50 + id, vec![]);
+        let stand_in = vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 50 + id, vec![]);
         vdev(VdevKind::Spare, id, 60 + id, vec![disk(0, 100 + id), stand_in])
     };
     let pool = pool(vec![top(vdev(VdevKind::Draid(shape), 0, 9, (0..3).map(child).collect()), 9)]);
@@ -269,7 +269,7 @@ fn spares_that_lead_in_a_circle() {
 fn flushes_go_where_something_was_written() {
     let pool = pool(vec![mirror(2, 9), VdevSpec { id: 1, ..top(disk(1, 102), 9) }]);
     let flushes = || [100, 101, 102].map(|guid| pool.devices[&guid].flushes());
-    let leaf = |guid| pool.tree.leaf(guid).unwrap();
+    let leaf = |guid| pool.leaf(guid);
     pool.tree.flush().unwrap();
     assert_eq!(flushes(), [0; 3]);
     let put = |top, txg| {

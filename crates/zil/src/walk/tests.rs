@@ -5,13 +5,13 @@ use std::sync::Arc;
 use base::Env;
 use codec::checksum::embedded;
 use device::MemDevice;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use vdev::{Tree, VdevSpec};
 
 use super::*;
 
 const BLOCK: usize = 4096;
-const GUID: u64 = 5;
+const GUID: Guid = Guid::new(5);
 
 /// A log of `kind` whose block `i` lies at sector `8 * i`; the records of each are given.
 struct Log {

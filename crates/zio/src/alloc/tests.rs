@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use vdev::VdevSpec;
 
@@ -41,24 +42,24 @@ const SHIFT: u32 = 20;
 
 /// A tree of files without devices: a raidz for a width above 1. `(width, ashift)` of each.
 fn tree(tops: &[(u64, u64)]) -> Arc<Tree> {
-    let leaf = |id: u64, guid: u64| {
+    let leaf = |id: u64, guid: Guid| {
         let mut leaf = NvList::new();
         leaf.set("type", Value::Str("file".to_owned()));
         leaf.set("path", Value::Str(format!("/{guid}")));
         leaf.set("id", Value::U64(id));
-        leaf.set("guid", Value::U64(guid));
+        leaf.set("guid", Value::U64(guid.get()));
         leaf
     };
     let top = |(id, &(width, ashift)): (usize, &(u64, u64))| {
         let id = id as u64;
-        let mut top = leaf(id, 100 + id);
+        let mut top = leaf(id, Guid::new(100 + id));
         if width > 1 {
             top = NvList::new();
             top.set("type", Value::Str("raidz".to_owned()));
             top.set("nparity", Value::U64(1));
             top.set("id", Value::U64(id));
             top.set("guid", Value::U64(100 + id));
-            top.set("children", Value::Lists((0..width).map(|i| leaf(i, 1000 + id * 100 + i)).collect()));
+            top.set("children", Value::Lists((0..width).map(|i| leaf(i, Guid::new(1000 + id * 100 + i))).collect()));
         }
         top.set("ashift", Value::U64(ashift));
         top.set("asize", Value::U64(1 << 30));
@@ -229,7 +230,7 @@ fn what_cancels_out_is_not_told() {
 #[test]
 fn copies_are_apart() {
     let tree = tree(&[(1, 9), (1, 9), (1, 9)]);
-    tree.leaf(102).unwrap().state().set_health(vdev::Health::HEALTHY);
+    tree.leaf(Guid::new(102)).unwrap().state().set_health(vdev::Health::HEALTHY);
     let allocator = Allocator::new(tree, Box::new(Maps::default()));
     (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
     for _ in 0..50 {
@@ -253,7 +254,7 @@ fn vdevs_for_logs_that_fail_are_left_alone() {
     add(&allocator, 1, Class::Log, 4);
     let goes_to = |txg| allocator.allocate(Class::Log, 4096, 1, txg).unwrap()[0].vdev();
     assert_eq!(goes_to(Txg::new(5)), 0, "it has no device");
-    tree.leaf(101).unwrap().state().set_health(vdev::Health::HEALTHY);
+    tree.leaf(Guid::new(101)).unwrap().state().set_health(vdev::Health::HEALTHY);
     assert_eq!(goes_to(Txg::new(5)), 1);
     allocator.shun(1, Txg::new(9));
     assert_eq!((goes_to(Txg::new(8)), goes_to(Txg::new(9))), (0, 1));

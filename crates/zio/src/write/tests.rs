@@ -7,6 +7,7 @@ use base::{AlignedBuf, Bookmark, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
+use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::space_map::Run;
@@ -55,7 +56,7 @@ struct Pool {
 /// A pool of `tops`, each with `metaslabs` of 1 MiB.
 fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
     let mut disks = Vec::new();
-    let mut devices: HashMap<u64, Arc<dyn Device>> = HashMap::new();
+    let mut devices: HashMap<Guid, Arc<dyn Device>> = HashMap::new();
     let mut spec = Vec::new();
     for (id, &(kind, leaves, nparity)) in tops.iter().enumerate() {
         let text = |s: &str| Value::Str(s.to_owned());
@@ -70,7 +71,7 @@ fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
         for i in 0..leaves {
             let disk = MemDevice::new(format!("disk {id}.{i}"), vec![0; 64 << 20]);
             let disk = Arc::new(FaultyDevice::new(Arc::new(disk), 1));
-            devices.insert(100 * (id as u64 + 1) + i, disk.clone());
+            devices.insert(Guid::new(100 * (id as u64 + 1) + i), disk.clone());
             disks.push(disk);
         }
         let mut top = leaf(0);

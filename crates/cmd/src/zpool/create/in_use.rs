@@ -43,7 +43,7 @@ impl Membership {
     /// tell the pool: they are free unless a pool that is imported has them.
     pub fn of(config: &NvList, imported: &[Hello]) -> Option<Membership> {
         let name = config.opt_str("name").map(one_line).unwrap_or_default();
-        let (pool_guid, guid) = (config.opt_u64("pool_guid"), config.opt_u64("guid"));
+        let (pool_guid, guid) = (config.opt_guid("pool_guid"), config.opt_guid("guid"));
         let of_pool = || imported.iter().find(|hello| Some(hello.guid) == pool_guid);
         let with_aux = || imported.iter().find(|hello| guid.is_some_and(|guid| hello.aux.contains(&guid)));
         let (state, active) = match config.opt_u64("state")? {

@@ -4,7 +4,7 @@ use protocol::pool_report::{TopSpace, VdevState};
 
 use super::*;
 
-fn leaf(name: &str, guid: u64) -> VdevReport {
+fn leaf(name: &str, guid: Guid) -> VdevReport {
     let path = Some(format!("/dev/{name}"));
     VdevReport { kind: "disk".into(), path, guid, state: VdevState::Healthy, ..VdevReport::default() }
 }
@@ -17,20 +17,26 @@ fn space(allocated_bytes: u64, size_bytes: u64) -> Option<TopSpace> {
 fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> PoolIo {
     let mirror = VdevReport {
         kind: "mirror".into(),
-        guid: 2,
+        guid: Guid::new(2),
         space: space(512 << 20, 2 << 30),
-        children: vec![leaf("sda", 3), leaf("sdb", 4)],
+        children: vec![leaf("sda", Guid::new(3)), leaf("sdb", Guid::new(4))],
         ..VdevReport::default()
     };
-    let log = VdevReport { is_log: true, space: space(0, 1 << 30), ..leaf("sdc", 5) };
+    let log = VdevReport { is_log: true, space: space(0, 1 << 30), ..leaf("sdc", Guid::new(5)) };
     let root = VdevReport {
         kind: "root".into(),
-        guid: 1,
+        guid: Guid::new(1),
         space: space(512 << 20, 2 << 30),
         children: vec![mirror, log],
         ..VdevReport::default()
     };
-    let pool = PoolReport { name: "tank".into(), guid: 1, root, caches: vec![leaf("sdd", 6)], ..PoolReport::default() };
+    let pool = PoolReport {
+        name: "tank".into(),
+        guid: Guid::new(1),
+        root,
+        caches: vec![leaf("sdd", Guid::new(6))],
+        ..PoolReport::default()
+    };
     let mut times = vec![0; 37];
     (times[10], times[20]) = (operations[0], operations[1]);
     let mut sizes = vec![0; 25];
@@ -45,7 +51,7 @@ fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> PoolIo {
         waits: [vec![0; 37], vec![0; 37], vec![0; 37], vec![1; 37]],
         sizes: [vec![0; 25], vec![0; 25], vec![0; 25], sizes],
     };
-    let vdevs = [1, 2, 3].map(|guid| (guid, io.clone())).into();
+    let vdevs = [1, 2, 3].map(|guid| (Guid::new(guid), io.clone())).into();
     PoolIo { pool, io: IoReport { open_ns, vdevs } }
 }
 
@@ -58,7 +64,7 @@ fn options(line: &str) -> IostatOptions {
     options
 }
 
-fn shown(line: &str, subjects: &[PoolIo], before: &HashMap<u64, IoReport>) -> String {
+fn shown(line: &str, subjects: &[PoolIo], before: &HashMap<Guid, IoReport>) -> String {
     let options = options(line);
     heading(subjects, &options) + &report(subjects, before, &options)
 }
@@ -161,8 +167,8 @@ fn pools_and_vdevs_are_told_apart() {
     };
     assert_eq!(chosen(""), Ok((vec![], vec![])));
     assert_eq!(chosen("tank"), Ok((vec!["tank".into()], vec![])));
-    assert_eq!(chosen("sda /dev/sdd mirror-0 5"), Ok((vec![], vec![3, 6, 2, 5])));
-    assert_eq!(chosen("tank sdb"), Ok((vec!["tank".into()], vec![4])));
+    assert_eq!(chosen("sda /dev/sdd mirror-0 5"), Ok((vec![], [3, 6, 2, 5].map(Guid::new).to_vec())));
+    assert_eq!(chosen("tank sdb"), Ok((vec!["tank".into()], vec![Guid::new(4)])));
     assert_eq!(chosen("nope"), Err(Stop::Failed("Unable to parse pools/vdevs list.\n".into())));
     let text = "Expected either a list of pools, or list of vdevs in \"tank\", but got:\n\
                 \tsda (vdev in this pool)\n\ttank (pool)\n\tnope (unknown)\n";
@@ -178,7 +184,7 @@ fn pools_and_vdevs_are_told_apart() {
     assert_eq!(split("3 7", true), Ok((vec!["3".into()], true)));
     assert_eq!(split("3", false), Ok((vec![], true)));
     let mut only = options("");
-    (only.only, only.verbose) = (vec![3, 5], true);
+    (only.only, only.verbose) = ([3, 5].map(Guid::new).to_vec(), true);
     let expect = "\nsda             -      -      0      0      0      0\n";
     let text = heading(&here, &only) + &report(&here, &HashMap::new(), &only);
     assert!(text.contains("\nvdev        alloc") && text.contains(expect), "{text}");

@@ -15,7 +15,7 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::send::{SavedPart, SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl, Property, PropertySource, PropertyValue, Subject};
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
@@ -60,7 +60,7 @@ pub(super) struct PlannedStream {
 pub(super) struct StreamSource {
     from: SendFrom,
     bookmark: Option<DatasetBookmark>,
-    snapshots: Option<Vec<u64>>,
+    snapshots: Option<Vec<Guid>>,
 }
 
 impl StreamSource {
@@ -135,7 +135,7 @@ pub(super) fn plan(
     let mut plan = SendPlan::default();
     if order.properties || order.backup || order.holds {
         let mut gather = Gather::new(pool, order, None);
-        gather.dataset(&fs_of(pool, &to)?, 0)?;
+        gather.dataset(&fs_of(pool, &to)?, Guid::NONE)?;
         plan.package = Some((order.to.clone(), holds, Some(gather.list(&order.to))));
     }
     let mut stream = PlannedStream::whole(snapshot, flags(order));
@@ -248,7 +248,7 @@ fn plan_many(
     }
     let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
     let mut gather = Gather::new(pool, order, from);
-    gather.dataset(&fs, 0)?;
+    gather.dataset(&fs, Guid::NONE)?;
     for line in gather.lines.drain(..) {
         note(StreamNote::Line(line))?;
     }
@@ -283,7 +283,7 @@ fn plan_dataset(
     order: &SendOrder,
     fs: &Subject,
     range: &StreamRange<'_>,
-    origins: &HashSet<u64>,
+    origins: &HashSet<Guid>,
     plan: &mut SendPlan,
 ) -> Result<()> {
     let dsl = pool.dsl();
@@ -342,7 +342,7 @@ struct Gather<'a> {
     to: &'a str,
     fss: Vec<(Subject, NvList)>,
     /// Guids of snapshots that clones begin from.
-    origins: HashSet<u64>,
+    origins: HashSet<Guid>,
     /// What there is to say.
     lines: Vec<String>,
     refused: Option<String>,
@@ -357,7 +357,7 @@ impl<'a> Gather<'a> {
 
     /// Takes down a dataset, and with `replicate` all below it; `above` is the guid of the parent's snapshot that streams
     /// begin from.
-    fn dataset(&mut self, fs: &Subject, above: u64) -> Result<()> {
+    fn dataset(&mut self, fs: &Subject, above: Guid) -> Result<()> {
         let dsl = self.pool.dsl();
         if self.order.exclude.iter().any(|name| name == fs.name()) {
             return Ok(());
@@ -370,18 +370,18 @@ impl<'a> Gather<'a> {
         };
         let mut list = NvList::new();
         list.set("name", Value::Str(fs.name().to_owned()));
-        list.set("parentfromsnap", Value::U64(above));
+        list.set("parentfromsnap", Value::U64(above.get()));
         if fs.dir().phys.origin != 0 {
             let origin = dsl.dataset(fs.dir().phys.origin, &dsl.name_of(fs.dir().phys.origin)?)?;
             if !origin.name.contains('$') {
-                list.set("origin", Value::U64(origin.phys.guid));
+                list.set("origin", Value::U64(origin.phys.guid.get()));
                 self.origins.insert(origin.phys.guid);
             }
         }
         if self.order.properties || self.order.backup || self.order.replicate {
             list.set("props", Value::List(self.properties(fs)?));
         }
-        let mut from_guid = 0;
+        let mut from_guid = Guid::NONE;
         let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
         let many = self.order.all || self.order.replicate;
         let last_txg = last.phys.creation_txg;
@@ -390,8 +390,8 @@ impl<'a> Gather<'a> {
             if !many && name != self.to {
                 continue;
             }
-            snaps.set(&name, Value::U64(one.phys.guid));
-            if Some(name.as_str()) == self.from || from_guid == 0 && name == self.to {
+            snaps.set(&name, Value::U64(one.phys.guid.get()));
+            if Some(name.as_str()) == self.from || from_guid.is_none() && name == self.to {
                 from_guid = one.phys.guid;
             }
             props.set(&name, Value::List(self.properties(&dsl.subject(&one.name)?)?));
@@ -482,7 +482,7 @@ impl<'a> Gather<'a> {
         }
         let mut fss = NvList::new();
         for (fs, one) in &self.fss {
-            let guid = fs.dataset().map_or(0, |head| head.phys.guid);
+            let guid = fs.dataset().map_or(Guid::NONE, |head| head.phys.guid);
             fss.set(&format!("{guid:#x}"), Value::List(one.clone()));
         }
         list.set("fss", Value::List(fss));
@@ -491,18 +491,18 @@ impl<'a> Gather<'a> {
 
     /// The datasets, each behind its parent and behind what it is a clone of.
     fn in_order(&self) -> Result<Vec<Subject>> {
-        let guids_of = |list: &NvList| -> Vec<u64> {
+        let guids_of = |list: &NvList| -> Vec<Guid> {
             let snaps = list.opt_list("snaps");
-            snaps.map_or_else(Vec::new, |snaps| snaps.iter().filter_map(|(name, _)| snaps.opt_u64(name)).collect())
+            snaps.map_or_else(Vec::new, |snaps| snaps.iter().filter_map(|(name, _)| snaps.opt_guid(name)).collect())
         };
-        let all: HashSet<u64> = self.fss.iter().flat_map(|(_, list)| guids_of(list)).collect();
-        let (mut sent, mut order): (HashSet<u64>, Vec<Subject>) = (HashSet::new(), Vec::new());
+        let all: HashSet<Guid> = self.fss.iter().flat_map(|(_, list)| guids_of(list)).collect();
+        let (mut sent, mut order): (HashSet<Guid>, Vec<Subject>) = (HashSet::new(), Vec::new());
         let mut rest: Vec<&(Subject, NvList)> = self.fss.iter().collect();
         while !rest.is_empty() {
             let before = rest.len();
             rest.retain(|(fs, list)| {
-                let waits = list.opt_u64("origin").is_some_and(|guid| all.contains(&guid) && !sent.contains(&guid));
-                let above = list.opt_u64("parentfromsnap").filter(|guid| *guid != 0);
+                let waits = list.opt_guid("origin").is_some_and(|guid| all.contains(&guid) && !sent.contains(&guid));
+                let above = list.opt_guid("parentfromsnap").filter(|guid| guid.is_some());
                 let waits = waits || above.is_some_and(|guid| all.contains(&guid) && !sent.contains(&guid));
                 if !waits {
                     sent.extend(guids_of(list));

@@ -6,6 +6,7 @@ use base::{Error, Result};
 use dsl::resume::{RECEIVE_CHILD, ResumeState};
 use dsl::send::{SavedPart, SendFlags};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl};
+use format::ids::Guid;
 use pool::Pool;
 use protocol::streams::SendOrder;
 
@@ -25,7 +26,7 @@ pub(super) fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanO
         return Ok(Err(if dsl.find(name).is_ok() { cannot(changed) } else { gone() }));
     };
     let from = match state.from_guid {
-        0 => None,
+        Guid::NONE => None,
         guid => match from_by_guid(pool, &dir, guid, state.redacted_from.as_deref())? {
             Some(name) => Some(name),
             None => return Ok(Err(cannot(format!("incremental source {guid:#x} no longer exists")))),
@@ -74,7 +75,7 @@ pub(super) fn plan_saved(pool: &Pool, order: &SendOrder) -> PlanOutcome<SendPlan
         Err(_) => head,
     };
     let from = match state.from_guid {
-        0 => None,
+        Guid::NONE => None,
         guid => match from_by_guid(pool, &dir, guid, state.redacted_from.as_deref())? {
             Some(from) => Some(from),
             None => return Ok(Err(cannot(&format!("incremental source {guid:#x} no longer exists")))),
@@ -120,9 +121,9 @@ fn redaction_for(
 
 /// The snapshot or bookmark with a guid, of a dataset or of what it is a clone of. With `redacted`, it is one that was
 /// redacted for these snapshots.
-fn from_by_guid(pool: &Pool, dir: &Dir, guid: u64, redacted: Option<&[u64]>) -> Result<Option<String>> {
+fn from_by_guid(pool: &Pool, dir: &Dir, guid: Guid, redacted: Option<&[Guid]>) -> Result<Option<String>> {
     let dsl = pool.dsl();
-    let is_same = |guids: &[u64], of: &[u64]| guids.len() == of.len() && guids.iter().all(|guid| of.contains(guid));
+    let is_same = |guids: &[Guid], of: &[Guid]| guids.len() == of.len() && guids.iter().all(|guid| of.contains(guid));
     let snapshot_fits = |one: &Dataset| match redacted {
         None => Ok::<bool, Error>(true),
         Some(guids) => Ok(dsl.redacted_for(one)?.is_some_and(|of| is_same(guids, &of))),

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use base::Result;
+use format::ids::Guid;
 use vdev::{Edit, LeafVdev, Vdev};
 
 use super::no_such_device;
@@ -22,7 +23,7 @@ use crate::metaslabs;
 impl LivePool {
     /// Uses all bytes that the device of a leaf has by now. Its top-level vdev grows if all its leaves have room for
     /// more. Errors: `NotFound`, those of writing; `Suspended`.
-    pub(super) fn grow(&self, guid: u64) -> Result<()> {
+    pub(super) fn grow(&self, guid: Guid) -> Result<()> {
         self.tree().leaf(guid).ok_or_else(no_such_device)?;
         self.run(move |context| context.grow(&[guid]))
     }
@@ -33,7 +34,7 @@ impl LivePool {
             return;
         }
         let grown = self.tree().leaves().filter(|leaf| leaf.has_grown());
-        let grown: Vec<u64> = grown.map(|leaf| leaf.guid()).collect();
+        let grown: Vec<Guid> = grown.map(|leaf| leaf.guid()).collect();
         if grown.is_empty() && !self.tree().tops().any(|top| self.growth_of(top).is_some()) {
             return;
         }
@@ -67,7 +68,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     /// Uses all bytes of the devices of these leaves, and lets all top-level vdevs grow that can.
-    fn grow(&self, leaves: &[u64]) -> Result<()> {
+    fn grow(&self, leaves: &[Guid]) -> Result<()> {
         let (pool, tree) = (self.pool, self.pool.tree());
         let grown = leaves.iter().filter_map(|&guid| tree.leaf(guid)).filter(|leaf| leaf.has_grown());
         let grown: Vec<LeafVdev<'_>> = grown.collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Error, Kind, Result};
 use device::Device;
-use format::ids::Txg;
+use format::ids::{Guid, Txg};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
@@ -78,7 +78,7 @@ fn record(layout: PoolLayout, seed: u64) -> (History, Arc<Recording>) {
     (0..GROUPS_AROUND).for_each(|_| step(&mut load, &mut rng));
     let bytes = |load: &Workload| load.pool.view().top_spaces().unwrap().iter().map(|top| top.size_bytes).sum::<u64>();
     let before = bytes(&load);
-    let guids: Vec<u64> = load.pool.tree().leaves().map(|leaf| leaf.guid()).collect();
+    let guids: Vec<Guid> = load.pool.tree().leaves().map(|leaf| leaf.guid()).collect();
     for guid in guids {
         assert!(bytes(&load) < 2 * before, "one side alone is not enough");
         load.note_groups();
@@ -118,7 +118,7 @@ fn go_on(disks: &[Arc<dyn Device>], history: &History, txg: Txg, seed: u64) -> s
     let text = |error: Error| format!("going on: {error:#?}");
     let mut rng = Rng::new(seed);
     let mut load = Workload::import(&Env::fixed(2000), disks, &history.groups[&txg], rng.number()).map_err(text)?;
-    let guids: Vec<u64> = load.pool.tree().leaves().map(|leaf| leaf.guid()).collect();
+    let guids: Vec<Guid> = load.pool.tree().leaves().map(|leaf| leaf.guid()).collect();
     for guid in guids {
         load.note_groups();
         load.pool.online(guid, true, &|_| Err(Error::new(Kind::NotFound, "it is there"))).map_err(text)?;

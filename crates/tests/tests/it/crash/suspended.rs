@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use base::{Env, Error, Kind, Result};
 use device::{Device, FaultyDevice};
 use dsl::PropertyValue;
+use format::ids::Guid;
 use pool::LivePool;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
@@ -292,7 +293,7 @@ fn leaves_are_faulted_and_come_back() {
     load.create_fs("live/a", &[]).unwrap();
     let pool = load.pool.clone();
     pool.start();
-    let leaves: Vec<u64> = pool.tree().iter().filter(|vdev| vdev.is_leaf()).map(|leaf| leaf.guid()).collect();
+    let leaves: Vec<Guid> = pool.tree().iter().filter(|vdev| vdev.is_leaf()).map(|leaf| leaf.guid()).collect();
     let word = |number: usize| pool.tree().health(pool.tree().leaf(leaves[number]).unwrap().id()).name();
     bed.inject(Fault::Writes(0));
     (0..12).try_for_each(|_| load.step()).unwrap();
@@ -330,7 +331,7 @@ fn leaves_are_faulted_and_come_back() {
     let leaf = pool.tree().leaf(leaves[0]).unwrap();
     assert_eq!(pool.tree().health(leaf.id()).name(), "OFFLINE");
     assert_eq!(pool.online(leaves[0], false, &|path| bed.open(path, true)).unwrap().name(), "ONLINE");
-    assert_eq!(pool.take_off(77, pool::OfflineReason::Offline, true).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(pool.take_off(Guid::new(77), pool::OfflineReason::Offline, true).unwrap_err().kind(), Kind::NotFound);
     pool.close(pool::PoolState::Exported).unwrap();
     let acknowledged = again.groups.keys().copied().max().unwrap();
     let mut groups = again.groups.clone();

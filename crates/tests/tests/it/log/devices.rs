@@ -7,6 +7,7 @@
 //! ```
 
 use device::FaultyDevice;
+use format::ids::Guid;
 use pool::{AttachAs, NewDevices, OfflineReason};
 use vdev::VdevState;
 
@@ -42,17 +43,17 @@ impl Bed {
     }
 
     /// Guid of the leaf on a device.
-    fn leaf(&self, device: &Arc<dyn Device>) -> u64 {
+    fn leaf(&self, device: &Arc<dyn Device>) -> Guid {
         let tree = self.pool.tree();
         tree.iter().find(|vdev| vdev.is_leaf() && vdev.name() == device.path()).expect("it is in the pool").guid()
     }
 
     /// Guid of the vdev for logs.
-    fn log_vdev(&self) -> Option<u64> {
+    fn log_vdev(&self) -> Option<Guid> {
         self.pool.tree().tops().find(|top| top.is_log()).map(|top| top.guid())
     }
 
-    fn state(&self, guid: u64) -> VdevState {
+    fn state(&self, guid: Guid) -> VdevState {
         let tree = self.pool.tree();
         tree.health(tree.iter().find(|vdev| vdev.guid() == guid).unwrap().id()).state
     }
@@ -394,7 +395,7 @@ fn spares_and_cache_devices_come_and_go() {
     let new = NewDevices { spares: vec![leaf(&devices[1])], caches: vec![leaf(&devices[2])], ..NewDevices::default() };
     bed.pool.add(&new, &by_path(&devices)).unwrap();
     let guid =
-        |list: &[format::nvlist::NvList]| list.iter().map(|one| one.opt_u64("guid").unwrap()).collect::<Vec<_>>();
+        |list: &[format::nvlist::NvList]| list.iter().map(|one| one.opt_guid("guid").unwrap()).collect::<Vec<_>>();
     let (spares, caches) = (guid(bed.pool.view().spares()), guid(bed.pool.view().caches()));
     assert_eq!((spares.len(), caches.len()), (1, 1));
     assert_eq!(bed.pool.remove(spares[0]).unwrap(), [devices[1].path()]);
