@@ -3,7 +3,7 @@
 use testkit::rng::Rng;
 use tests::pools;
 
-const CASES: usize = 150;
+const CASES: usize = 100;
 
 #[test]
 fn hostile_pools_do_no_harm() {
