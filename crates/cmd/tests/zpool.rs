@@ -13,6 +13,8 @@ mod counts;
 mod descriptors;
 #[path = "zpool/diff.rs"]
 mod diff;
+#[path = "zpool/draid.rs"]
+mod draid;
 #[path = "zpool/events.rs"]
 mod events;
 #[path = "zpool/exporter.rs"]

@@ -228,6 +228,11 @@ impl ServedPool {
     /// [`LivePool::attach`]; `Busy` if it is in use.
     pub fn attach(&self, vdev: Guid, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
+        if how == AttachAs::Replacement
+            && let Some(outcome) = live.use_distributed_spare(vdev, &new.path)
+        {
+            return outcome;
+        }
         let (locks, mut devices) = DeviceLocks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
             let (how, device) = match live.spare_at(&new.path).filter(|_| how == AttachAs::Replacement) {

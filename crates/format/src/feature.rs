@@ -150,14 +150,14 @@ features! {
     LIVELIST = "com.delphix:livelist" "livelist", true, Give, [EXTENSIBLE_DATASET];
     DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Write, [];
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
-    DRAID = "org.openzfs:draid" "draid", false, Write, [];
+    DRAID = "org.openzfs:draid" "draid", false, Give, [];
     ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];
     HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Write, [];
     BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
     BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Give, [];
     VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];
     REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Give, [REDACTION_BOOKMARKS, BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
-    RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Read, [];
+    RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Write, [];
     FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Read, [];
     LONGNAME = "org.zfsonlinux:longname" "longname", false, Write, [];
     LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Write, [];

@@ -25,8 +25,11 @@
 
 pub mod permutation;
 
+use std::fmt;
+
 use base::{Error, Kind, Result};
 use permutation::Permutations;
+use serde::{Deserialize, Serialize};
 
 use crate::raidz::{Column, Row, in_sectors};
 
@@ -34,10 +37,12 @@ use crate::raidz::{Column, Row, in_sectors};
 pub const ROW_BYTES: u64 = 16 << 20;
 
 /// Most distributed spares.
-const SPARES_MAX: u64 = 100;
+pub const SPARES_MAX: u64 = 100;
+
+pub use permutation::CHILDREN_MAX as DRAID_CHILDREN_MAX;
 
 /// The numbers in the configuration that shape a draid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DraidShape {
     /// Number of children.
     pub children: u64,
@@ -49,6 +54,27 @@ pub struct DraidShape {
     pub nspares: u64,
     /// Groups of a slice.
     pub ngroups: u64,
+}
+
+impl DraidShape {
+    /// The shape with as few groups in a slice as come out even over the children that are not set aside as spares.
+    /// Whether there is such a draid, [`DraidLayout::new`] says.
+    pub fn new(children: u64, ndata: u64, nparity: u64, nspares: u64) -> DraidShape {
+        let disks = children.saturating_sub(nspares).max(1);
+        let (mut common, mut rest) = (disks, ndata.saturating_add(nparity));
+        while rest != 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        DraidShape { children, ndata, nparity, nspares, ngroups: disks / common }
+    }
+}
+
+/// As `zpool` calls it: `draid2:4d:11c:1s`.
+impl fmt::Display for DraidShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DraidShape { children, ndata, nparity, nspares, .. } = self;
+        write!(f, "draid{nparity}:{ndata}d:{children}c:{nspares}s")
+    }
 }
 
 /// The layout of a draid.

@@ -74,13 +74,8 @@ impl Tree {
     /// is returned.
     ///
     /// One caller at a time. Errors: `NotFound` if there is no such vdev; `Invalid` if a leaf is in no mirror; `Busy`
-    /// if one that is to go has something that no other leaf has; `Unsupported` of trees with
-    /// distributed spares; as from [`Tree::open`]. Nothing has changed then.
+    /// if one that is to go has something that no other leaf has; as from [`Tree::open`]. Nothing has changed then.
     pub fn edit(&self, edit: Edit, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<Option<VdevSpec>> {
-        if self.iter().any(|vdev| matches!(vdev.kind(), VdevKind::DraidSpare { .. })) {
-            let what = "the vdevs of a pool with draid vdevs cannot be changed";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
         let leaving = match edit {
             Edit::Detach(guid) => Some(self.leaf(guid).ok_or_else(no_such_vdev)?),
             _ => None,
@@ -178,10 +173,12 @@ fn detach(root: &mut PlannedVdev, guid: Guid) -> Result<PlannedVdev> {
     let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
     let gone = above.children.remove(at);
     above.number_children();
-    if above.spec.kind == VdevKind::Spare && at == 0 {
-        above.children.last_mut().and_then(|last| last.spec.leaf.as_mut()).into_iter().for_each(|leaf| {
-            leaf.is_spare = false;
-        });
+    // a distributed spare is one for as long as there is the draid
+    let heir = above.children.last_mut().filter(|last| !matches!(last.spec.kind, VdevKind::DraidSpare { .. }));
+    if let Some(leaf) = heir.filter(|_| at == 0).and_then(|heir| heir.spec.leaf.as_mut())
+        && above.spec.kind == VdevKind::Spare
+    {
+        leaf.is_spare = false;
     }
     if above.children.len() == 1
         && let Some(mut last) = above.children.pop()

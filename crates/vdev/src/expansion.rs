@@ -22,7 +22,7 @@
 //!
 //! Format: the published description of raidz expansion, and the behaviour of OpenZFS's vdev_raidz.c.
 
-use base::{Error, Kind, Result};
+use base::{AlignedBuf, Error, Kind, Result};
 use format::ids::Txg;
 
 use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
@@ -76,17 +76,31 @@ pub(crate) struct SectorOrder {
 impl SectorOrder {
     /// Puts into `block` what `lines` has by lines; both begin at the same byte, and `block` may be shorter.
     pub(crate) fn restore(&self, lines: &[u8], block: &mut [u8]) {
-        let (height, rest) = (self.sectors.div_ceil(self.ndata), self.sectors % self.ndata);
         for (i, sector) in lines.chunks_exact(self.sector).enumerate() {
-            let (line, column) = (i / self.ndata, i % self.ndata);
-            // the columns of `rest` are those that reach into the last line
-            let short = if rest == 0 { 0 } else { column.saturating_sub(rest) };
-            let at = (column * height - short + line) * self.sector;
-            if let Some(left) = block.get_mut(at..) {
+            if let Some(left) = block.get_mut(self.place(i)..) {
                 let len = left.len().min(self.sector);
                 left[..len].copy_from_slice(&sector[..len]);
             }
         }
+    }
+
+    /// What [`SectorOrder::restore`] makes `block` from, which is made of whole sectors.
+    pub(crate) fn lines(&self, block: &[u8]) -> AlignedBuf {
+        let mut lines = AlignedBuf::zeroed(block.len());
+        for (i, sector) in lines.chunks_exact_mut(self.sector).enumerate() {
+            let at = self.place(i);
+            sector.copy_from_slice(&block[at..at + self.sector]);
+        }
+        lines
+    }
+
+    /// Where the sector is in the block that is number `i` by lines.
+    fn place(&self, i: usize) -> usize {
+        let (height, rest) = (self.sectors.div_ceil(self.ndata), self.sectors % self.ndata);
+        let (line, column) = (i / self.ndata, i % self.ndata);
+        // the columns of `rest` are those that reach into the last line
+        let short = if rest == 0 { 0 } else { column.saturating_sub(rest) };
+        (column * height - short + line) * self.sector
     }
 }
 
@@ -140,6 +154,7 @@ mod tests {
         // by lines: D0 D2 D1 D3
         let lines: Vec<u8> = [0, 2, 1, 3].iter().flat_map(|&d| [d; 512]).collect();
         order.restore(&lines, &mut block);
+        assert_eq!(order.lines(&block)[..], lines);
         assert!(block.chunks(512).enumerate().all(|(i, sector)| sector.iter().all(|&byte| usize::from(byte) == i)));
     }
 

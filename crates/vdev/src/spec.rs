@@ -275,7 +275,7 @@ impl VdevSpec {
     }
 
     /// Name for messages: of a leaf the path by which it was last open, type and number of others (`raidz1-0`).
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let id = self.id;
         let path = || self.leaf.as_ref().and_then(|leaf| leaf.path.clone()).unwrap_or_else(|| self.guid.to_string());
         match self.kind {
@@ -285,10 +285,7 @@ impl VdevSpec {
             VdevKind::Replacing => format!("replacing-{id}"),
             VdevKind::Spare => format!("spare-{id}"),
             VdevKind::Raidz { nparity } => format!("raidz{nparity}-{id}"),
-            VdevKind::Draid(shape) => {
-                let (nparity, ndata, children, nspares) = (shape.nparity, shape.ndata, shape.children, shape.nspares);
-                format!("draid{nparity}:{ndata}d:{children}c:{nspares}s-{id}")
-            }
+            VdevKind::Draid(shape) => format!("{shape}-{id}"),
             VdevKind::Indirect => format!("indirect-{id}"),
             VdevKind::Hole => format!("hole-{id}"),
             VdevKind::Missing => format!("missing-{id}"),
@@ -479,10 +476,7 @@ fn parse_draid(nv: &NvList, count: usize) -> Result<DraidShape> {
 }
 
 fn parse_draid_spare(nv: &NvList) -> Result<VdevKind> {
-    Ok(VdevKind::DraidSpare {
-        draid_guid: nv.guid("top_guid")?,
-        spare: nv.u64("spare_id").or_else(|_| nv.u64("spareid"))?,
-    })
+    Ok(VdevKind::DraidSpare { draid_guid: nv.guid("top_guid")?, spare: nv.u64("spareid")? })
 }
 
 /// An error that says which vdev it is about.

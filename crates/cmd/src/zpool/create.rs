@@ -9,6 +9,7 @@
 //! straight. The order of the checks is that of OpenZFS.
 
 mod args;
+mod draid;
 pub(super) mod in_use;
 mod layout;
 pub(super) mod replication;

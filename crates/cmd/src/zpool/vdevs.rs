@@ -13,6 +13,7 @@ use pool::{NewDevices, NewLeaf, NewVdev, NewVdevShape};
 use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
 use protocol::wire::{PoolReply, Request};
 use protocol::words::nicenum::{nicebytes, nicenum};
+use vdev::draid::DraidShape;
 use vdev::spec::Bias;
 
 use super::command::{CommandResult, Stop, history_line};
@@ -315,6 +316,10 @@ fn tops_of(report: &PoolReport) -> Vec<NewVdev> {
         let shape = match vdev.kind.as_str() {
             "mirror" => NewVdevShape::Mirror,
             "raidz" => NewVdevShape::Raidz(vdev.nparity as usize),
+            "draid" => {
+                let (ndata, nspares) = vdev.draid?;
+                NewVdevShape::Draid(DraidShape::new(vdev.children.len() as u64, ndata, vdev.nparity, nspares))
+            }
             "disk" | "file" => NewVdevShape::Single,
             _ => return None,
         };
@@ -372,12 +377,15 @@ fn new_leaf(leaf: &NewLeaf) -> VdevReport {
 fn new_vdev(vdev: &NewVdev) -> VdevReport {
     let mut report = match (vdev.shape, &vdev.leaves[..]) {
         (NewVdevShape::Single, [leaf]) => new_leaf(leaf),
-        (shape, leaves) => VdevReport {
-            kind: if shape == NewVdevShape::Mirror { "mirror" } else { "raidz" }.to_owned(),
-            nparity: if let NewVdevShape::Raidz(parity) = shape { parity as u64 } else { 0 },
-            children: leaves.iter().map(new_leaf).collect(),
-            ..VdevReport::default()
-        },
+        (shape, leaves) => {
+            let (kind, nparity, draid) = match shape {
+                NewVdevShape::Single | NewVdevShape::Mirror => ("mirror", 0, None),
+                NewVdevShape::Raidz(parity) => ("raidz", parity as u64, None),
+                NewVdevShape::Draid(shape) => ("draid", shape.nparity, Some((shape.ndata, shape.nspares))),
+            };
+            let children = leaves.iter().map(new_leaf).collect();
+            VdevReport { kind: kind.to_owned(), nparity, draid, children, ..VdevReport::default() }
+        }
     };
     report.is_log = vdev.bias == Some(Bias::Log);
     report.bias = match vdev.bias {

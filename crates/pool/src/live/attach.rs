@@ -16,7 +16,8 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::ids::{Guid, Txg};
-use vdev::{Edit, LeafVdev, VdevId, geometry, label};
+use format::nvlist::NvList;
+use vdev::{Edit, LeafVdev, VdevId, VdevKind, VdevSpec, geometry, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::AuxKind;
@@ -100,25 +101,56 @@ impl LivePool {
             AttachAs::Spare(spare) => spare,
             AttachAs::Side | AttachAs::Replacement => Guid::random(self.env()),
         };
-        let (path, guids) = (new.clone(), (guid_of_new, Guid::random(self.env())));
+        let mut new_leaf = leaf_spec(new, 0, guid_of_new, 0);
+        new_leaf.leaf.iter_mut().for_each(|leaf| leaf.is_spare = matches!(how, AttachAs::Spare(_)));
         let blank = || match how {
             // it is a spare still if the group does not get to disk
             AttachAs::Spare(_) => Ok(()),
             AttachAs::Side | AttachAs::Replacement => label::initialize(&*device).and_then(|()| device.flush()),
         };
-        let attached = blank().and_then(|()| {
-            let [verb, preposition] = how.words();
-            let about = format!("{verb} vdev={} {preposition} vdev={}", path.path, leaf.name());
-            self.run(move |context| {
-                context.attach(guid, &path, how, device, guids)?;
-                context.log_event("vdev attach", &about);
-                context.write_config()
-            })
-        });
+        let attached = blank().and_then(|()| self.put_beside(leaf, new_leaf, how, Some(device)));
         if let Some(number) = log {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
-        attached?;
+        attached
+    }
+
+    /// Lets the distributed spare with that configuration stand in for the leaf with `guid`, which is in its draid.
+    ///
+    /// Errors: `NotFound`; `Unsupported` if it is not, or a spare stands in for it; `Busy` if the spare is in use; those
+    /// of writing; `Suspended`.
+    pub(super) fn attach_distributed(&self, guid: Guid, config: &NvList) -> Result<()> {
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        self.refuse_with_checkpoint()?;
+        self.refuse_with_removal()?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let mut spare = VdevSpec::parse_leaf(config)?;
+        spare.leaf.iter_mut().for_each(|leaf| leaf.is_spare = true);
+        let how = AttachAs::Spare(spare.guid);
+        match spare.kind {
+            VdevKind::DraidSpare { draid_guid, .. } if self.tree().top_of(leaf.vdev()).guid() == draid_guid => {}
+            _ => return Err(Error::new(Kind::Unsupported, "a distributed spare is for devices of its own dRAID vdev")),
+        }
+        self.check_spares(leaf, how)?;
+        self.put_beside(leaf, spare, how, None)
+    }
+
+    fn put_beside(
+        &self,
+        leaf: LeafVdev<'_>,
+        new: VdevSpec,
+        how: AttachAs,
+        device: Option<Arc<dyn Device>>,
+    ) -> Result<()> {
+        let (guid, guid_of_new, above_guid) = (leaf.guid(), new.guid, Guid::random(self.env()));
+        let [verb, preposition] = how.words();
+        let about = format!("{verb} vdev={} {preposition} vdev={}", new.name(), leaf.name());
+        self.run(move |context| {
+            context.attach(guid, new, how, device, above_guid)?;
+            context.log_event("vdev attach", &about);
+            context.write_config()
+        })?;
         let name = if matches!(how, AttachAs::Spare(_)) { "vdev_spare" } else { "vdev_attach" };
         self.notify(name, self.tree().leaf(guid_of_new).map(LeafVdev::vdev));
         self.take_up_rates()
@@ -218,23 +250,19 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    /// Adds a leaf with the first of `guids`; the other one is that of the vdev above, if it is to be made.
+    /// Adds a leaf; `above_guid` is that of the vdev above, if it is to be made. A distributed spare has no device.
     fn attach(
         &self,
         beside: Guid,
-        new: &NewLeaf,
+        mut leaf: VdevSpec,
         how: AttachAs,
-        device: Arc<dyn Device>,
-        (guid, above_guid): (Guid, Guid),
+        device: Option<Arc<dyn Device>>,
+        above_guid: Guid,
     ) -> Result<()> {
-        let mut leaf = leaf_spec(new, 0, guid, 0);
-        if let Some(leaf) = &mut leaf.leaf {
-            leaf.is_spare = matches!(how, AttachAs::Spare(_));
-        }
         self.make_objects(&mut leaf)?;
-        let tree = self.pool.tree();
+        let (tree, guid) = (self.pool.tree(), leaf.guid);
         let attach = Edit::Attach { beside, leaf: Box::new(leaf), above: how.above(), above_guid };
-        tree.edit(attach, &HashMap::from([(guid, device)]))?;
+        tree.edit(attach, &device.into_iter().map(|device| (guid, device)).collect())?;
         let new = tree.leaf(guid).ok_or_else(no_such_device)?;
         new.state().dtl().insert(Txg::INITIAL..self.change.tx.txg().plus(GROUPS_UNDER_WAY).next());
         Ok(())

@@ -18,7 +18,7 @@ use format::dnode::Dnode;
 use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
-use vdev::label;
+use vdev::{VdevKind, VdevSpec, label};
 
 use super::{NewLeaf, SyncContext};
 use crate::mos::DIRECTORY;
@@ -79,6 +79,24 @@ pub(super) fn label_all(
         configs.push(config);
     }
     Ok(configs)
+}
+
+/// The configurations of the spares that are spread over the children of a new top-level vdev, if it is a draid. They
+/// are no devices, and have no labels. `guid` draws one.
+pub(super) fn distributed_spares(top: &VdevSpec, guid: &dyn Fn() -> Guid) -> Vec<NvList> {
+    let VdevKind::Draid(shape) = top.kind else { return Vec::new() };
+    let config = |spare| {
+        let mut config = NvList::new();
+        config.set("type", Value::Str("dspare".to_owned()));
+        config.set("guid", Value::U64(guid().get()));
+        config.set("path", Value::Str(format!("draid{}-{}-{spare}", shape.nparity, top.id)));
+        config.set("top_guid", Value::U64(top.guid.get()));
+        config.set("spareid", Value::U64(spare));
+        config.set("is_spare", Value::U64(1));
+        config.set("whole_disk", Value::U64(1));
+        config
+    };
+    (0..shape.nspares).map(config).collect()
 }
 
 /// Writes the label of an auxiliary device.

@@ -26,7 +26,8 @@ use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::feature::{
-    ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING, VERSION,
+    ALLOCATION_CLASSES, DRAID, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
+    VERSION,
 };
 use format::ids::{Guid, Txg};
 use format::object_type::ObjectType;
@@ -36,7 +37,7 @@ use vdev::{Tree, VdevSpec, geometry, label};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, TopShape};
 
-use super::aux_devices::{AuxKind, label_all};
+use super::aux_devices::{AuxKind, distributed_spares, label_all};
 use super::config::Config;
 use super::space_maps::{MapsOfTop, SpaceMapReader, SpaceMaps};
 use super::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, SyncContext};
@@ -70,6 +71,9 @@ impl LivePool {
             let what = "special and dedup vdevs need feature@allocation_classes";
             return Err(Error::new(Kind::Unsupported, what));
         }
+        if new.vdevs.iter().any(NewVdev::is_draid) && !new.features.iter().any(|guid| guid == DRAID) {
+            return Err(Error::new(Kind::Unsupported, "draid vdevs need feature@draid"));
+        }
         let enabled = FeatureSet::of(|feature| new.features.iter().any(|guid| guid == feature.guid));
         needs::check(&rules::check_all(&new.fs_properties, DatasetKind::FileSystem)?, enabled, false)?;
         let (spec, by_guid) = plan(env, new, devices)?;
@@ -77,7 +81,8 @@ impl LivePool {
             label::initialize(&**device)?;
         }
         let guid = || Guid::random(env);
-        let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        let mut spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        spares.extend(spec.children.iter().flat_map(|top| distributed_spares(top, &guid)));
         let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
         let name = new.temporary_name.as_ref().unwrap_or(&new.name);
@@ -209,6 +214,11 @@ impl SyncContext<'_> {
         if classes > 0 {
             feature::count(change, ALLOCATION_CLASSES, classes as i64)?;
         }
+        let draids = new.vdevs.iter().filter(|vdev| vdev.is_draid()).count();
+        if draids > 0 {
+            feature::count(change, DRAID, draids as i64)?;
+            self.name_for_read(DRAID)?;
+        }
         Ok(())
     }
 }
@@ -282,9 +292,10 @@ fn top_of(
 ) -> Result<VdevSpec> {
     let mut spec = match vdev.shape {
         NewVdevShape::Single => leaves.remove(0),
-        NewVdevShape::Mirror | NewVdevShape::Raidz(_) => VdevSpec {
+        NewVdevShape::Mirror | NewVdevShape::Raidz(_) | NewVdevShape::Draid(_) => VdevSpec {
             kind: match vdev.shape {
                 NewVdevShape::Raidz(nparity) => vdev::VdevKind::Raidz { nparity },
+                NewVdevShape::Draid(shape) => vdev::VdevKind::Draid(shape),
                 _ => vdev::VdevKind::Mirror,
             },
             id,

@@ -76,6 +76,17 @@ impl SyncContext<'_> {
         self.take_up(&new)
     }
 
+    /// Labels name a feature, without which the MOS cannot be read, as long as it is active.
+    pub(super) fn name_for_read(&self, guid: &str) -> Result<()> {
+        let is_active = feature::uses(&self.change, guid)?.is_some_and(|uses| uses > 0);
+        let mut config = self.pool.config();
+        config.features_for_read.retain(|named| named != guid);
+        if is_active {
+            config.features_for_read.push(guid.to_owned());
+        }
+        Ok(())
+    }
+
     /// A table of features, which is made if it is not there.
     fn feature_table(&self, name: &str) -> Result<u64> {
         match self.change.number(DIRECTORY, name)? {

@@ -205,6 +205,12 @@ fn check_writable(pool: &Pool) -> Result<()> {
         let list = foreign.join("\n\t");
         return refuse(format!("the pool uses features that can only be read, not written:\n\t{list}"));
     }
+    let is_running = |top: &vdev::Vdev| {
+        top.top_spec().and_then(|spec| spec.expansion.as_ref()).is_some_and(|expansion| expansion.is_running)
+    };
+    if let Some(top) = pool.tree().tops().find(|top| is_running(top)) {
+        return refuse(format!("{} is being expanded, which this version of Cenote does not go on with", top.name()));
+    }
     let is_whole = pool.tree().health(pool.tree().root().id()).is_readable();
     if !is_whole || pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Missing) {
         return refuse("pools of which a vdev is missing can be imported read-only".into());

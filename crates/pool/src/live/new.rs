@@ -1,6 +1,7 @@
 //! What a new pool, or what is added to one, is to be.
 
 use serde::{Deserialize, Serialize};
+use vdev::draid::DraidShape;
 use vdev::spec::Bias;
 
 /// A pool to be made.
@@ -76,6 +77,11 @@ pub struct NewVdev {
 }
 
 impl NewVdev {
+    /// Whether it is a draid, for which the pool needs a feature.
+    pub(crate) fn is_draid(&self) -> bool {
+        matches!(self.shape, NewVdevShape::Draid(_))
+    }
+
     /// Whether it is for some contents only, for which the pool needs a feature.
     pub(crate) fn is_set_aside(&self) -> bool {
         matches!(self.bias, Some(Bias::Special | Bias::Dedup))
@@ -91,6 +97,8 @@ pub enum NewVdevShape {
     Mirror,
     /// With that many parity columns, 1 to 3.
     Raidz(usize),
+    /// In groups that are spread over all of them, with distributed spares.
+    Draid(DraidShape),
 }
 
 /// A device of a new pool.

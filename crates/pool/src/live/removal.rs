@@ -275,17 +275,6 @@ impl SyncContext<'_> {
         object.write(self.change.tx, 0, &bytes)
     }
 
-    /// Labels name a feature, without which the MOS cannot be read, as long as it is active.
-    fn name_for_read(&self, guid: &str) -> Result<()> {
-        let is_active = feature::uses(&self.change, guid)?.is_some_and(|uses| uses > 0);
-        let mut config = self.pool.config();
-        config.features_for_read.retain(|named| named != guid);
-        if is_active {
-            config.features_for_read.push(guid.to_owned());
-        }
-        Ok(())
-    }
-
     /// What is left of the vdev is its table.
     fn finish_removal(&self) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);

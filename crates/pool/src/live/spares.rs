@@ -57,7 +57,7 @@ impl LivePool {
     pub fn use_spares(&self) {
         let leaves = self.in_need().leaves;
         for guid in leaves {
-            for config in self.free_spares() {
+            for config in self.free_spares().into_iter().filter(|config| self.may_stand_in(guid, config)) {
                 let path = config.opt_str("path").unwrap_or_default();
                 match self.stand_in(guid, &config) {
                     Ok(()) => {
@@ -83,15 +83,33 @@ impl LivePool {
         }
     }
 
+    /// A distributed spare is for the leaves of its draid.
+    fn may_stand_in(&self, guid: Guid, config: &NvList) -> bool {
+        let leaf = self.tree().leaf(guid);
+        let draid = leaf.map(|leaf| self.tree().top_of(leaf.vdev()).guid());
+        !is_distributed(config) || draid.is_some() && config.opt_guid("top_guid") == draid
+    }
+
     /// Lets a spare stand in for the leaf with that guid.
     fn stand_in(&self, guid: Guid, config: &NvList) -> Result<()> {
         let (spare, path) = (config.guid("guid")?, config.str("path")?);
+        if is_distributed(config) {
+            return self.attach_distributed(guid, config);
+        }
         let device = self.spare_device(spare, self.spares().open(path)?)?;
         let new = NewLeaf { path: path.to_owned(), is_file: config.opt_str("type") == Some("file") };
         self.attach(guid, &new, AttachAs::Spare(spare), None, device.clone()).inspect_err(|_| {
             // another pool may want it
             self.leaf_watch().tell_gone(path);
         })
+    }
+
+    /// Lets the distributed spare of that name stand in for the leaf with `guid`. `None` if there is none of that name.
+    pub fn use_distributed_spare(&self, guid: Guid, name: &str) -> Option<Result<()>> {
+        let view = self.view();
+        let is_it = |config: &&NvList| is_distributed(config) && config.opt_str("path") == Some(name);
+        let config = view.spares().iter().find(is_it)?;
+        Some(self.attach_distributed(guid, config))
     }
 
     /// The guid of the spare at `path`, if there is one.
@@ -186,7 +204,9 @@ impl LivePool {
         let above = self.tree().vdev(leaf.parent()?);
         let is_first = above.kind() == vdev::VdevKind::Spare && above.children().first() == Some(&leaf.id());
         let last = self.tree().vdev(*above.children().last()?).as_leaf()?;
-        (is_first && last.is_spare()).then(|| last.guid())
+        // a distributed spare stays on the list
+        let may_leave_list = !matches!(last.vdev().kind(), vdev::VdevKind::DraidSpare { .. });
+        (is_first && last.is_spare() && may_leave_list).then(|| last.guid())
     }
 
     /// The leaf that is to replace another one, for which a spare stands in: it is what the spare waits for.
@@ -217,4 +237,9 @@ impl LivePool {
             leaf.state().set_unspare(true);
         }
     }
+}
+
+/// Whether a spare is spread over the leaves of a draid.
+fn is_distributed(config: &NvList) -> bool {
+    config.opt_str("type") == Some("dspare")
 }

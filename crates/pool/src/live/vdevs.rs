@@ -17,13 +17,13 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use dsl::write::feature;
-use format::feature::{ALLOCATION_CLASSES, SPACEMAP_HISTOGRAM};
+use format::feature::{ALLOCATION_CLASSES, DRAID, SPACEMAP_HISTOGRAM};
 use format::ids::Guid;
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
 
-use super::aux_devices::{AuxKind, label_all};
+use super::aux_devices::{AuxKind, distributed_spares, label_all};
 use super::create::{DevicesByGuid, empty_top, new_array, plan_tops};
 use super::{LivePool, NewDevices, SyncContext};
 use crate::mos::DIRECTORY;
@@ -48,18 +48,25 @@ impl LivePool {
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
             return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
         }
+        let draids = new.vdevs.iter().filter(|vdev| vdev.is_draid()).count();
+        if draids > 0 && self.view().features().state(DRAID) == crate::FeatureState::Disabled {
+            return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
+        }
         for device in by_guid.values() {
             label::initialize(&**device)?;
             device.flush()?;
         }
         let guid = || Guid::random(self.env());
-        let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        let mut spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        spares.extend(tops.iter().flat_map(|top| distributed_spares(top, &guid)));
         let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let used = caches.clone();
         self.run(move |context| {
             if !tops.is_empty() {
                 context.add_tops(tops, &by_guid)?;
                 feature::count(&context.change, ALLOCATION_CLASSES, set_aside as i64)?;
+                feature::count(&context.change, DRAID, draids as i64)?;
+                context.name_for_read(DRAID)?;
             }
             context.add_aux(AuxKind::Spare, spares)?;
             context.add_aux(AuxKind::Cache, caches)?;

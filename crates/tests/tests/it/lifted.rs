@@ -6,6 +6,7 @@
 mod byte_order;
 mod draid;
 mod encrypted;
+mod expanded;
 mod features;
 mod recovery;
 mod versions;

@@ -76,7 +76,7 @@ impl VdevSpec {
             }
             VdevKind::DraidSpare { draid_guid, spare } => {
                 number(nv, "top_guid", draid_guid.get());
-                number(nv, "spare_id", spare);
+                number(nv, "spareid", spare);
             }
             _ => {}
         }

@@ -9,16 +9,18 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Error, Kind, Result};
+use base::{AlignedBuf, Result};
 use device::meter::Purpose;
 use format::ids::Txg;
 
 use super::copy::LeafCopy;
 use super::search;
 use super::source::VersionSource;
+use crate::expansion::SectorOrder;
 use crate::health::VdevStats;
-use crate::locate::{Choice, Extent};
+use crate::locate::{Branch, Choice, Extent, ExtentSegment};
 use crate::tree::Tree;
+use crate::vdev::Placement;
 
 /// What happens to leaves that are known to have missed the birth of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,33 @@ pub enum Lacking {
     Fill,
 }
 
+/// Reads sources in every way until `good` says that the `wanted` bytes of the block are right. The whole of it, of
+/// `size` bytes, as the sources have it; what fills up the last sector has no checksum, and is zeros.
+fn search_ordered(
+    tree: &Tree,
+    sources: &mut [VersionSource],
+    order: Option<SectorOrder>,
+    (wanted, size): (usize, usize),
+    good: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<AlignedBuf> {
+    let (mut found, mut block) = (AlignedBuf::zeroed(size), AlignedBuf::zeroed(size));
+    search::search(tree, sources, &mut found, &mut |found| match &order {
+        None => good(&found[..wanted]),
+        Some(order) => {
+            order.restore(found, &mut block);
+            good(&block[..wanted])
+        }
+    })?;
+    match order {
+        None => found[wanted..].fill(0),
+        Some(order) => {
+            block[wanted..].fill(0);
+            found = order.lines(&block);
+        }
+    }
+    Ok(found)
+}
+
 impl Tree {
     /// Reads `extent` in every way that there is until `good` says that the bytes are right, and writes them to all
     /// leaves that have others, or fail to read theirs. How many bytes were written; they last with the next
@@ -39,13 +68,10 @@ impl Tree {
     pub fn heal(&self, extent: Extent, lacking: Lacking, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
-        let mut sources = self.sources_to_mend(&extent, size)?;
-        let mut block = AlignedBuf::zeroed(size);
-        search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]))?;
-        // what fills up the last sector has no checksum
-        block[wanted..].fill(0);
+        let (mut sources, order) = self.sources(&extent, size)?;
+        let found = search_ordered(self, &mut sources, order, (wanted, size), good)?;
         self.count_block(&extent, VdevStats::count_read);
-        self.mend(&extent, lacking, &mut sources, &block)
+        self.mend(&extent, lacking, &mut sources, &found)
     }
 
     /// As [`Tree::heal`], to see whether all is right: all that leaves return of `extent` is read and compared,
@@ -54,22 +80,18 @@ impl Tree {
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
         let (mut sources, order) = self.sources(&extent, size)?;
-        if order.is_some() {
-            // of before a raidz was expanded: the blocks are verified, but not mended
-            let mut buf = AlignedBuf::zeroed(wanted);
-            return self.read_verified(extent, &mut buf, good).map(|_| 0);
-        }
-        let mut block = AlignedBuf::zeroed(size);
-        let outcome = search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]));
+        let outcome = search_ordered(self, &mut sources, order, (wanted, size), good);
         if outcome.is_ok() {
             sources.iter_mut().for_each(|source| source.load_all(self));
         }
         sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge_failure(self));
-        if let Err(error) = outcome {
-            sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge(self, None));
-            return Err(self.naming(error, &sources));
-        }
-        block[wanted..].fill(0);
+        let block = match outcome {
+            Ok(block) => block,
+            Err(error) => {
+                sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge(self, None));
+                return Err(self.naming(error, &sources));
+            }
+        };
         self.count_block(&extent, VdevStats::count_read);
         let mut is_wounded = false;
         for source in &sources {
@@ -87,16 +109,14 @@ impl Tree {
         let size = self.padded_size(&extent, right.len())?;
         let mut block = AlignedBuf::zeroed(size);
         block[..right.len()].copy_from_slice(right);
-        self.mend(&extent, lacking, &mut self.sources_to_mend(&extent, size)?, &block)
-    }
-
-    fn sources_to_mend(&self, extent: &Extent, size: usize) -> Result<Vec<VersionSource>> {
-        match self.sources(extent, size)? {
-            (sources, None) => Ok(sources),
-            (_, Some(_)) => Err(Error::new(Kind::Unsupported, "blocks of before a raidz was expanded are not mended")),
+        let (mut sources, order) = self.sources(&extent, size)?;
+        match order {
+            None => self.mend(&extent, lacking, &mut sources, &block),
+            Some(order) => self.mend(&extent, lacking, &mut sources, &order.lines(&block)),
         }
     }
 
+    /// `block` is in the order of the sources.
     fn mend(&self, extent: &Extent, lacking: Lacking, sources: &mut [VersionSource], block: &[u8]) -> Result<u64> {
         let sector = 1usize << self.top(extent.top)?.ashift();
         let mut wounds: Vec<(Choice, AlignedBuf)> = Vec::new();
@@ -109,6 +129,9 @@ impl Tree {
                     wounds.push((copy.from, bytes));
                 }
             });
+        }
+        if lacking == Lacking::Fill {
+            self.fill_up_lines(extent, block.len(), &mut wounds)?;
         }
         let mut writes: Vec<_> = wounds
             .iter()
@@ -134,5 +157,33 @@ impl Tree {
             }
         }
         Ok(healed)
+    }
+
+    /// What fills up the last line of each row on a draid: zeros, which leaves lack that lack the block. A
+    /// sequential rebuild, which does not know of blocks, takes them for data.
+    fn fill_up_lines(&self, extent: &Extent, size: usize, wounds: &mut Vec<(Choice, AlignedBuf)>) -> Result<()> {
+        for ExtentSegment { vdev, offset, range } in self.segments(extent, size)? {
+            if !matches!(vdev.place(), Placement::Draid(_)) {
+                continue;
+            }
+            for row in self.rows(vdev, offset, range.len(), extent.birth_txg)?.0 {
+                let height = row.columns[0].size;
+                for column in row.columns.iter().filter(|column| column.size < height) {
+                    let at = column.offset.saturating_add(column.size as u64);
+                    self.each_branch(
+                        self.child(vdev, column.child),
+                        at,
+                        extent.birth_txg,
+                        &mut |branch| match branch {
+                            Branch::Leaf(from) if !from.trusted => {
+                                wounds.push((from, AlignedBuf::zeroed(height - column.size)));
+                            }
+                            Branch::Leaf(_) | Branch::Rows { .. } => {}
+                        },
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -32,6 +32,7 @@ fn vdev_lines(vdev: &NewVdev) -> String {
         NewVdevShape::Single => (String::new(), "  "),
         NewVdevShape::Mirror => ("\t  mirror\n".to_owned(), "    "),
         NewVdevShape::Raidz(parity) => (format!("\t  raidz{parity}\n"), "    "),
+        NewVdevShape::Draid(shape) => (format!("\t  {shape}\n"), "    "),
     };
     let leaves = vdev.leaves.iter().map(|leaf| format!("\t{indent}{}\n", leaf_name(leaf)));
     title + &leaves.collect::<String>()

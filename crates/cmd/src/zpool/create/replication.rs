@@ -18,6 +18,13 @@ struct ReplicationLevel {
     parity: usize,
 }
 
+impl ReplicationLevel {
+    /// Whether it bears losses by parity: those of a raidz and a draid are as good as each other.
+    fn has_parity(self) -> bool {
+        self.parity > 0
+    }
+}
+
 /// What is uneven, each a line for the user. `size_of` tells the size of a device in bytes, if it can.
 pub fn complaints(vdevs: &[NewVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -47,19 +54,21 @@ pub fn mismatches(pool: &[NewVdev], new: &[NewVdev], size_of: &dyn Fn(&str) -> O
     if !lines.is_empty() {
         return lines;
     }
-    let by_kind = |kind| [now, then].into_iter().find(|level| level.kind == kind);
-    let what = match (by_kind("raidz"), by_kind("mirror")) {
-        (Some(raidz), Some(mirror)) if raidz.parity == mirror.leaves - 1 => return lines,
-        (Some(raidz), Some(mirror)) => format!(
-            "pool and new vdev with different redundancy, raidz and mirror vdevs, {} vs. {} ({}-way)",
-            raidz.parity,
+    let what = match parity_and_mirror(now, then) {
+        Some((parity, mirror)) if parity.parity == mirror.leaves - 1 => return lines,
+        Some((parity, mirror)) => format!(
+            "pool and new vdev with different redundancy, {} and mirror vdevs, {} vs. {} ({}-way)",
+            parity.kind,
+            parity.parity,
             mirror.leaves - 1,
             mirror.leaves
         ),
+        None if now.has_parity() && then.has_parity() && now.parity == then.parity => return lines,
+        None if now.has_parity() && then.has_parity() => format!(
+            "pool and new vdev with different redundancy, {} and {} vdevs, {} vs. {}",
+            now.kind, then.kind, now.parity, then.parity
+        ),
         _ if now.kind != then.kind => format!("pool uses {} and new vdev is {}", now.kind, then.kind),
-        _ if now.parity != then.parity => {
-            format!("pool uses {} device parity and new vdev uses {}", now.parity, then.parity)
-        }
         _ if now.leaves != then.leaves => {
             format!("pool uses {}-way {} and new vdev uses {}-way {}", now.leaves, now.kind, then.leaves, then.kind)
         }
@@ -78,6 +87,7 @@ fn level(vdev: &NewVdev) -> ReplicationLevel {
     match vdev.shape {
         NewVdevShape::Mirror => ReplicationLevel { kind: "mirror", leaves, parity: 0 },
         NewVdevShape::Raidz(parity) => ReplicationLevel { kind: "raidz", leaves, parity },
+        NewVdevShape::Draid(shape) => ReplicationLevel { kind: "draid", leaves, parity: shape.nparity as usize },
         NewVdevShape::Single => {
             ReplicationLevel { kind: kind_of(vdev.leaves.iter().all(|leaf| leaf.is_file)), leaves, parity: 0 }
         }
@@ -103,22 +113,30 @@ fn uneven_leaves(vdev: &NewVdev, kind: &str, size_of: &dyn Fn(&str) -> Option<u6
     None
 }
 
+/// Of two vdevs that with parity, and the mirror, if they are one of each.
+fn parity_and_mirror(one: ReplicationLevel, two: ReplicationLevel) -> Option<(ReplicationLevel, ReplicationLevel)> {
+    let both = [one, two];
+    let parity = both.into_iter().find(|level| level.has_parity())?;
+    both.into_iter().find(|level| level.kind == "mirror").map(|mirror| (parity, mirror))
+}
+
 fn difference(last: ReplicationLevel, level: ReplicationLevel) -> Option<String> {
-    let by_kind = |kind| [last, level].into_iter().find(|level| level.kind == kind);
-    let what = match (by_kind("raidz"), by_kind("mirror")) {
-        (Some(raidz), Some(mirror)) if raidz.parity == mirror.leaves - 1 => return None,
-        (Some(raidz), Some(mirror)) => format!(
-            "raidz and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
-            raidz.parity,
+    let what = match parity_and_mirror(last, level) {
+        Some((parity, mirror)) if parity.parity == mirror.leaves - 1 => return None,
+        Some((parity, mirror)) => format!(
+            "{} and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
+            parity.kind,
+            parity.parity,
             mirror.leaves - 1,
             mirror.leaves
         ),
-        _ if last.kind != level.kind => format!("both {} and {} vdevs are present", last.kind, level.kind),
-        _ if last.parity != level.parity => {
-            format!("raidz and raidz vdevs with different redundancy, {} vs. {} are present", last.parity, level.parity)
-        }
         // any number of columns bears the same losses
-        _ if level.kind == "raidz" => return None,
+        None if last.has_parity() && level.has_parity() && last.parity == level.parity => return None,
+        None if last.has_parity() && level.has_parity() => format!(
+            "{} and {} vdevs with different redundancy, {} vs. {} are present",
+            last.kind, level.kind, last.parity, level.parity
+        ),
+        _ if last.kind != level.kind => format!("both {} and {} vdevs are present", last.kind, level.kind),
         _ if last.leaves != level.leaves => {
             format!("both {}-way and {}-way {} vdevs are present", last.leaves, level.leaves, level.kind)
         }

@@ -1,9 +1,9 @@
 //! The vdev words of a command line: `mirror a b log c spare d` becomes vdevs, and every device is found.
 //!
 //! ```text
-//!   word      mirror raidz[1-3] spare cache   begin a group: the devices up to the next such word
-//!             log special dedup               say what the vdevs that follow are for
-//!             anything else                   a device: /path, or a name below /dev
+//!   word      mirror raidz[1-3] draid... spare cache   begin a group: the devices up to the next such word
+//!             log special dedup                       say what the vdevs that follow are for
+//!             anything else                           a device: /path, or a name below /dev
 //! ```
 
 use std::fs::Metadata;
@@ -12,9 +12,11 @@ use std::path::Path;
 
 use pool::{NewLeaf, NewVdev, NewVdevShape};
 use protocol::words::of_system;
+use vdev::draid::DRAID_CHILDREN_MAX;
 use vdev::spec::Bias;
 
 use super::super::names::DEVICE_FOLDERS;
+use super::draid;
 
 /// Most devices of a raidz.
 const RAIDZ_DEVICES_MAX: usize = 255;
@@ -34,13 +36,14 @@ pub struct NewPoolSpec {
 enum Word {
     Group(SpecGroup),
     Bias(Bias),
-    Draid,
     Device,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecGroup {
     Vdev(NewVdevShape),
+    /// Of that parity.
+    Draid(u64),
     Spare,
     Cache,
 }
@@ -56,16 +59,8 @@ fn meaning(word: &str) -> Word {
         "log" => Word::Bias(Bias::Log),
         "special" => Word::Bias(Bias::Special),
         "dedup" => Word::Bias(Bias::Dedup),
-        _ if is_draid(word) => Word::Draid,
-        _ => Word::Device,
+        _ => draid::parity(word).map_or(Word::Device, |parity| Word::Group(SpecGroup::Draid(parity))),
     }
-}
-
-/// `draid`, `draid2:4d:11c:1s`, but not `draid2-0-0`, which is a spare inside one.
-fn is_draid(word: &str) -> bool {
-    let Some(rest) = word.strip_prefix("draid") else { return false };
-    let rest = rest.strip_prefix(['1', '2', '3']).unwrap_or(rest);
-    rest.is_empty() || rest.starts_with(':')
 }
 
 impl NewPoolSpec {
@@ -94,7 +89,6 @@ impl NewPoolSpec {
                     (bias, words) = (Some(new), rest);
                     continue;
                 }
-                Word::Draid => return Err(wrong(format!("{word}: this version of Cenote cannot make dRAID vdevs"))),
                 Word::Device => {
                     spec.vdevs.push(NewVdev { shape: NewVdevShape::Single, bias, leaves: vec![leaf(word)?] });
                     words = rest;
@@ -111,10 +105,11 @@ impl NewPoolSpec {
                     bias = None;
                 }
                 SpecGroup::Vdev(NewVdevShape::Mirror) => {}
-                SpecGroup::Vdev(_) if bias == Some(Bias::Log) => {
-                    return Err(wrong("unsupported 'log' device: raidz".to_owned()));
+                SpecGroup::Vdev(_) | SpecGroup::Draid(_) if bias == Some(Bias::Log) => {
+                    let kind = if matches!(group, SpecGroup::Draid(_)) { "draid" } else { "raidz" };
+                    return Err(wrong(format!("unsupported 'log' device: {kind}")));
                 }
-                SpecGroup::Vdev(_) => {}
+                SpecGroup::Vdev(_) | SpecGroup::Draid(_) => {}
             }
             let count = rest.iter().position(|word| !matches!(meaning(word), Word::Device)).unwrap_or(rest.len());
             let leaves = rest[..count].iter().map(|word| leaf(word)).collect::<Result<Vec<_>, _>>()?;
@@ -122,6 +117,10 @@ impl NewPoolSpec {
             words = &rest[count..];
             match group {
                 SpecGroup::Vdev(shape) => spec.vdevs.push(NewVdev { shape, bias, leaves }),
+                SpecGroup::Draid(parity) => {
+                    let shape = NewVdevShape::Draid(draid::shape(word, parity, count)?);
+                    spec.vdevs.push(NewVdev { shape, bias, leaves });
+                }
                 SpecGroup::Spare => spec.spares = leaves,
                 SpecGroup::Cache => spec.caches = leaves,
             }
@@ -145,6 +144,7 @@ fn check_count(word: &str, group: SpecGroup, count: usize) -> Result<(), String>
     let (least, most) = match group {
         SpecGroup::Vdev(NewVdevShape::Mirror) => (2, usize::MAX),
         SpecGroup::Vdev(NewVdevShape::Raidz(parity)) => (parity + 1, RAIDZ_DEVICES_MAX),
+        SpecGroup::Draid(parity) => (parity as usize + 1, DRAID_CHILDREN_MAX),
         _ => (1, usize::MAX),
     };
     if count < least {

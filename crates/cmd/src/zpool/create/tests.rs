@@ -93,7 +93,12 @@ fn words_that_make_no_sense() {
         ("%/a log raidz %/b %/c", "invalid vdev specification: unsupported 'log' device: raidz"),
         ("spare %/a", "invalid vdev specification: at least one toplevel vdev must be specified"),
         ("log %/a", "invalid vdev specification: at least one toplevel vdev must be specified"),
-        ("draid2:4d %/a", "invalid vdev specification: draid2:4d: this version of Cenote cannot make dRAID vdevs"),
+        ("draid2:4d %/a", "invalid vdev specification: draid2:4d requires at least 3 devices"),
+        (
+            "draid:3d %/a %/b",
+            "requested number of dRAID data disks per group 3 is too high,\nat most 1 disks are available for data",
+        ),
+        ("%/a log draid %/b %/c", "invalid vdev specification: unsupported 'log' device: draid"),
         ("%/none", "cannot resolve path '%/none'"),
         ("raidz4 %/a", "cannot open 'raidz4': no such device in /dev\nmust be a full path or shorthand device name"),
         ("%", "cannot use '%': must be a block device or regular file"),
