@@ -307,18 +307,18 @@ config:
 
 #[test]
 fn what_goes_wrong_is_said_in_the_usual_words() {
-    let world = World::new("wrong", &["single", "expanded"]);
+    let world = World::new("wrong", &["single", "fastdedup"]);
     let import = "import -N -o readonly=on -d DIR/single";
     world.check(&format!("{import} nope"), 1, "cannot import 'nope': no such pool available\n");
     world.check(&format!("{import} t_single mirror1"), 1, "cannot import 'mirror1': name is reserved\n");
     world.check(
-        "import -N -d DIR/expanded t_expanded",
+        "import -N -d DIR/fastdedup t_fastdedup",
         1,
         "This pool uses the following feature(s) not supported by this system:\n\
-         \torg.openzfs:raidz_expansion\n\
+         \tcom.klarasystems:fast_dedup\n\
          All unsupported features are only required for writing to the pool.\n\
          The pool can be imported using '-o readonly=on'.\n\
-         cannot import 't_expanded': unsupported version or feature\n",
+         cannot import 't_fastdedup': unsupported version or feature\n",
     );
     let ring = "cannot import 't_single': no such state: the uberblocks are of txg 4 to 26\n";
     world.check(&format!("{import} --at-txg 3 t_single"), 1, ring);

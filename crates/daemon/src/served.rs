@@ -361,11 +361,18 @@ impl Served {
         }
         self.stop_exports(force)?;
         if self.pool.is_writable() {
-            self.pool.record(history).map_err(failed)?;
+            self.record_last(history);
         }
         self.pool.close(PoolState::Exported).map_err(failed)?;
         self.leave_for_good();
         Ok(PoolReply::Exported)
+    }
+
+    /// Tells the history what the pool is left with: a history that is damaged keeps nobody from that.
+    fn record_last(&self, history: &str) {
+        if let Err(error) = self.pool.record(history) {
+            tracing::warn!("the history does not have that: {error}");
+        }
     }
 
     fn clear(&self, vdev: Option<Guid>, history: &str) -> Result<PoolReply> {
@@ -390,7 +397,7 @@ impl Served {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)
         })?;
-        self.pool.record(history)?;
+        self.record_last(history);
         self.pool.close(PoolState::Destroyed)?;
         self.leave_for_good();
         Ok(PoolReply::Exported)
