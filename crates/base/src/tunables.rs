@@ -106,6 +106,10 @@ tunables! {
     ZFS_MULTIHOST_INTERVAL = "zfs_multihost_interval", 1000;
     /// Nothing is read ahead of readers: 0 or 1.
     ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", 0;
+    /// Bytes that a sequential resilver reads at once, 1 << 16 to 16 << 20.
+    ZFS_REBUILD_MAX_SEGMENT = "zfs_rebuild_max_segment", 1 << 20;
+    /// A sequential resilver is followed by a scrub: 0 or 1.
+    ZFS_REBUILD_SCRUB_ENABLED = "zfs_rebuild_scrub_enabled", 1;
     /// Milliseconds that a resilver takes of a group while somebody waits for it.
     ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 1500;
     /// Seconds after which a scan notes on disk how far it is.

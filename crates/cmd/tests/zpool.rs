@@ -37,6 +37,8 @@ mod projects;
 mod properties;
 #[path = "zpool/rates.rs"]
 mod rates;
+#[path = "zpool/rebuilds.rs"]
+mod rebuilds;
 #[path = "zpool/redaction.rs"]
 mod redaction;
 #[path = "zpool/replaced.rs"]

@@ -226,7 +226,13 @@ impl ServedPool {
 
     /// Lets a device come beside another one; a spare of the pool stands in for it then. Errors: as from
     /// [`LivePool::attach`]; `Busy` if it is in use.
-    pub fn attach(&self, vdev: Guid, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
+    pub fn attach(
+        &self,
+        vdev: Guid,
+        new: &NewLeaf,
+        (how, sequentially): (AttachAs, bool),
+        ashift: Option<u32>,
+    ) -> Result<()> {
         let live = self.live()?;
         if how == AttachAs::Replacement
             && let Some(outcome) = live.use_distributed_spare(vdev, &new.path)
@@ -239,7 +245,10 @@ impl ServedPool {
                 Some(spare) => (AttachAs::Spare(spare), live.spare_device(spare, device)?),
                 None => (how, device),
             };
-            live.attach(vdev, new, how, ashift, device)?;
+            match sequentially {
+                true => live.attach_sequentially(vdev, new, how, ashift, device)?,
+                false => live.attach(vdev, new, how, ashift, device)?,
+            }
         }
         locks.keep();
         Ok(())

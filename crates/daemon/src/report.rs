@@ -139,6 +139,7 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
             report.is_not_present &= !health.is_readable();
         }
         report.awaits_resilver = tree.is_stale(vdev);
+        report.is_deferred = vdev.as_leaf().is_some_and(|leaf| leaf.state().resilver_deferred());
     }
     one(report, tree, tree.root());
 }
@@ -209,6 +210,7 @@ impl Gathering<'_> {
         report.aux = health.aux;
         report.errors = vdev.stats().errors();
         report.awaits_resilver = self.tree.is_stale(vdev);
+        report.is_deferred = vdev.as_leaf().is_some_and(|leaf| leaf.state().resilver_deferred());
         if let Some(path) = self.paths.get(&vdev.guid()).filter(|_| vdev.is_leaf()) {
             report.path = Some(one_line(path));
         }

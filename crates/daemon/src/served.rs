@@ -193,9 +193,9 @@ impl Served {
             Request::MayRemove { vdev } => self.pool.removal_table_bytes(*vdev).map(PoolReply::TableBytes),
             Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
             Request::CancelRemoval { history } => self.change_pool(history, ServedPool::cancel_removal),
-            Request::Attach { vdev, new, replaces, ashift, history } => {
+            Request::Attach { vdev, new, replaces, sequentially, ashift, history } => {
                 let how = if *replaces { AttachAs::Replacement } else { AttachAs::Side };
-                self.change_pool(history, |pool| pool.attach(*vdev, new, how, *ashift))
+                self.change_pool(history, |pool| pool.attach(*vdev, new, (how, *sequentially), *ashift))
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),

@@ -148,7 +148,7 @@ features! {
     BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, Write, [];
     LIVELIST = "com.delphix:livelist" "livelist", true, Give, [EXTENSIBLE_DATASET];
-    DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Write, [];
+    DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Give, [];
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
     DRAID = "org.openzfs:draid" "draid", false, Give, [];
     ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];

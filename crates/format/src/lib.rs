@@ -15,6 +15,7 @@ pub mod l2arc;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod rebuild;
 pub mod redaction;
 pub mod removal;
 pub mod sa;

@@ -7,7 +7,7 @@
 //!   error_scrub                   function state cursor start end to-examine examined errors flags
 //!   com.delphix:removing          state vdev previous start end to-copy copied
 //!   com.delphix:zpool_checkpoint  an uberblock, its time in the fifth word
-//!   org.openzfs:vdev_rebuild      state offset min max start end ms scanned issued rebuilt estimate errors
+//!   org.openzfs:vdev_rebuild      see format::rebuild
 //! ```
 //!
 //! The expansion of a raidz has an entry for each number there: `org.openzfs:raidz_expand_state`, `_start_time`,
@@ -17,6 +17,7 @@
 
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
+use format::rebuild::{RebuildPhys, VDEV_REBUILD};
 use format::scan::{ErrorScrubPhys, ScanPhys, ScanState};
 use serde::{Deserialize, Serialize};
 
@@ -200,7 +201,7 @@ impl Pool {
                 .into_iter()
                 .chain(expansion_of(&zap, top.number())?)
                 .max_by_key(|expansion| (expansion.progress == Progress::Running, expansion.end_s));
-            let rebuild = NumberArray::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
+            let rebuild = NumberArray::read(&zap, VDEV_REBUILD)?.and_then(|words| rebuild_of(&words));
             status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
         }
         status.removal.iter_mut().for_each(|removal| removal.mapping_bytes = mapping_bytes);
@@ -216,11 +217,7 @@ impl ScanStatus {
     pub(crate) fn of(scan: &ScanPhys) -> ScanStatus {
         ScanStatus {
             function: if scan.is_resilver { ScanFunction::Resilver } else { ScanFunction::Scrub },
-            progress: match scan.state {
-                ScanState::Running => Progress::Running,
-                ScanState::Finished => Progress::Finished,
-                ScanState::Canceled => Progress::Canceled,
-            },
+            progress: progress_of(scan.state),
             start_s: scan.start_s,
             end_s: scan.end_s,
             to_examine_bytes: scan.to_examine_bytes,
@@ -241,11 +238,7 @@ fn scan_of(words: &NumberArray) -> Option<ScanStatus> {
 fn error_scrub_of(words: &NumberArray) -> Option<ErrorScrub> {
     let phys = ErrorScrubPhys::parse(&words.0)?;
     Some(ErrorScrub {
-        progress: match phys.state {
-            ScanState::Running => Progress::Running,
-            ScanState::Finished => Progress::Finished,
-            ScanState::Canceled => Progress::Canceled,
-        },
+        progress: progress_of(phys.state),
         start_s: phys.start_s,
         end_s: phys.end_s,
         to_examine_blocks: phys.to_examine,
@@ -274,24 +267,25 @@ fn expansion_of(zap: &Zap, vdev: u64) -> Result<Option<ExpansionStatus>> {
 }
 
 fn rebuild_of(words: &NumberArray) -> Option<Rebuild> {
-    // numbered otherwise than scans are
-    let progress = match words.at(0) {
-        1 => Progress::Running,
-        2 => Progress::Canceled,
-        3 => Progress::Finished,
-        _ => return None,
-    };
-    Some(Rebuild {
-        progress,
-        start_s: words.at(4),
-        end_s: words.at(5),
-        time_ms: words.at(6),
-        scanned_bytes: words.at(7),
-        issued_bytes: words.at(8),
-        rebuilt_bytes: words.at(9),
-        estimate_bytes: words.at(10),
-        errors: words.at(11),
+    RebuildPhys::parse(&words.0).map(|phys| Rebuild {
+        progress: progress_of(phys.state),
+        start_s: phys.start_s,
+        end_s: phys.end_s,
+        time_ms: phys.time_ms,
+        scanned_bytes: phys.found_bytes,
+        issued_bytes: phys.read_bytes,
+        rebuilt_bytes: phys.written_bytes,
+        estimate_bytes: phys.to_find_bytes,
+        errors: phys.errors,
     })
+}
+
+fn progress_of(state: ScanState) -> Progress {
+    match state {
+        ScanState::Running => Progress::Running,
+        ScanState::Finished => Progress::Finished,
+        ScanState::Canceled => Progress::Canceled,
+    }
 }
 
 #[cfg(test)]

@@ -145,6 +145,9 @@ pub struct VdevReport {
     /// Whether it lacks what was written while it was away.
     #[serde(default)]
     pub awaits_resilver: bool,
+    /// Whether it gets that by the resilver after the one under way.
+    #[serde(default)]
+    pub is_deferred: bool,
     /// Reads that failed, writes that failed, blocks that were wrong.
     pub errors: [u64; 3],
     /// Requests that its device took very long for.
@@ -244,9 +247,11 @@ pub struct DedupReport {
 }
 
 impl PoolReport {
-    /// Whether a resilver is under way.
+    /// Whether a resilver is under way, of either kind.
     pub fn is_resilvering(&self) -> bool {
+        let is_rebuilt = |top: &VdevReport| top.rebuild.as_ref().is_some_and(|it| it.progress == Progress::Running);
         self.scan.as_ref().is_some_and(|scan| scan.is_resilver && scan.progress == Progress::Running)
+            || self.root.children.iter().any(is_rebuilt)
     }
 
     /// The word for the whole pool.

@@ -24,7 +24,7 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 14;
+pub const PROTOCOL: u32 = 15;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -140,6 +140,8 @@ pub enum Request {
         new: NewLeaf,
         /// Whether it is to take the place.
         replaces: bool,
+        /// Whether it is given everything sequentially.
+        sequentially: bool,
         /// Binary logarithm of the sector size; `None`: what the device says.
         ashift: Option<u32>,
         /// A line for the history.

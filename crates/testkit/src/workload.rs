@@ -12,9 +12,9 @@ use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
 use format::feature::{
-    ALLOCATION_CLASSES, ASYNC_DESTROY, BLOCK_CLONING, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, DEVICE_REMOVAL, EDONR,
-    EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS, LZ4_COMPRESS,
-    OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
+    ALLOCATION_CLASSES, ASYNC_DESTROY, BLOCK_CLONING, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, DEVICE_REBUILD,
+    DEVICE_REMOVAL, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS,
+    LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
 use format::ids::Txg;
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
@@ -37,7 +37,7 @@ const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edon
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
-pub const FEATURES: [&str; 21] = [
+pub const FEATURES: [&str; 22] = [
     ASYNC_DESTROY,
     EMPTY_BPOBJ,
     LZ4_COMPRESS,
@@ -57,6 +57,7 @@ pub const FEATURES: [&str; 21] = [
     ALLOCATION_CLASSES,
     ZSTD_COMPRESS,
     BLOCK_CLONING,
+    DEVICE_REBUILD,
     DEVICE_REMOVAL,
     OBSOLETE_COUNTS,
 ];

@@ -47,6 +47,10 @@ pub struct LeafState {
     unspare: AtomicBool,
     /// See [`LeafSpec::resilver_txg`].
     resilver_txg: AtomicU64,
+    /// See [`LeafSpec::rebuild_txg`].
+    rebuild_txg: AtomicU64,
+    /// See [`LeafSpec::resilver_deferred`].
+    resilver_deferred: AtomicBool,
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
     unflushed: Mutex<Option<Range<Txg>>>,
@@ -75,6 +79,8 @@ impl LeafState {
             offline: OfflineCell::default(),
             unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
             resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg).get()),
+            rebuild_txg: AtomicU64::new(std::mem::take(&mut spec.rebuild_txg).get()),
+            resilver_deferred: AtomicBool::new(std::mem::take(&mut spec.resilver_deferred)),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
             stats: VdevStats::default(),
@@ -90,6 +96,8 @@ impl LeafState {
         spec.dtl_object = self.dtl.object();
         spec.unspare = self.unspare();
         spec.resilver_txg = self.resilver_txg();
+        spec.rebuild_txg = self.rebuild_txg();
+        spec.resilver_deferred = self.resilver_deferred();
         let reason = self.offline_in_config();
         (spec.offline, spec.faulted) = (reason == Some(OfflineReason::Offline), reason == Some(OfflineReason::Faulted));
     }
@@ -172,6 +180,26 @@ impl LeafState {
     /// Says which resilver gives it all that it lacks; 0 if none does.
     pub fn set_resilver_txg(&self, txg: Txg) {
         self.resilver_txg.store(txg.get(), Ordering::Relaxed);
+    }
+
+    /// The group in which a sequential resilver of it began; 0 if none is under way.
+    pub fn rebuild_txg(&self) -> Txg {
+        Txg::new(self.rebuild_txg.load(Ordering::Relaxed))
+    }
+
+    /// Says in which group a sequential resilver of it began; 0 if none is under way.
+    pub fn set_rebuild_txg(&self, txg: Txg) {
+        self.rebuild_txg.store(txg.get(), Ordering::Relaxed);
+    }
+
+    /// Whether it waits for the next resilver, while another is under way.
+    pub fn resilver_deferred(&self) -> bool {
+        self.resilver_deferred.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it waits for the next resilver. Returns whether it has waited.
+    pub fn set_resilver_deferred(&self, is_deferred: bool) -> bool {
+        self.resilver_deferred.swap(is_deferred, Ordering::Relaxed)
     }
 
     /// What it has missed.

@@ -208,6 +208,10 @@ pub struct LeafSpec {
     pub not_present: bool,
     /// Transaction group up to which it is being resilvered; 0 if it is not.
     pub resilver_txg: Txg,
+    /// The group in which a sequential resilver of it began; 0 if none did.
+    pub rebuild_txg: Txg,
+    /// Whether it came when a resilver was under way, and waits for the next one.
+    pub resilver_deferred: bool,
     /// Whether it is a spare that stands in for another leaf.
     pub is_spare: bool,
     /// Whether it is back, so that the spare beside it is to go when it has everything.
@@ -415,6 +419,8 @@ impl LeafSpec {
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,
             resilver_txg: Txg::new(number("resilver_txg")),
+            rebuild_txg: Txg::new(number("rebuild_txg")),
+            resilver_deferred: nv.has("com.datto:resilver_defer"),
             is_spare: number("is_spare") != 0,
             unspare: number("unspare") != 0,
         }

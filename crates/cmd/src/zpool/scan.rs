@@ -198,6 +198,15 @@ fn wait_for(name: &str, wanted: &[usize], look: &mut dyn FnMut(&PoolReport)) -> 
     }
 }
 
+/// Bytes that sequential resilvers have yet to read; `None` if none is under way.
+fn rebuilding(report: &PoolReport) -> Option<u64> {
+    let rebuilds = report.root.children.iter().filter_map(|top| top.rebuild.as_ref());
+    let left = rebuilds
+        .filter(|rebuild| rebuild.progress == Progress::Running)
+        .map(|rebuild| rebuild.estimate_bytes.saturating_sub(rebuild.issued_bytes));
+    left.reduce(u64::saturating_add)
+}
+
 /// Bytes that an activity has yet to do; `None` if it is not under way.
 fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
     let scan = |is_resilver: bool| {
@@ -212,7 +221,7 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
             let removal = report.removal.as_ref().filter(|removal| removal.progress == Progress::Running)?;
             Some(removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
         }
-        "resilver" => scan(true),
+        "resilver" => scan(true).or_else(|| rebuilding(report)),
         // the old device leaves some time after the resilver
         "replace" => {
             let is_replacing = |vdev: &&VdevReport| match vdev.kind.as_str() {
@@ -222,7 +231,7 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
                 _ => false,
             };
             let is_replacing = report.root.all().iter().any(is_replacing);
-            is_replacing.then(|| scan(true).unwrap_or(0))
+            is_replacing.then(|| scan(true).or_else(|| rebuilding(report)).unwrap_or(0))
         }
         // that of the error log counts blocks, whose bytes nobody knows
         "scrub" => scan(false).or_else(|| {

@@ -187,7 +187,7 @@ impl Vdevs<'_> {
         } else if vdev.aux != Aux::None {
             map.insert("aux".into(), vdev.aux.json_name().into());
         }
-        if vdev.awaits_resilver && !self.is_resilvering {
+        if vdev.awaits_resilver && (!self.is_resilvering || vdev.is_deferred) {
             map.insert("resilver_deferred".into(), numbers.exact(1));
         }
         if vdev.is_removing {

@@ -106,7 +106,7 @@ impl StatusLines<'_> {
         *out += &self.remark(vdev);
         *out += if vdev.is_removing { "  (removing)" } else { "" };
         *out += match vdev.awaits_resilver {
-            true if self.pool.is_resilvering() => "  (resilvering)",
+            true if self.pool.is_resilvering() && !vdev.is_deferred => "  (resilvering)",
             true => "  (awaiting resilver)",
             false => "",
         };

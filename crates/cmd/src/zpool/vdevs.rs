@@ -142,7 +142,7 @@ pub fn remove(args: &[OsString]) -> CommandResult {
 
 /// `zpool attach`.
 pub fn attach(args: &[OsString]) -> CommandResult {
-    let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
+    let BesideOptions { force, wait, sequentially, ashift, operands } = BesideOptions::parse(args)?;
     let (name, old, new) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
         [_] => return Err(Stop::usage("missing <device> specification")),
@@ -161,14 +161,14 @@ pub fn attach(args: &[OsString]) -> CommandResult {
     }
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("attach", args);
-    let request = Request::Attach { vdev, new: leaf, replaces: false, ashift, history };
+    let request = Request::Attach { vdev, new: leaf, replaces: false, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
     if wait { scan::wait_for_activity(name, "resilver") } else { Ok(true) }
 }
 
 /// `zpool replace`.
 pub fn replace(args: &[OsString]) -> CommandResult {
-    let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
+    let BesideOptions { force, wait, sequentially, ashift, operands } = BesideOptions::parse(args)?;
     let (name, old, new) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
         [_] => return Err(Stop::usage("missing <device> specification")),
@@ -190,7 +190,7 @@ pub fn replace(args: &[OsString]) -> CommandResult {
     };
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("replace", args);
-    let request = Request::Attach { vdev, new: leaf, replaces: true, ashift, history };
+    let request = Request::Attach { vdev, new: leaf, replaces: true, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
     if wait { scan::wait_for_activity(name, "replace") } else { Ok(true) }
 }
@@ -199,6 +199,7 @@ pub fn replace(args: &[OsString]) -> CommandResult {
 struct BesideOptions {
     force: bool,
     wait: bool,
+    sequentially: bool,
     ashift: Option<u32>,
     operands: Vec<String>,
 }
@@ -206,14 +207,12 @@ struct BesideOptions {
 impl BesideOptions {
     fn parse(args: &[OsString]) -> Result<BesideOptions, Stop> {
         let parsed = getopt::parse(args, "fo:sw", &[]);
-        let mut options = BesideOptions { force: false, wait: false, ashift: None, operands: parsed.operands };
+        let mut options =
+            BesideOptions { force: false, wait: false, sequentially: false, ashift: None, operands: parsed.operands };
         for opt in &parsed.opts {
             match opt {
                 Opt::Flag('f') => options.force = true,
-                Opt::Flag('s') => {
-                    let why = "this version of Cenote cannot reconstruct sequentially: leave -s out";
-                    return Err(Stop::Failed(why.to_owned()));
-                }
+                Opt::Flag('s') => options.sequentially = true,
                 Opt::Flag('w') => options.wait = true,
                 Opt::Value('o', text) => options.ashift = Some(ashift_of(text)?),
                 other => return Err(Stop::bad_option(other)),

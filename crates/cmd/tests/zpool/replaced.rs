@@ -26,11 +26,6 @@ fn a_mirror_outlives_its_disks() {
     assert!(scan.starts_with("  scan: resilvered ") && scan.ends_with(" with 0 errors"), "{scan}");
     world.check("status -x tank", 0, "pool 'tank' is healthy\n");
 
-    world.check(
-        "replace -s tank DIR/a DIR/c",
-        1,
-        "this version of Cenote cannot reconstruct sequentially: leave -s out\n",
-    );
     let usage =
         "missing <device> specification\nusage:\n\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n";
     world.check("replace tank", 2, usage);

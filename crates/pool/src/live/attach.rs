@@ -73,6 +73,30 @@ impl LivePool {
         ashift: Option<u32>,
         device: Arc<dyn Device>,
     ) -> Result<()> {
+        self.attach_in(guid, new, (how, false), ashift, device)
+    }
+
+    /// As [`LivePool::attach`]; the leaf is given everything sequentially. Errors: `Exists` if leaves are given what they
+    /// lack otherwise; `Unsupported` also if the pool lacks the feature, or the vdev above is of another kind.
+    pub fn attach_sequentially(
+        &self,
+        guid: Guid,
+        new: &NewLeaf,
+        how: AttachAs,
+        ashift: Option<u32>,
+        device: Arc<dyn Device>,
+    ) -> Result<()> {
+        self.attach_in(guid, new, (how, true), ashift, device)
+    }
+
+    fn attach_in(
+        &self,
+        guid: Guid,
+        new: &NewLeaf,
+        (how, is_sequential): (AttachAs, bool),
+        ashift: Option<u32>,
+        device: Arc<dyn Device>,
+    ) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
@@ -85,6 +109,7 @@ impl LivePool {
             return Err(Error::new(Kind::Unsupported, "can only attach to mirrors and top-level disks"));
         }
         self.check_spares(leaf, how)?;
+        self.check_rebuild(top, is_sequential, how == AttachAs::Replacement)?;
         let spec = top.top_spec().ok_or_else(no_such_device)?;
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
@@ -108,7 +133,7 @@ impl LivePool {
             AttachAs::Spare(_) => Ok(()),
             AttachAs::Side | AttachAs::Replacement => label::initialize(&*device).and_then(|()| device.flush()),
         };
-        let attached = blank().and_then(|()| self.put_beside(leaf, new_leaf, how, Some(device)));
+        let attached = blank().and_then(|()| self.put_beside(leaf, new_leaf, (how, is_sequential), Some(device)));
         if let Some(number) = log {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
@@ -133,14 +158,14 @@ impl LivePool {
             _ => return Err(Error::new(Kind::Unsupported, "a distributed spare is for devices of its own dRAID vdev")),
         }
         self.check_spares(leaf, how)?;
-        self.put_beside(leaf, spare, how, None)
+        self.put_beside(leaf, spare, (how, false), None)
     }
 
     fn put_beside(
         &self,
         leaf: LeafVdev<'_>,
         new: VdevSpec,
-        how: AttachAs,
+        (how, is_sequential): (AttachAs, bool),
         device: Option<Arc<dyn Device>>,
     ) -> Result<()> {
         let (guid, guid_of_new, above_guid) = (leaf.guid(), new.guid, Guid::random(self.env()));
@@ -148,6 +173,9 @@ impl LivePool {
         let about = format!("{verb} vdev={} {preposition} vdev={}", new.name(), leaf.name());
         self.run(move |context| {
             context.attach(guid, new, how, device, above_guid)?;
+            if is_sequential && let Some(leaf) = context.pool.tree().leaf(guid_of_new) {
+                context.begin_rebuild(leaf)?;
+            }
             context.log_event("vdev attach", &about);
             context.write_config()
         })?;

@@ -128,11 +128,19 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
             0 => {}
             object => config.set("DTL", Value::U64(object)),
         }
-        for mark in ["offline", "faulted", "aux_state", "unspare", "resilver_txg"] {
+        for mark in
+            ["offline", "faulted", "aux_state", "unspare", "resilver_txg", "rebuild_txg", "com.datto:resilver_defer"]
+        {
             config.remove(mark);
         }
-        if leaf.state().resilver_txg() != Txg::ZERO {
-            config.set("resilver_txg", Value::U64(leaf.state().resilver_txg().get()));
+        for (name, txg) in [("resilver_txg", leaf.state().resilver_txg()), ("rebuild_txg", leaf.state().rebuild_txg())]
+        {
+            if txg != Txg::ZERO {
+                config.set(name, Value::U64(txg.get()));
+            }
+        }
+        if leaf.state().resilver_deferred() {
+            config.set("com.datto:resilver_defer", Value::Flag);
         }
         if leaf.state().unspare() {
             config.set("unspare", Value::U64(1));

@@ -59,6 +59,12 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.sweeps().stall(),
     },
     LongWork {
+        name: "rebuild",
+        has_work: |pool| pool.has_rebuild_work(),
+        step: |context| context.step_rebuilds(),
+        stall: |pool| pool.scan().rebuilds().stall(),
+    },
+    LongWork {
         name: "resilver",
         has_work: |pool| pool.needs_resilver(),
         step: |context| context.begin_resilver(),
@@ -91,6 +97,7 @@ impl LivePool {
     /// Lets those jobs do nothing more that would keep groups coming.
     pub(super) fn stall_jobs(&self) {
         self.scan().stall();
+        self.scan().rebuilds().stall();
         self.sweeps().stall();
         self.removal().stall();
     }
@@ -103,6 +110,7 @@ impl LivePool {
         self.removal().condensing().wake();
         self.sweeps().wake();
         self.scan().wake();
+        self.scan().rebuilds().wake();
         self.error_scrub().wake();
         self.scan().lock().given_up.clear();
     }

@@ -14,8 +14,14 @@
 //! Which leaves a resilver gives everything is in their configuration, as OpenZFS has it: its last group. So it goes on
 //! after an import where it was, if it is of all that leaves lack, and if no block failed so far; else it begins anew.
 //! What a leaf has by then is read, and not written again.
+//!
+//! A leaf that comes while a resilver is under way waits for the next one, which its configuration says (feature
+//! `resilver_defer`); without that feature the resilver begins anew.
+
+mod rebuild;
 
 use base::{Error, Kind, Result};
+use dsl::write::feature;
 use format::feature::RESILVER_DEFER;
 use format::ids::{Guid, Txg};
 use format::scan::ScanState;
@@ -43,10 +49,14 @@ impl LivePool {
         lacked.iter().any(|(guid, lacked)| state.given_up.get(guid) != Some(lacked))
     }
 
-    /// What those leaves lack that are used, and beside which there are others.
+    /// What those leaves lack that are used, and beside which there are others. Those of a vdev that is resilvered
+    /// sequentially have to wait for the end of that.
     fn lacked(&self) -> Lacked {
         let tree = self.tree();
-        let has_others = |leaf: &LeafVdev<'_>| tree.top_of(leaf.vdev()).id() != leaf.id();
+        let has_others = |leaf: &LeafVdev<'_>| {
+            let top = tree.top_of(leaf.vdev());
+            top.id() != leaf.id() && !self.scan().rebuilds().is_under_way(Some(top.number()))
+        };
         let leaves = tree.leaves().filter(|leaf| leaf.state().health().is_readable() && has_others(leaf));
         leaves
             .map(|leaf| (leaf.guid(), leaf.state().dtl().missing()))
@@ -133,6 +143,10 @@ impl SyncContext<'_> {
         let end_txg = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
         let max_txg = end_txg.previous().min(txg);
         self.begin_scan(true, (min_txg, max_txg))?;
+        pool.tree().leaves().for_each(|leaf| {
+            leaf.state().set_resilver_deferred(false);
+        });
+        self.count_deferred()?;
         for leaf in pool.tree().leaves() {
             leaf.state().set_resilver_txg(if covers.contains_key(&leaf.guid()) { max_txg } else { Txg::ZERO });
         }
@@ -140,9 +154,50 @@ impl SyncContext<'_> {
         self.write_config()
     }
 
-    /// Leaves that are away do not get everything.
-    pub(super) fn uncover_lost_leaves(&self) -> Result<()> {
-        if self.pool.uncover_lost_leaves() { self.write_config() } else { Ok(()) }
+    /// Leaves that are away do not get everything; those that have come meanwhile have to wait.
+    pub(super) fn look_at_leaves(&self) -> Result<()> {
+        let is_changed = self.pool.uncover_lost_leaves();
+        let is_changed = self.defer_late_leaves()? || is_changed;
+        if is_changed { self.write_config() } else { Ok(()) }
+    }
+
+    /// Leaves that lack something which the resilver under way does not give them wait for the next one, or it begins anew
+    /// with them, if the pool lacks the feature for that. Whether there are new ones that wait.
+    fn defer_late_leaves(&self) -> Result<bool> {
+        let pool = self.pool;
+        let covers = pool.scan().lock().covers.clone();
+        if covers.is_empty() {
+            return Ok(false);
+        }
+        let late = |guid: &Guid| !covers.contains_key(guid);
+        let late: Vec<Guid> = pool.lacked().into_keys().filter(late).collect();
+        let late = late.iter().filter_map(|&guid| pool.tree().leaf(guid));
+        let late: Vec<_> = late.filter(|leaf| !leaf.state().resilver_deferred()).collect();
+        if late.is_empty() {
+            return Ok(false);
+        }
+        match feature::uses(&self.change, RESILVER_DEFER)? {
+            None => {
+                pool.scan().lock().covers.clear();
+                self.begin_resilver()?;
+                Ok(false)
+            }
+            Some(_) => {
+                late.iter().for_each(|leaf| {
+                    leaf.state().set_resilver_deferred(true);
+                });
+                self.count_deferred().map(|()| true)
+            }
+        }
+    }
+
+    /// The feature is in use as long as a leaf waits.
+    fn count_deferred(&self) -> Result<()> {
+        let waits = self.pool.tree().leaves().any(|leaf| leaf.state().resilver_deferred());
+        let uses = feature::uses(&self.change, RESILVER_DEFER)?.unwrap_or(0);
+        let wanted = u64::from(waits);
+        let delta = if (uses > 0) == waits { 0 } else { wanted.cast_signed().saturating_sub_unsigned(uses) };
+        feature::count(&self.change, RESILVER_DEFER, delta).map(drop)
     }
 
     /// Whether the resilver that is on disk gives leaves all that they lack, if it goes on where it was.
@@ -167,8 +222,10 @@ impl SyncContext<'_> {
         if lacked.is_empty() {
             return Ok(());
         }
-        match self.may_go_on(&lacked) {
-            true => self.pool.scan().lock().covers = lacked,
+        let waits = |guid: &Guid| self.pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_deferred());
+        let given: Lacked = lacked.into_iter().filter(|(guid, _)| !waits(guid)).collect();
+        match !given.is_empty() && self.may_go_on(&given) {
+            true => self.pool.scan().lock().covers = given,
             false => self.begin_resilver()?,
         }
         self.pool.scan().stall();
@@ -195,7 +252,9 @@ impl SyncContext<'_> {
                 dtl.end_resilver(min_txg.next()..max_txg.next());
             }
         }
-        let given_up = pool.lacked();
+        let waits = |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_deferred());
+        let given_up = pool.lacked().into_iter().filter(|(guid, _)| !waits(guid)).collect();
+        self.count_deferred()?;
         let mut state = pool.scan().lock();
         let is_tried_again = is_partial && state.partial < PARTIAL_MAX;
         state.given_up = if is_tried_again { Lacked::new() } else { given_up };

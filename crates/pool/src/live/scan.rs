@@ -9,16 +9,17 @@
 //! So what is saved is the place that the walk had reached when the last of its blocks was issued. A block that is freed
 //! meanwhile is forgotten: its place may soon be another's.
 
+mod rebuilds;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
 use format::ids::{Guid, Txg};
 use format::scan::{ScanPhys, ScanState};
-use vdev::TxgRanges;
 
-/// What leaves lack, by their guids.
-pub(super) type Lacked = BTreeMap<Guid, TxgRanges>;
+use rebuilds::Rebuilds;
+pub(super) use rebuilds::{Lacked, RebuildStage};
 
 /// Bytes of memory that a block takes that waits to be issued.
 pub(super) const BLOCK_BYTES: u64 = 256;
@@ -48,7 +49,10 @@ pub(super) struct ScanStage {
 
 /// The scan of a pool.
 #[derive(Default)]
-pub(super) struct Scan(Mutex<ScanInMemory>);
+pub(super) struct Scan {
+    state: Mutex<ScanInMemory>,
+    rebuilds: Rebuilds,
+}
 
 /// See [`Scan`].
 #[derive(Default)]
@@ -85,7 +89,17 @@ pub(super) struct ScanInMemory {
 
 impl Scan {
     pub(super) fn lock(&self) -> MutexGuard<'_, ScanInMemory> {
-        self.0.lock()
+        self.state.lock()
+    }
+
+    /// Sequential resilvers, which are no scans, and not under way beside others.
+    pub(super) fn rebuilds(&self) -> &Rebuilds {
+        &self.rebuilds
+    }
+
+    /// Whether no scan is under way.
+    pub(super) fn may_begin(&self) -> bool {
+        self.lock().now.as_ref().is_none_or(|stage| stage.phys.state != ScanState::Running)
     }
 
     /// Takes up what is on disk.

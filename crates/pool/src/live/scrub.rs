@@ -22,7 +22,6 @@ use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
 
-use super::error_scrub;
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
@@ -86,8 +85,8 @@ impl LivePool {
                         if is_resilver { (Kind::Exists, "resilvering") } else { (Kind::Busy, "scrubbing") };
                     Err(Error::new(kind, format!("currently {what}")))
                 }
-                _ if pool.error_scrub().is_running() => Err(error_scrub::busy()),
                 _ => {
+                    pool.check_may_scrub()?;
                     let min_txg = match from_last {
                         true => Txg::new(context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0)),
                         false => Txg::ZERO,
@@ -288,7 +287,7 @@ impl SyncContext<'_> {
     pub(super) fn step_scan(&self) -> Result<()> {
         let budget = StepTime::of(self.pool);
         let mut outcome = Ok(());
-        self.uncover_lost_leaves()?;
+        self.look_at_leaves()?;
         if self.pool.scan().lock().is_in_vain() {
             self.end_scan(ScanState::Canceled)?;
         }
@@ -326,7 +325,7 @@ impl SyncContext<'_> {
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
         while !budget.is_over() {
-            self.uncover_lost_leaves()?;
+            self.look_at_leaves()?;
             let (blocks, covered) = {
                 let mut state = pool.scan().lock();
                 (state.take(at_once), Vec::from_iter(state.covers.keys().copied()))

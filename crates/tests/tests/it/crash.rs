@@ -17,6 +17,7 @@ mod full;
 mod growth;
 mod panics;
 mod promises;
+mod rebuild;
 mod receives;
 mod removal;
 mod suspended;

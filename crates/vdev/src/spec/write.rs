@@ -106,6 +106,10 @@ impl LeafSpec {
     fn put_states(&self, nv: &mut NvList) {
         some_number(nv, "offline", self.offline.into());
         some_number(nv, "resilver_txg", self.resilver_txg.get());
+        some_number(nv, "rebuild_txg", self.rebuild_txg.get());
+        if self.resilver_deferred {
+            nv.set("com.datto:resilver_defer", Value::Flag);
+        }
         some_number(nv, "faulted", self.faulted.into());
         some_number(nv, "removed", self.removed.into());
         some_number(nv, "is_spare", self.is_spare.into());

@@ -1,0 +1,146 @@
+//! Sequential resilvers: what is in use on a mirror is copied to sides that lack something, wherever blocks begin and
+//! end there.
+//!
+//! ```text
+//!   side that lacks nothing ─▶ ranges, in the order of places ─▶ all sides that lack something
+//! ```
+//!
+//! No sum tells whether the bytes are right. So they are read only from sides that have missed nothing.
+
+use std::ops::Range;
+
+use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result};
+use device::meter::Purpose;
+use format::ids::Txg;
+
+use crate::geometry::FRONT_BYTES;
+use crate::health::VdevStats;
+use crate::locate::Choice;
+use crate::spec::VdevKind;
+use crate::tree::Tree;
+use crate::vdev::{LeafVdev, Vdev};
+
+/// What came of copying ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Sectors that no side could be read for.
+    pub errors: u64,
+}
+
+/// A range of the vdev that was read.
+struct ReadRange {
+    start: u64,
+    bytes: AlignedBuf,
+}
+
+impl Tree {
+    /// Whether all below a top-level vdev have the same bytes at the same places.
+    pub fn is_rebuildable(&self, top: &Vdev) -> bool {
+        let is_plain = |vdev: &Vdev| {
+            matches!(vdev.kind(), VdevKind::Disk | VdevKind::File) || vdev.kind().is_copies() && !vdev.has_parity()
+        };
+        is_plain(top) && self.leaves_of(top.id()).iter().all(|leaf| is_plain(leaf.vdev()))
+    }
+
+    /// Copies ranges of a top-level vdev, all that is written to it otherwise at that time, to those sides that lack
+    /// something. It lasts with the next [`Tree::flush`]. What cannot be written is charged to the leaf, which then has
+    /// unfilled blocks ([`crate::Dtl::has_unfilled`]).
+    ///
+    /// Errors: [`ErrorKind::Missing`] if no side is there that lacks nothing.
+    pub fn rebuild(&self, number: u64, ranges: &[Range<u64>]) -> Result<Rebuilt> {
+        // blocks of logs are written at any time, to places that were allocated long ago
+        let _alone = self.shapes().alone();
+        let top = self.top(number)?;
+        let usable = self.leaves_of(top.id()).into_iter().filter(|leaf| leaf.usable_device().is_some());
+        let (mut whole, lacking): (Vec<_>, Vec<_>) = usable.partition(|leaf| leaf.state().dtl().is_empty());
+        if lacking.is_empty() {
+            return Ok(Rebuilt::default());
+        }
+        if whole.is_empty() {
+            return Err(Error::new(ErrorKind::Missing, "no side has everything").at_vdev(top.name()));
+        }
+        // that which is to be replaced is read first: then each side has its own version of what is damaged
+        let is_beside = |leaf: &LeafVdev<'_>| {
+            let above = leaf.parent().filter(|&above| above != top.id() || top.kind() != VdevKind::Mirror);
+            above.is_some() && lacking.iter().any(|other| other.parent() == above)
+        };
+        whole.sort_by_key(|leaf| !is_beside(leaf));
+        let sector = 1u64 << top.ashift();
+        let (mut read, mut errors) = (Vec::with_capacity(ranges.len()), 0);
+        for (range, bytes) in ranges.iter().zip(self.read_ranges(&whole, ranges)) {
+            match bytes {
+                Some(bytes) => read.push(ReadRange { start: range.start, bytes }),
+                None => {
+                    let sectors: Vec<Range<u64>> =
+                        (range.start..range.end).step_by(sector as usize).map(|at| at..at + sector).collect();
+                    let found = self.read_ranges(&whole, &sectors);
+                    errors += found.iter().filter(|bytes| bytes.is_none()).count() as u64;
+                    let found = sectors.iter().zip(found);
+                    read.extend(found.filter_map(|(at, bytes)| Some(ReadRange { start: at.start, bytes: bytes? })));
+                }
+            }
+        }
+        Ok(Rebuilt { bytes: self.write_ranges(&lacking, &read), errors })
+    }
+
+    /// Reads ranges, each from the first of the leaves that can; `None` of one that none can.
+    fn read_ranges(&self, leaves: &[LeafVdev<'_>], ranges: &[Range<u64>]) -> Vec<Option<AlignedBuf>> {
+        let mut bytes: Vec<Option<AlignedBuf>> = ranges.iter().map(|_| None).collect();
+        for leaf in leaves {
+            let left: Vec<usize> = (0..ranges.len()).filter(|&at| bytes[at].is_none()).collect();
+            let len = |at: usize| (ranges[at].end - ranges[at].start) as usize;
+            let mut buffers: Vec<AlignedBuf> = left.iter().map(|&at| AlignedBuf::for_overwrite(len(at))).collect();
+            let mut reads: Vec<_> = left
+                .iter()
+                .zip(&mut buffers)
+                .map(|(&at, buffer)| {
+                    let offset = ranges[at].start.saturating_add(FRONT_BYTES);
+                    Env::in_background(|| self.read_of(Choice { leaf: leaf.id(), offset, trusted: true }, buffer))
+                })
+                .collect();
+            device::read_batch(&mut reads);
+            let results: Vec<Result<()>> = reads.into_iter().map(|read| read.result).collect();
+            for ((at, buffer), result) in left.into_iter().zip(buffers).zip(results) {
+                match result {
+                    Ok(()) => bytes[at] = Some(buffer),
+                    Err(error) => {
+                        VdevStats::count(&leaf.stats().read_errors);
+                        leaf.state().note_failure(&error);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Writes to all of the leaves; how many bytes.
+    fn write_ranges(&self, leaves: &[LeafVdev<'_>], read: &[ReadRange]) -> u64 {
+        let all: Vec<(&LeafVdev<'_>, &ReadRange)> =
+            leaves.iter().flat_map(|leaf| read.iter().map(move |range| (leaf, range))).collect();
+        let mut writes: Vec<_> = all
+            .iter()
+            .map(|(leaf, range)| {
+                let offset = range.start.saturating_add(FRONT_BYTES);
+                self.write_of(leaf.id(), offset, &range.bytes, Purpose::AsyncWrite)
+            })
+            .collect();
+        device::write_batch(&mut writes);
+        let results: Vec<Result<()>> = writes.into_iter().map(|write| write.result).collect();
+        let mut written = 0;
+        for ((leaf, range), result) in all.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    leaf.state().note_written(Txg::ZERO..Txg::ZERO);
+                    written += range.bytes.len() as u64;
+                }
+                Err(error) => {
+                    leaf.state().charge_write(&error);
+                    leaf.state().dtl().note_lost_fill();
+                }
+            }
+        }
+        written
+    }
+}
