@@ -234,6 +234,10 @@ impl ServedPool {
         ashift: Option<u32>,
     ) -> Result<()> {
         let live = self.live()?;
+        if sequentially && !new.path.starts_with('/') {
+            let what = "this version of Cenote does not reconstruct dRAID vdevs sequentially";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
         if how == AttachAs::Replacement
             && let Some(outcome) = live.use_distributed_spare(vdev, &new.path)
         {
