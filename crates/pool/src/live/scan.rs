@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
-use format::ids::{Guid, Txg};
+use format::ids::Txg;
 use format::scan::{ScanPhys, ScanState};
 
 use rebuilds::Rebuilds;
