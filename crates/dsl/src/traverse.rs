@@ -145,6 +145,15 @@ impl zil::LogVisitor for LogBlocks<'_> {
     }
 
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        if self.claim_txg != Txg::ZERO {
+            let object = record.intent().ok().and_then(|intent| intent.object()).unwrap_or(0);
+            for bp in record.clones().unwrap_or_default() {
+                let bookmark = Bookmark { objset: self.objset, object, level: LOG_LEVEL, blkid: 0 };
+                let flow = self.visitor.block(&Visit { bp: &bp, bookmark, dnode: None });
+                self.stopped = flow.is_break();
+                flow.map_continue(|_| ())?;
+            }
+        }
         let Ok(Some(write)) = record.write() else { return ControlFlow::Continue(()) };
         let bp = &write.bp;
         if bp.is_hole() || self.claim_txg == Txg::ZERO || bp.reference_birth() < self.claim_txg {

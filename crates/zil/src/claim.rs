@@ -6,7 +6,9 @@
 //! ```
 //!
 //! A log without records is of no use, and goes. Of any other the younger blocks, and the blocks of data that
-//! writes lead to, are to be allocated where they are, and its header tells from then on where it ends.
+//! writes lead to, are to be allocated where they are, and its header tells from then on where it ends. Blocks that
+//! clones have taken get one pointer more each, as what they were taken from may go before the log is replayed; these
+//! pointers go with the log. All of that is as OpenZFS does it, so that either replays what the other has claimed.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -16,7 +18,6 @@ use format::blkptr::{BlkPtr, Dva};
 use format::ids::Txg;
 use zio::Zio;
 
-use crate::intent::CLONE;
 use crate::walk::SEQ_WORD;
 use crate::{LogVisitor, Record, WalkEnd, ZilHeader, walk};
 
@@ -32,6 +33,8 @@ pub struct Claim {
     pub blocks: Vec<BlkPtr>,
     /// Blocks to be freed.
     pub useless: Vec<BlkPtr>,
+    /// Blocks that get one pointer more, each as often as it is here.
+    pub clones: Vec<BlkPtr>,
     /// The latest group that a block was allocated in. The first group after the import has to be a later one,
     /// or the block would come from the future.
     pub newest_txg: Txg,
@@ -59,7 +62,8 @@ impl Claim {
             seen: HashSet::new(),
             last_seqs: [0; 2],
             has_records: false,
-            has_clones: false,
+            clones: Vec::new(),
+            has_unfit: false,
             error: None,
         };
         let end = walk(zio, objset, header, &mut finder);
@@ -74,7 +78,9 @@ impl Claim {
         }
         let claim = finder.finish()?;
         let replay_seq = if claim.header == ZilHeader::EMPTY { 0 } else { header.replay_seq };
-        Ok(Some(Claim { header: ZilHeader { replay_seq, ..claim.header }, ..claim }))
+        // of one that was claimed before, they are counted
+        let clones = if header.is_claimed() { Vec::new() } else { claim.clones };
+        Ok(Some(Claim { header: ZilHeader { replay_seq, ..claim.header }, clones, ..claim }))
     }
 
     /// Gives up what a log has in a pool that returns to the state of group `txg`: blocks of later groups are nobody's.
@@ -82,7 +88,8 @@ impl Claim {
         let mut old = OldBlocks { txg, blocks: Vec::new() };
         // wherever it ends, no block of that state is behind
         walk(zio, objset, header, &mut old);
-        Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: Txg::ZERO }
+        let (blocks, clones) = (Vec::new(), Vec::new());
+        Claim { header: ZilHeader::EMPTY, blocks, useless: old.blocks, clones, newest_txg: Txg::ZERO }
     }
 }
 
@@ -115,8 +122,9 @@ struct Finder<'a> {
     /// Of the last block and the last record.
     last_seqs: [u64; 2],
     has_records: bool,
-    /// Records that tell of clones of blocks, whose pointers nobody has counted.
-    has_clones: bool,
+    clones: Vec<BlkPtr>,
+    /// Records that tell of clones of blocks whose pointers cannot be counted here.
+    has_unfit: bool,
     /// That of a device.
     error: Option<Error>,
 }
@@ -134,9 +142,9 @@ impl Finder<'_> {
     }
 
     fn finish(self) -> Result<Claim> {
-        if self.has_clones {
-            let what = "the intent log tells of clones of blocks, which this version cannot claim: import the pool \
-                        read-only, or let OpenZFS import and export it";
+        if self.has_unfit {
+            let what = "the intent log tells of clones of deduplicated, ganged or encrypted blocks, which this version \
+                        cannot claim: import the pool read-only, or let OpenZFS import and export it";
             return Err(Error::new(Kind::ReadOnly, what));
         }
         if let Some(error) = self.error {
@@ -146,7 +154,8 @@ impl Finder<'_> {
         let newest_txg = self.blocks.iter().chain(&self.data).map(BlkPtr::physical_birth).max().unwrap_or(Txg::ZERO);
         let (new, old): (Vec<BlkPtr>, Vec<BlkPtr>) = self.blocks.iter().partition(|bp| self.is_new(bp));
         if !self.has_records {
-            return Ok(Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old, newest_txg });
+            let (blocks, clones) = (Vec::new(), Vec::new());
+            return Ok(Claim { header: ZilHeader::EMPTY, blocks, useless: old, clones, newest_txg });
         }
         let header = ZilHeader {
             claim_txg: self.synced_txg.next(),
@@ -156,7 +165,13 @@ impl Finder<'_> {
             flags: ZilHeader::FLAG_REPLAY_NEEDED | ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID,
             claim_record_seq: self.last_seqs[1],
         };
-        Ok(Claim { header, blocks: [new, self.data].concat(), useless: Vec::new(), newest_txg })
+        Ok(Claim {
+            header,
+            blocks: [new, self.data].concat(),
+            useless: Vec::new(),
+            clones: self.clones,
+            newest_txg,
+        })
     }
 }
 
@@ -183,9 +198,18 @@ impl LogVisitor for Finder<'_> {
                 self.data.push(write.bp);
             }
         }
+        let clones = record.clones().unwrap_or_else(|_| {
+            self.has_unfit = true;
+            Vec::new()
+        });
+        // a block that is not in the last group on disk is nobody's: here the log is damaged
+        if clones.iter().any(|bp| self.is_new(bp)) {
+            return ControlFlow::Break(());
+        }
+        self.has_unfit |= clones.iter().any(|bp| !self.zio.can_clone(bp));
+        self.clones.extend(clones);
         self.last_seqs[1] = record.seq;
         self.has_records = true;
-        self.has_clones |= record.kind == CLONE;
         ControlFlow::Continue(())
     }
 }

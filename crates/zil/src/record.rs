@@ -14,6 +14,7 @@ use format::blkptr::BlkPtr;
 use format::ids::Txg;
 
 use crate::Intent;
+use crate::intent::CLONE;
 use crate::intent::fields::blkptr;
 
 /// Bytes that every record has.
@@ -85,6 +86,22 @@ impl<'a> Record<'a> {
         let mut r = Reader::new(self.body, self.endian);
         let (object, offset, _length, _block_offset) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         Ok(Some(WriteRecord { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
+    }
+}
+
+impl Record<'_> {
+    /// The blocks that it takes from elsewhere, each as often as it does: from when the log is claimed until it is empty,
+    /// there is one pointer more to each. Errors: `Corrupt` for a record that makes no sense.
+    pub fn clones(&self) -> Result<Vec<BlkPtr>> {
+        if self.kind != CLONE {
+            return Ok(Vec::new());
+        }
+        let Intent::Clone { mut blocks, .. } = self.intent()? else { return Ok(Vec::new()) };
+        blocks.retain(|bp| !bp.is_hole() && !bp.is_embedded());
+        match blocks.iter().any(|bp| bp.level() > 0 || bp.object_type().is_metadata()) {
+            true => Err(Error::corrupt("a clone of a block that is not one of data")),
+            false => Ok(blocks),
+        }
     }
 }
 

@@ -68,7 +68,8 @@ impl Log {
     }
 }
 
-/// What a claimed log has on disk: its blocks, and those of data that it leads to.
+/// What a claimed log has on disk: its blocks, those of data that it leads to, and those that it has a pointer to as they
+/// were cloned.
 struct ClaimedBlocks {
     claim_txg: Txg,
     blocks: Vec<BlkPtr>,
@@ -94,6 +95,7 @@ impl LogVisitor for ClaimedBlocks {
         {
             self.data.push(write.bp);
         }
+        self.data.extend(record.clones().unwrap_or_default());
         ControlFlow::Continue(())
     }
 }

@@ -5,7 +5,7 @@
 //!   object   write, truncate, attributes      in order for one object: an fsync of it does
 //! ```
 //!
-//! What OpenZFS 2.1 could not replay is told as something that cannot be logged, and a commit that needs it waits
+//! What OpenZFS 2.1 could not replay, but for clones of blocks, which it cannot have, is told as something that cannot be logged, and a commit that needs it waits
 //! for its group. So does what would show a file in a state that it never had: a file that inherits an ACL,
 //! which is an extended attribute, is not there without it.
 //!

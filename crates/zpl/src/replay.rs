@@ -95,7 +95,9 @@ impl Replay<'_> {
             Intent::SetAcl { .. } => {
                 Err(Error::new(Kind::Unsupported, "access control lists of NFSv4 are not replayed"))
             }
-            Intent::Clone { .. } => Err(Error::new(Kind::Unsupported, "cloned blocks are not replayed")),
+            Intent::Clone { object, offset, len, block_size, blocks } => {
+                self.zpl.replay_clone(*object, (*offset, *len), *block_size, blocks)
+            }
         }
     }
 
@@ -191,6 +193,15 @@ impl Zpl {
         op.reach(&object, end)?;
         op.log_write(ino, op.named(&object)?, at, data.len() as u64);
         Ok(())
+    }
+
+    fn replay_clone(&self, ino: u64, (offset, len): (u64, u64), block_size: u64, blocks: &[BlkPtr]) -> Result<()> {
+        let op = self.begin(RECORD_BYTES, true)?;
+        let _held = op.alone(&[ino]);
+        let object = self.logged_file(ino)?;
+        op.take_logged(&object, (offset, len), block_size, blocks)?;
+        op.reach(&object, offset + len)?;
+        op.log_object(&object, None)
     }
 
     fn replay_extend(&self, ino: u64, end: u64) -> Result<()> {

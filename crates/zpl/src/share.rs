@@ -8,20 +8,24 @@
 //! ```
 //!
 //! Whole blocks are taken, at the places of blocks of the same size, and what is in the last one of the source if it
-//! becomes the last one of the copy. No record of the log tells of them: an fsync waits for the group.
+//! becomes the last one of the copy. A record of the log has the pointers, if what they lead to is in the last group on
+//! disk; else an fsync waits for the group.
 
 use std::sync::Arc;
 
-use base::{Result, tunables};
+use base::{Error, Result, tunables};
 use dmu::{CloneSource, Object};
 use format::blkptr::BlkPtr;
 use format::sa::Attr;
+use zil::Intent;
 
 use crate::attr_tables::{time, word};
 use crate::contents::SIZE_MAX;
 use crate::op::Op;
 use crate::{File, Zpl};
 
+/// Longest block.
+const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Blocks that are taken in one transaction.
 const STEP_BLOCKS: u64 = 256;
 /// For so many bytes, what has been changed in memory is worth waiting for.
@@ -106,7 +110,17 @@ impl File {
             }
             false => op.change(&object, &times)?,
         }
-        op.log_object(&object, None)?;
+        // what is not in the last group on disk could not be claimed after a crash
+        let synced = zpl.live()?.txgs().synced_txg();
+        let can_be_claimed = taken.iter().flatten().all(|bp| bp.physical_birth() <= synced);
+        let intent = can_be_claimed.then(|| Intent::Clone {
+            object: object.id(),
+            offset,
+            len: range.bytes,
+            block_size: range.block_bytes,
+            blocks: taken.iter().map(|taken| taken.unwrap_or(BlkPtr::HOLE)).collect(),
+        });
+        op.log_object(&object, intent.as_ref())?;
         Ok(Shared::Some(range.bytes))
     }
 }
@@ -147,6 +161,27 @@ impl ShareRange {
 }
 
 impl Op<'_> {
+    /// Takes the blocks of an object that a record of the log tells of. Errors: `Corrupt` if they do not fit there.
+    pub(crate) fn take_logged(
+        &self,
+        object: &Object,
+        (offset, bytes): (u64, u64),
+        block_bytes: u64,
+        blocks: &[BlkPtr],
+    ) -> Result<()> {
+        let makes_sense = (1..=BLOCK_BYTES_MAX).contains(&block_bytes)
+            && offset.is_multiple_of(block_bytes)
+            && bytes.div_ceil(block_bytes) == blocks.len() as u64
+            && offset.checked_add(bytes).is_some_and(|end| bytes > 0 && end <= SIZE_MAX);
+        let blkid = offset / block_bytes.max(1);
+        let range = ShareRange { block_bytes, from_blkid: 0, blkid, blocks: blocks.len() as u64, bytes };
+        if !makes_sense || !range.fits(object, self.zpl().size_of(object)?) {
+            return Err(Error::corrupt(format!("clones of {} blocks of {block_bytes} bytes at {offset}", blocks.len())));
+        }
+        let taken: Vec<Option<BlkPtr>> = blocks.iter().map(|bp| Some(*bp).filter(|bp| !bp.is_hole())).collect();
+        self.take_blocks(object, &range, &taken)
+    }
+
     fn take_blocks(&self, object: &Object, range: &ShareRange, taken: &[Option<BlkPtr>]) -> Result<()> {
         if object.dnode().block_size != range.block_bytes {
             object.set_block_size(self.tx(), range.block_bytes)?;

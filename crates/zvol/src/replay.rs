@@ -3,6 +3,7 @@
 //! ```text
 //!   9   write      offset | length | data, or the pointer to a whole block
 //!   10  truncate   offset | length                                              what was discarded
+//!   24  clone      offset | length | pointers to blocks of another volume
 //! ```
 //!
 //! There is one object with data, so nobody asks which one a record names.
@@ -25,6 +26,8 @@ pub(crate) enum Redo {
     Write { at: u64, data: Vec<u8> },
     /// A range is freed.
     Free(Range<u64>),
+    /// Blocks from this one on become those that are there; holes where there is none.
+    Clone { blkid: u64, blocks: Vec<BlkPtr> },
 }
 
 /// What a record of the log of `objset` says.
@@ -41,6 +44,16 @@ fn of_intent(objset: &Arc<Objset>, intent: &Intent<'_>) -> Result<Redo> {
         }
         Intent::Write { offset, len, data: WrittenData::Block(bp), .. } => of_block(objset, *offset, *len, bp),
         Intent::Truncate { offset, len, .. } => checked(*offset, *len).map(Redo::Free),
+        Intent::Clone { offset, len, block_size, blocks, .. } => {
+            let range = checked(*offset, *len)?;
+            let is_whole = objset.object(volume::DATA)?.dnode().block_size == *block_size
+                && range.start.is_multiple_of(*block_size)
+                && len.div_ceil(*block_size) == blocks.len() as u64;
+            match is_whole {
+                true => Ok(Redo::Clone { blkid: range.start / block_size, blocks: blocks.clone() }),
+                false => Err(Error::corrupt(format!("clones of {} blocks of {block_size} bytes", blocks.len()))),
+            }
+        }
         _ => Err(Error::new(Kind::Unsupported, "the log of a volume does not tell of such a thing")),
     }
 }

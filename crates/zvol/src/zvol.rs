@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock};
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx, Txgs};
+use format::blkptr::BlkPtr;
 use format::objset::ObjsetType;
 use format::volume;
 use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SyncMode};
@@ -249,6 +250,7 @@ impl Zvol {
         let replayed = live.log.replay(&mut |record| match redo(self.objset(), record)? {
             Redo::Write { at, data } => self.rewrite(at, &data),
             Redo::Free(range) => self.free(live, range),
+            Redo::Clone { blkid, blocks } => self.clone_again(blkid, &blocks),
         });
         live.is_replaying.store(false, Ordering::SeqCst);
         replayed.in_dataset(self.objset().name())
@@ -260,6 +262,21 @@ impl Zvol {
         let tx = live.begin(data.len() as u64, true)?;
         self.data.write(&tx, at, data)?;
         live.tell_write(&tx, at, data.len() as u64);
+        Ok(())
+    }
+
+    /// Takes blocks that a record says were taken.
+    fn clone_again(&self, blkid: u64, blocks: &[BlkPtr]) -> Result<()> {
+        let live = self.live()?;
+        let tx = live.begin(CHANGE_BYTES, true)?;
+        for (blkid, bp) in (blkid..).zip(blocks) {
+            match bp.is_hole() {
+                true => self.data.free_range(&tx, blkid * self.block_size, self.block_size)?,
+                false => self.data.put_clone(&tx, blkid, *bp)?,
+            }
+        }
+        // another crash has to find it done
+        live.log.push(&tx, Itx { scope: Scope::Object(volume::DATA), body: ItxBody::Unloggable });
         Ok(())
     }
 

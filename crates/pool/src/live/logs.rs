@@ -14,6 +14,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
+use format::feature::BLOCK_CLONING;
 use format::ids::Txg;
 use format::object_type::ObjectType;
 use zil::{Claim, Log, Update, ZilHeader};
@@ -119,6 +120,8 @@ impl SyncContext<'_> {
     /// Claims logs: before anything is allocated in the first group.
     pub(super) fn claim(&self, claims: &[(u64, Claim)]) -> Result<()> {
         let (txg, zio) = (self.change.tx.txg(), self.pool.cache().zio());
+        let mut clones = claims.iter().flat_map(|(_, claim)| &claim.clones);
+        clones.try_for_each(|bp| self.pool.clone_changes().add(bp))?;
         let blocks: Vec<BlkPtr> = claims.iter().flat_map(|(_, claim)| &claim.blocks).copied().collect();
         zio.claim(txg, &blocks)?;
         for (id, claim) in claims {
@@ -148,6 +151,10 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Cl
             _ => Claim::find(zio, head.id, &header, synced_txg, is_given_up),
         };
         let Some(claim) = claim.in_dataset(&head.name)? else { continue };
+        if !claim.clones.is_empty() && !pool.features().enabled().has(BLOCK_CLONING) {
+            return Err(Error::corrupt("an intent log with clones of blocks, which the pool does not have"))
+                .in_dataset(&head.name);
+        }
         claims.push((head.id, claim));
     }
     Ok(claims)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::Env;
 use device::{Device, FileDevice, OpenMode};
+use dmu::CloneSource;
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
@@ -147,41 +148,135 @@ fn a_power_cut_while_clones_are_freed() {
     assert!(left.len() > 1 && left.iter().all(|saved| *saved <= all.saved_bytes), "{left:?}");
 }
 
-/// What a log tells of clones is not counted when the log is claimed, so it is for others to claim.
-#[test]
-fn a_log_that_tells_of_clones() {
+/// A pool whose log tells of a file `second` that took all blocks of `first`, as a power cut leaves it.
+fn with_a_logged_copy() -> SparseDevice {
     let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
     let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
     let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
-    load.create_fs("live/home", &[]).unwrap();
-    let id = load.pool.view().dsl().find("live/home").unwrap().id;
-    let (head, log, txgs) = (load.pool.head(id).unwrap(), load.pool.log(id).unwrap(), load.pool.txgs().clone());
-    let zpl = Zpl::open_writable(head, txgs.clone(), Env::fixed(5000), Default::default(), Some(log.clone())).unwrap();
-    let create = |name: &[u8]| {
-        let new = zpl::New { kind: zpl::NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
-        zpl.create(zpl.root(), name, &new).unwrap();
-        zpl.sync().unwrap();
-    };
+    let (zpl, first) = with_a_file(&mut load);
     // the log begins with a group
-    create(b"first");
-    create(b"second");
-    let import = || {
-        let device = Arc::new(recording.cut(recording.len(), &mut Rng::new(1), Loss::Everything).remove(0));
-        LivePool::import(
-            &Env::real(),
-            &candidate(&[device as Arc<dyn Device>]).unwrap(),
-            &options(),
-            (7, "here".into()),
-        )
+    let second = create(&zpl, "second");
+    zpl.sync().unwrap();
+    let txgs = load.pool.txgs().clone();
+    let before = txgs.synced_txg();
+    assert_eq!(copy(&zpl, (first, 0), (second, 0), 20), 20 * BLOCK);
+    // a hole, and what was taken is taken again
+    zpl.open_file(second).unwrap().allocate(zpl::Allocate::PunchHole, 3 * BLOCK, BLOCK).unwrap();
+    assert_eq!(copy(&zpl, (second, 0), (second, 20), 6), 6 * BLOCK);
+    zpl.sync_object(second).unwrap();
+    assert_eq!(txgs.synced_txg(), before, "no group was waited for");
+    let device = recording.cut(recording.len(), &mut Rng::new(1), Loss::Everything).remove(0);
+    // what has changed in memory is in no log before its group is on disk
+    zpl.open_file(first).unwrap().write(0, &block(77)[..]).unwrap();
+    assert_eq!(copy(&zpl, (first, 0), (second, 26), 1), BLOCK);
+    device
+}
+
+fn is_the_copy(zpl: &Zpl) -> bool {
+    let ino = |name: &str| names_in(zpl, zpl.root()).into_iter().find(|(n, _)| n == name.as_bytes()).unwrap().1;
+    let mut expect: Vec<u8> = (0..20).chain(0..6).flat_map(block).collect();
+    [3, 23].iter().for_each(|blkid| expect[blkid * BLOCK as usize..(blkid + 1) * BLOCK as usize].fill(0));
+    let mut found = vec![0; expect.len() + 1];
+    let len = zpl.open_file(ino("second")).unwrap().read(0, &mut found).unwrap();
+    found[..len] == expect && has(zpl, ino("first"), 0..20)
+}
+
+/// Opens a file system with its log, and does again what that tells.
+fn replay(pool: &LivePool) -> base::Result<Zpl> {
+    let id = pool.view().dsl().find("live/a").unwrap().id;
+    let options = ZplOptions { record_bytes: BLOCK, shares_blocks: true, ..ZplOptions::default() };
+    let (head, log) = (pool.head(id)?, pool.log(id)?);
+    let zpl = Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(9000), options, Some(log))?;
+    zpl.replay_log()?;
+    Ok(zpl)
+}
+
+#[test]
+fn a_log_that_tells_of_clones() {
+    let left = with_a_logged_copy();
+    let pool = import(Arc::new(left.copy()));
+    // claimed, and with it what the log takes: 19 blocks, a hole, and 5 blocks
+    let claimed = check(&pool.view()).saved_bytes;
+    assert!(claimed > 23 * BLOCK, "{claimed}");
+    // it is not counted twice
+    pool.close(PoolState::Active).unwrap();
+    drop(pool);
+    let again = Arc::new(left.copy());
+    let pool = import(again.clone());
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let pool = import(again);
+    assert_eq!(check(&pool.view()).saved_bytes, claimed);
+    let zpl = replay(&pool).unwrap();
+    assert!(is_the_copy(&zpl));
+    sync(&pool);
+    assert!(is_the_copy(&zpl));
+    assert_eq!(check(&pool.view()).saved_bytes, claimed, "the log is gone, and the file has them");
+    for name in ["first", "second"] {
+        zpl.unlink(zpl.root(), name.as_bytes()).unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+    }
+    (0..5).for_each(|_| sync(&pool));
+    assert_eq!(check(&pool.view()), Clones::default());
+    // one that is never replayed
+    let pool = import(Arc::new(left.copy()));
+    assert!(check(&pool.view()).saved_bytes > 0);
+    pool.destroy_dataset("live/a").unwrap();
+    (0..10).for_each(|_| sync(&pool));
+    assert_eq!(check(&pool.view()), Clones::default());
+}
+
+#[test]
+fn a_power_cut_while_clones_are_replayed() {
+    let recording = Recording::new(vec![with_a_logged_copy()]);
+    let pool = import(recording.devices()[0].clone());
+    let begin = recording.len();
+    drop(replay(&pool).unwrap());
+    sync(&pool);
+    let (end, mut rng) = (recording.len(), Rng::new(12));
+    drop(pool);
+    for round in 0..20 {
+        // the first ones before the log was claimed
+        let at = if round < 3 { begin * round / 2 } else { begin + rng.below((end - begin) as u64 + 1) as usize };
+        let pool = import(Arc::new(recording.cut(at, &mut rng, Loss::Some).remove(0)));
+        check(&pool.view());
+        let zpl = replay(&pool).unwrap();
+        sync(&pool);
+        assert!(is_the_copy(&zpl), "cut at {at} of {begin}..{end}");
+        check(&pool.view());
+    }
+}
+
+/// Records of clones that cannot be.
+#[test]
+fn a_log_that_tells_of_impossible_clones() {
+    let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
+    let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
+    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
+    let (zpl, first) = with_a_file(&mut load);
+    create(&zpl, "second");
+    zpl.sync().unwrap();
+    let pool = load.pool.clone();
+    let (log, txgs) = (pool.log(pool.view().dsl().find("live/a").unwrap().id).unwrap(), pool.txgs().clone());
+    let left_by = |blocks: Vec<BlkPtr>, block_size: u64| {
+        let len = blocks.len() as u64 * block_size;
+        let clone = Intent::Clone { object: first, offset: 0, len, block_size, blocks };
+        let body = ItxBody::Record { kind: clone.kind(), bytes: clone.bytes() };
+        log.push(&txgs.begin().unwrap(), Itx { scope: Scope::Names, body });
+        zpl.sync().unwrap();
+        recording.cut(recording.len(), &mut Rng::new(1), Loss::Everything).remove(0)
     };
-    assert!(import().is_ok());
-    let clone = Intent::Clone { object: 2, offset: 0, len: 4096, block_size: 4096, blocks: vec![BlkPtr::HOLE] };
-    let body = ItxBody::Record { kind: clone.kind(), bytes: clone.bytes() };
-    log.push(&txgs.begin().unwrap(), Itx { scope: Scope::Names, body });
-    create(b"third");
-    let error = import().err().expect("the pool was imported for writing");
+    // of another size than the file's: claimed, but not done
+    let CloneSource::Block(source) = zpl.objset().object(first).unwrap().clone_source(0).unwrap() else { panic!() };
+    let live = import(Arc::new(left_by(vec![source; 2], BLOCK / 2)));
+    check(&live.view());
+    let error = replay(&live).err().expect("it was replayed");
+    assert!(error.to_string().contains("of type 24 cannot be replayed"), "{error}");
+    // no data
+    let left: Arc<dyn Device> = Arc::new(left_by(vec![pool.view().uberblock().rootbp], BLOCK));
+    let found = candidate(&[left]).unwrap();
+    let error = LivePool::import(&Env::real(), &found, &options(), (7, "here".into())).err().expect("it was imported");
     assert_eq!(error.kind(), base::Kind::ReadOnly, "{error}");
-    assert!(error.to_string().contains("clones of blocks"), "{error}");
+    assert!(error.to_string().contains("clones of"), "{error}");
 }
 
 /// Contents of block `tag`, which no other tag has.
