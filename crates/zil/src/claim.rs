@@ -165,13 +165,7 @@ impl Finder<'_> {
             flags: ZilHeader::FLAG_REPLAY_NEEDED | ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID,
             claim_record_seq: self.last_seqs[1],
         };
-        Ok(Claim {
-            header,
-            blocks: [new, self.data].concat(),
-            useless: Vec::new(),
-            clones: self.clones,
-            newest_txg,
-        })
+        Ok(Claim { header, blocks: [new, self.data].concat(), useless: Vec::new(), clones: self.clones, newest_txg })
     }
 }
 

@@ -176,7 +176,10 @@ impl Op<'_> {
         let blkid = offset / block_bytes.max(1);
         let range = ShareRange { block_bytes, from_blkid: 0, blkid, blocks: blocks.len() as u64, bytes };
         if !makes_sense || !range.fits(object, self.zpl().size_of(object)?) {
-            return Err(Error::corrupt(format!("clones of {} blocks of {block_bytes} bytes at {offset}", blocks.len())));
+            return Err(Error::corrupt(format!(
+                "clones of {} blocks of {block_bytes} bytes at {offset}",
+                blocks.len()
+            )));
         }
         let taken: Vec<Option<BlkPtr>> = blocks.iter().map(|bp| Some(*bp).filter(|bp| !bp.is_hole())).collect();
         self.take_blocks(object, &range, &taken)
