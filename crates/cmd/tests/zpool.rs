@@ -21,6 +21,8 @@ mod events;
 mod exporter;
 #[path = "zpool/growth.rs"]
 mod growth;
+#[path = "zpool/heads.rs"]
+mod heads;
 #[path = "zpool/history.rs"]
 mod history;
 #[path = "zpool/iscsi.rs"]

@@ -54,8 +54,8 @@ impl FileSystem {
         let subject = pool.dsl().subject(name)?;
         let head = subject.dataset().cloned();
         let head = head.ok_or_else(|| Error::new(Kind::Invalid, "dataset is not a file system").in_dataset(name))?;
-        let xattr = number(pool, &subject, Property::Xattr, 0)?;
-        let visible = Visible::from_properties(xattr, u64::from(options.posix_acl));
+        // that of users the mount hides while property `xattr` is off: it may change
+        let visible = Visible { user: true, posix_acls: options.posix_acl };
         let is_snapshot = subject.kind() == DatasetKind::Snapshot;
         let writable = || if is_snapshot { Ok(None) } else { served.writable(env, &subject, &head, options.sync) };
         let live = match writable()? {

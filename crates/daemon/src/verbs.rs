@@ -1,7 +1,7 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
 //! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`], `diff`: the answers; `around`: what changes have in common; `limits`, `values`:
-//!   what properties say; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say.
+//!   what properties say; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say; `now`: a snapshot for as long as a command takes.
 
 mod around;
 mod change;
@@ -12,6 +12,7 @@ mod input;
 mod limits;
 mod mount;
 mod mount_options;
+mod now;
 mod query;
 mod receive;
 mod replicate;

@@ -51,6 +51,8 @@ pub struct OpenOptions {
     pub watched: Option<Uberblock>,
     /// Whether what intent logs have on devices that are gone is given up.
     pub without_log: bool,
+    /// A line for the history.
+    pub history: Option<String>,
     /// Bytes of blocks to keep in RAM; as many as memory and tunables allow if `None`.
     pub cache_bytes: Option<u64>,
 }
@@ -64,6 +66,7 @@ impl Default for OpenOptions {
             rewind: Rewind::Newest,
             watched: None,
             without_log: false,
+            history: None,
             cache_bytes: Some(256 << 20),
         }
     }

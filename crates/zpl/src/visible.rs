@@ -27,13 +27,6 @@ impl Default for Visible {
 }
 
 impl Visible {
-    /// As the values of the properties `xattr` and `acltype` say.
-    pub fn from_properties(xattr: u64, acltype: u64) -> Visible {
-        const XATTR_OFF: u64 = 0;
-        const ACLTYPE_POSIX: u64 = 1;
-        Visible { user: xattr != XATTR_OFF, posix_acls: acltype == ACLTYPE_POSIX }
-    }
-
     pub(crate) fn shows(self, name: &[u8]) -> bool {
         match name {
             _ if POSIX_ACLS.contains(&name) => self.posix_acls,
@@ -99,9 +92,9 @@ mod tests {
                 .sum::<usize>()
         };
         assert_eq!(names(Visible::default()), 2 * 2 + 1 + 1);
-        assert_eq!(names(Visible::from_properties(2, 0)), 2 * 2 + 1);
-        assert_eq!(names(Visible::from_properties(0, 1)), 1 + 1);
-        assert_eq!(Visible::from_properties(0, 2).stored(b"user.a").count(), 0);
-        assert_eq!(Visible::from_properties(0, 2).stored(b"system.posix_acl_access").count(), 0);
+        assert_eq!(names(Visible { user: true, posix_acls: false }), 2 * 2 + 1);
+        assert_eq!(names(Visible { user: false, posix_acls: true }), 1 + 1);
+        assert_eq!(Visible { user: false, posix_acls: false }.stored(b"user.a").count(), 0);
+        assert_eq!(Visible { user: false, posix_acls: false }.stored(b"system.posix_acl_access").count(), 0);
     }
 }

@@ -89,6 +89,9 @@ impl Host for Local {
     fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
     }
+    fn is_writable(&self) -> bool {
+        false
+    }
     fn bounds(&self) -> &MountBounds {
         &self.bounds
     }

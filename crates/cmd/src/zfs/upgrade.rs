@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use base::Shown;
 use dsl::Property;
+use dsl::property::needs;
 use protocol::datasets::{CellValue, ChangeRequest, DatasetRow, Select, Types, WantedProperty};
 
 use super::client::{self, Pools};
@@ -32,6 +33,9 @@ const OLDER: &str = "The following filesystems are out of date, and can be upgra
     subsequent snapshots) will no longer be accessible by older software versions.\n\n";
 const NEWER: &str = "The following filesystems are formatted using a newer software version and\n\
     cannot be accessed on the current system.\n\n";
+
+/// What is said of a version that the pool is too old for.
+const POOL_FIRST: &str = "must be upgraded to set this property or value\n";
 
 /// Runs the command.
 pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
@@ -143,13 +147,21 @@ fn set(pools: &dyn Pools, versions: &[(String, u64)], wanted: u64, history: &str
             let line = (!told.contains(&pool)).then(|| history.to_owned());
             told.push(pool);
             let done = ask(pools, pool, change, line)?;
+            outcome.out += &done.out;
             if done.code == 0 {
                 upgraded += 1;
-            } else {
-                outcome.code = FAILED;
+                outcome.err += &done.err;
+                continue;
             }
-            outcome.out += &done.out;
-            outcome.err += &done.err;
+            outcome.code = FAILED;
+            match done.err.ends_with(POOL_FIRST) {
+                true => {
+                    let needed = needs::pool_version_for_files(wanted);
+                    let why = "can not be upgraded; the pool version needs to first be upgraded";
+                    outcome.out += &format!("{shown}: {why}\nto version {needed}\n\n");
+                }
+                false => outcome.err += &done.err,
+            }
         } else if *version > wanted {
             outcome.out += &format!("{shown}: can not be downgraded; it is already at version {version}\n");
             outcome.code = FAILED;

@@ -18,15 +18,17 @@ use daemon::{hostid, leftovers};
 use pool::{Candidate, PoolState};
 use protocol::startup;
 
-use super::command::{CommandResult, Stop};
+use super::command::{CommandResult, Stop, history_line};
 use super::pools;
 
 pub use args::ImportArgs;
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> CommandResult {
-    let args = ImportArgs::parse(args)?;
+    let history = history_line("import", args);
+    let mut args = ImportArgs::parse(args)?;
     args.check_combination()?;
+    args.options.history = Some(history);
     if let Some(pool) = &args.options.pool {
         refuse_second(pool, args.options.new_name.as_deref())?;
         return start(&args);

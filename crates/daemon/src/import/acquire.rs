@@ -46,6 +46,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         rewind: args.wanted_state(),
         watched: None,
         without_log: args.missing_log,
+        history: args.history.clone(),
         cache_bytes: None,
     };
     // looks, even if the pool is to be written: nothing is changed if something is wrong

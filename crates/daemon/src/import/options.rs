@@ -45,6 +45,8 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// `-t`: only until it is exported.
     pub temporary: bool,
+    /// The line of the command in the pool's history.
+    pub history: Option<String>,
 }
 
 impl ImportOptions {

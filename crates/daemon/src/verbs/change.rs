@@ -293,6 +293,24 @@ fn around(
     Ok(failures)
 }
 
+/// Gives what is mounted of a dataset, and of those that have properties from it, what these say now.
+pub(super) fn options_changed(
+    host: &dyn Host,
+    name: &str,
+    properties: impl Iterator<Item = String>,
+) -> Result<Vec<Failure>> {
+    let subject = host.pool().dsl().subject(name)?;
+    let mut failures = Vec::new();
+    for property in properties.filter_map(|property| Property::find(&property)) {
+        if effect(Some(property)) == Effect::Options {
+            let affected = affected(host, &subject, property)?;
+            let names: Vec<&str> = affected.iter().rev().map(|mounted| mounted.dataset.as_str()).collect();
+            failures.extend(remount(host, &names, property)?);
+        }
+    }
+    Ok(failures)
+}
+
 /// What is mounted of a dataset and of those that have the property from it, the deepest path first. With `canmount`,
 /// which nobody inherits, these are those that lie below its mountpoint by theirs.
 fn affected(host: &dyn Host, subject: &Subject, property: Property) -> Result<Vec<Mounted>> {
@@ -380,8 +398,9 @@ fn remount(host: &dyn Host, names: &[&str], property: Property) -> Result<Vec<Fa
         let plan = super::mount::planned(host, &host.pool().dsl().subject(name)?)?;
         let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == *name);
         // others may have been given to the mount alone
-        let wanted = host.options_of(name).map(|now| with_property(&now, &plan.options, property));
-        match wanted.map_or(Ok(false), |wanted| host.remount(&wanted)) {
+        let now = host.options_of(name);
+        let wanted = now.as_ref().map(|now| with_property(now, &plan.options, property));
+        match wanted.filter(|wanted| now.as_ref() != Some(wanted)).map_or(Ok(true), |wanted| host.remount(&wanted)) {
             Ok(true) => {}
             Ok(false) if is_legacy(host, name) => {
                 let line = format!("cannot remount '{name}': use umount(8) and mount(8)");

@@ -16,7 +16,8 @@ use protocol::diff::DiffOrder;
 use zpl::{DiffKind, DiffRow, FileKind, Zpl};
 
 use super::around::{failure, words};
-use super::host::{Host, SnapshotChange};
+use super::host::Host;
+use super::now::SnapshotOfNow;
 use super::query::open;
 
 const TYPE: &str = "operation not applicable to datasets of this type";
@@ -104,7 +105,13 @@ fn compare(
     }
     let now = match &sides.to {
         Some(_) => None,
-        None => Some(SnapshotOfNow::take(host, &sides.fs)?),
+        None => {
+            let cannot = |error: &Error| {
+                let line = format!("Cannot create just-in-time snapshot of '{}': {}", sides.fs, words(error));
+                failure(&sides.fs, line)
+            };
+            Some(SnapshotOfNow::take(host, &sides.fs, "diff").map_err(|error| cannot(&error))?)
+        }
     };
     let to = sides.to.as_deref().or(now.as_ref().map(|now| now.name.as_str())).unwrap_or_default();
     let cannot = |why: &str| failure(&sides.from, format!("Unable to obtain diffs: {why}"));
@@ -141,36 +148,6 @@ fn reason(error: &Error) -> String {
         Kind::NotFound => "No such file or directory".to_owned(),
         Kind::Io | Kind::Checksum | Kind::Corrupt => "Input/output error".to_owned(),
         _ => error.what().to_owned(),
-    }
-}
-
-/// A snapshot of what is there now, which is destroyed when it has been compared.
-struct SnapshotOfNow<'a> {
-    host: &'a dyn Host,
-    name: String,
-}
-
-impl<'a> SnapshotOfNow<'a> {
-    fn take(host: &'a dyn Host, fs: &str) -> Result<SnapshotOfNow<'a>, Failure> {
-        let name = format!("{fs}@zfs-diff-{}-{:016x}", std::process::id(), host.now_ns());
-        let cannot =
-            |error: &Error| failure(fs, format!("Cannot create just-in-time snapshot of '{fs}': {}", words(error)));
-        let change = SnapshotChange::Take { names: vec![name.clone()], properties: Vec::new() };
-        let refused = host.change_snapshots(&change).map_err(|error| cannot(&error))?;
-        match refused.into_iter().next() {
-            Some((_, error)) => Err(cannot(&error)),
-            None => Ok(SnapshotOfNow { host, name }),
-        }
-    }
-}
-
-impl Drop for SnapshotOfNow<'_> {
-    fn drop(&mut self) {
-        let change = SnapshotChange::Destroy { names: vec![self.name.clone()], defer: true };
-        let destroyed = self.host.change_snapshots(&change).map(|refused| refused.into_iter().next());
-        if let Some(error) = destroyed.map_or_else(Some, |refused| refused.map(|(_, error)| error)) {
-            tracing::warn!(snapshot = self.name, "it was taken for zfs diff, and stays: {error}");
-        }
     }
 }
 

@@ -152,7 +152,7 @@ impl StreamReceiver<'_> {
                 "checksum mismatch or incomplete stream".to_owned()
             }
             Kind::Corrupt => error.what().to_owned(),
-            Kind::Exists | Kind::Busy => error.what().to_owned(),
+            Kind::Exists | Kind::Busy | Kind::Permission => error.what().to_owned(),
             _ => words(error),
         };
         failure(&self.order.target, format!("{what}: {why}"))
@@ -372,6 +372,10 @@ impl StreamReceiver<'_> {
         }
         self.notes.extend(notes);
         self.after(new, &listed);
+        let came = listed.properties.iter().flat_map(|list| list.iter().map(|(name, _)| name.to_owned()));
+        let changed = came.chain(self.changed_by_hand(new, is_new)).filter(|_| !is_new);
+        let failures = super::change::options_changed(self.host, &new.target, changed).map_err(|e| failed(self, e))?;
+        self.notes.extend(failures.into_iter().map(|failure| failure.line));
         let is_redacted = new.begin.features.has(StreamFeatures::REDACTED);
         if is_new && !is_redacted {
             self.made.push(new.target.clone());

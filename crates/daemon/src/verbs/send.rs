@@ -4,6 +4,7 @@
 //!   SendOrder ─▶ plan: the list of a package, and streams in their order ─▶ sizes, lines ─▶ the descriptor
 //! ```
 
+mod head;
 mod plan;
 mod resumed;
 
@@ -22,6 +23,7 @@ use protocol::streams::{SendOrder, StreamNote};
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::host::Host;
+use head::SentHead;
 use plan::{PlannedStream, SendPlan, plan};
 
 /// How often it is told how much has been sent.
@@ -35,15 +37,24 @@ pub(super) fn send(
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> Result<Response> {
     let done = |failures| Ok(Response::Done { failures, notes: Vec::new() });
+    let head = match SentHead::of(host, order) {
+        Ok(head) => head,
+        Err(failure) => return done(vec![failure]),
+    };
+    let named = head.as_ref().map(|head| head.named_in(order));
+    let order = named.as_ref().unwrap_or(order);
     let planned = match &order.token {
         Some(token) => resumed::plan_resumed(&host.pool(), order, token)?,
         None if order.saved => resumed::plan_saved(&host.pool(), order)?,
         None => plan(&host.pool(), order, note)?,
     };
-    let plan = match planned {
+    let mut plan = match planned {
         Ok(plan) => plan,
         Err(failure) => return done(vec![failure]),
     };
+    for stream in &mut plan.streams {
+        head.iter().for_each(|head| head.name(stream));
+    }
     let ids: Vec<u64> = plan.streams.iter().flat_map(PlannedStream::kept).collect();
     let _kept = match host.keep_snapshots(&ids) {
         Ok(kept) => kept,

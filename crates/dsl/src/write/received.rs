@@ -31,6 +31,9 @@ pub fn set_received(
     let table = table_of(change, &subject)?;
     let reserved = room::refreservation_of(change, subject.dir().id)?;
     forget_received(change, table)?;
+    if subject.kind() != DatasetKind::Snapshot {
+        free_limits(change, dsl, &subject, table, usable_bytes)?;
+    }
     change.set(table, HAS_RECEIVED, &ZapValue::one(0))?;
     let mut refused = RefusedChanges::new();
     for (name, value) in values.iter().take(COUNT_MAX) {
@@ -94,6 +97,19 @@ fn forget_received(change: &Change<'_>, table: u64) -> Result<()> {
         let name = entry.name.to_string();
         if name.ends_with(RECEIVED_SUFFIX) {
             change.remove(table, &name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes limits that are not set any more out of force.
+fn free_limits(change: &Change<'_>, dsl: &Dsl, subject: &Subject, table: u64, usable_bytes: u64) -> Result<()> {
+    for property in [Property::Quota, Property::Reservation] {
+        let name = property.name();
+        if change.number(table, name)?.is_none() {
+            let none = PropertyValue::Number(0);
+            let given = Given { name: name.to_owned(), property: Some(property), value: none };
+            LimitChange::plan(change, dsl, subject, &given, usable_bytes)?.put(change)?;
         }
     }
     Ok(())

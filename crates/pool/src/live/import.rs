@@ -100,6 +100,7 @@ impl LivePool {
         if newest_txg > Txg::BELIEVED_MAX {
             return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
         }
+        let history = options.history.clone();
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
@@ -120,6 +121,7 @@ impl LivePool {
             }
             context.claim(&claims)?;
             context.log_version("import");
+            history.map_or(Ok(()), |line| context.log_history(&line))?;
             context.write_config()?;
             context.resilver_after_import()
         })?;

@@ -112,12 +112,13 @@ impl LivePool {
                 let busy = |(name, _)| (name, Error::new(Kind::Busy, "dataset is busy"));
                 return Ok(going.into_iter().map(busy).collect());
             }
+            let ids: Vec<u64> = holds.iter().map(|(name, _)| dsl.find(name).map_or(0, |one| one.id)).collect();
             let gone = match dsl::write::release(&context.change, &dsl, &holds)? {
                 Ok(gone) => gone,
                 Err(refused) => return Ok(refused),
             };
-            for (name, tag) in &holds {
-                context.log_event("release", &format!("{name} tag={tag}"));
+            for ((name, tag), id) in holds.iter().zip(ids) {
+                context.log_dataset_event((name, id), "release", &format!("tag={tag}"));
             }
             gone.iter().for_each(|one| context.finish_snapshot(one));
             context.pool.frees().wake();

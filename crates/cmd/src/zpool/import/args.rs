@@ -21,9 +21,10 @@ pub struct ImportArgs {
     pub notify: bool,
 }
 
-const LONG: [Long; 3] = [
+const LONG: [Long; 4] = [
     Long { name: "at-txg", takes_value: true, code: '1' },
     Long { name: "notify", takes_value: false, code: '2' },
+    Long { name: "history", takes_value: true, code: '4' },
     Long { name: "rewind-to-checkpoint", takes_value: false, code: '3' },
 ];
 
@@ -49,6 +50,7 @@ impl ImportArgs {
                 Opt::Value('1', txg) => args.options.txg = Some(Txg::new(number(txg)?)),
                 Opt::Flag('2') => args.notify = true,
                 Opt::Flag('3') => args.options.checkpoint = true,
+                Opt::Value('4', line) => args.options.history = Some(line.clone()),
                 Opt::Flag('t') => args.options.temporary = true,
                 // -F looks at all states that there are, and so goes as far back as -X
                 Opt::Flag('X') => args.options.extreme = true,
@@ -92,6 +94,7 @@ impl ImportArgs {
         self.options.props.iter().for_each(|(name, value)| add("-o", &format!("{name}={value}")));
         self.options.txg_max.iter().for_each(|txg| add("-T", &txg.to_string()));
         self.options.txg.iter().for_each(|txg| add("--at-txg", &txg.to_string()));
+        self.options.history.iter().for_each(|line| add("--history", line));
         for (flag, is_on) in [
             ("-D", self.options.destroyed),
             ("-f", self.options.force),

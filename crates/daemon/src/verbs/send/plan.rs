@@ -37,8 +37,10 @@ pub(super) struct SendPlan {
 impl SendPlan {
     /// Of what is to be sent, something that was destroyed since that was planned.
     pub(super) fn gone(&self, pool: &Pool) -> Option<Failure> {
+        // a head goes by another guid than the snapshot that it is sent from
+        let created = |one: &Dataset| one.phys.creation_txg;
         let is_there =
-            |one: &Dataset| pool.dsl().dataset(one.id, &one.name).is_ok_and(|now| now.phys.guid == one.phys.guid);
+            |one: &Dataset| pool.dsl().dataset(one.id, &one.name).is_ok_and(|now| created(&now) == created(one));
         let gone = self.streams.iter().find(|stream| !is_there(&stream.snapshot))?;
         Some(missing(&gone.snapshot.name))
     }
@@ -107,10 +109,6 @@ pub(super) fn plan(
     order: &SendOrder,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> PlanOutcome<SendPlan> {
-    if !order.to.contains('@') {
-        let what = "sending a file system or volume that is no snapshot is not supported";
-        return Ok(Err(failure(&order.to, format!("warning: cannot send '{}': {what}", order.to))));
-    }
     let to = match subject(pool, &order.to) {
         Ok(to) => to,
         Err(failed) => return Ok(Err(failed)),

@@ -21,7 +21,12 @@ pub(super) fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanO
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
     let Ok(dir) = dsl.find_dir(name.split('@').next().unwrap_or_default()) else { return Ok(Err(gone())) };
     let head = dsl.head(&dir)?;
-    let Some(snapshot) = dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == state.to_guid) else {
+    let found = match order.to.as_str() {
+        "" => dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == state.to_guid),
+        // what a head is sent from
+        named => dsl.find(named).ok(),
+    };
+    let Some(snapshot) = found else {
         let changed = format!("'{name}' is no longer the same snapshot used in the initial send");
         return Ok(Err(if dsl.find(name).is_ok() { cannot(changed) } else { gone() }));
     };
