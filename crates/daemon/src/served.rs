@@ -437,10 +437,6 @@ impl Host for Served {
         self.pool.view()
     }
 
-    fn is_writable(&self) -> bool {
-        self.pool.is_writable()
-    }
-
     fn bounds(&self) -> &MountBounds {
         &self.session.bounds
     }

@@ -89,9 +89,6 @@ impl Host for Local {
     fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
     }
-    fn is_writable(&self) -> bool {
-        false
-    }
     fn bounds(&self) -> &MountBounds {
         &self.bounds
     }

@@ -24,8 +24,6 @@ pub type SnapshotGuard = Box<dyn std::any::Any>;
 pub trait Host {
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
     fn pool(&self) -> Arc<Pool>;
-    /// Whether it can be changed.
-    fn is_writable(&self) -> bool;
     /// What its import lets the properties of its file systems say.
     fn bounds(&self) -> &MountBounds;
     /// The folder that all its mountpoints are below, if it was imported with one.

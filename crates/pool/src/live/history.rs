@@ -71,6 +71,12 @@ impl SyncContext<'_> {
         self.log_event(name, &format!("pool version {pool_version}; software version {version}; uts {host}"));
     }
 
+    /// Adds that the pool was imported, and the command line that asked for that.
+    pub(super) fn log_import(&self, command: Option<String>) -> Result<()> {
+        self.log_version("import");
+        command.map_or(Ok(()), |line| self.log_history(&line))
+    }
+
     /// Tells of a record, by the names that events have for what is in it.
     fn notify_of_history(&self, record: &NvList) {
         const NAMES: [(&str, &str); 5] = [

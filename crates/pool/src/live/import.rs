@@ -100,8 +100,7 @@ impl LivePool {
         if newest_txg > Txg::BELIEVED_MAX {
             return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
         }
-        let history = options.history.clone();
-        let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
+        let (history, live) = (options.history.clone(), LivePool::over(env, pool, mos, maps, config, newest_txg));
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
         live.checkpoint_state().replace(checkpoint);
@@ -120,8 +119,7 @@ impl LivePool {
                 context.take_up_logs()?;
             }
             context.claim(&claims)?;
-            context.log_version("import");
-            history.map_or(Ok(()), |line| context.log_history(&line))?;
+            context.log_import(history)?;
             context.write_config()?;
             context.resilver_after_import()
         })?;

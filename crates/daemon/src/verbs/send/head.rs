@@ -48,15 +48,15 @@ impl<'a> SentHead<'a> {
             let why = format!("'{}' is no longer the same snapshot used in the initial send", state.to_name);
             return Err(failure(name, format!("cannot resume send: {why}")));
         }
-        if !host.is_writable() {
-            return Ok(Some(SentHead { head, now: None }));
-        }
-        if host.options_of(name).is_some() {
+        if host.options_of(name).is_some_and(|options| !options.read_only) {
             let what = "target is busy; if a filesystem, it must not be mounted";
             return Err(cannot(&Error::new(Kind::Busy, what)));
         }
-        let now = SnapshotOfNow::take(host, name, "send").map_err(|error| cannot(&error))?;
-        Ok(Some(SentHead { head, now: Some(now) }))
+        let now = match SnapshotOfNow::take(host, name, "send") {
+            Err(error) if error.kind() == Kind::ReadOnly => None,
+            now => Some(now.map_err(|error| cannot(&error))?),
+        };
+        Ok(Some(SentHead { head, now }))
     }
 
     /// An order that names what is sent in its place.
