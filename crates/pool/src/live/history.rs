@@ -71,10 +71,12 @@ impl SyncContext<'_> {
         self.log_event(name, &format!("pool version {pool_version}; software version {version}; uts {host}"));
     }
 
-    /// Adds that the pool was imported, and the command line that asked for that.
-    pub(super) fn log_import(&self, command: Option<String>) -> Result<()> {
+    /// Adds that the pool was imported, and the command line that asked for that. That it cannot be told undoes nothing.
+    pub(super) fn log_import(&self, command: Option<String>) {
         self.log_version("import");
-        command.map_or(Ok(()), |line| self.log_history(&line))
+        if let Some(Err(error)) = command.map(|line| self.log_history(&line)) {
+            tracing::warn!(pool = self.pool.name(), "the import is not in the history: {error}");
+        }
     }
 
     /// Tells of a record, by the names that events have for what is in it.

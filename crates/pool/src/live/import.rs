@@ -119,7 +119,7 @@ impl LivePool {
                 context.take_up_logs()?;
             }
             context.claim(&claims)?;
-            context.log_import(history)?;
+            context.log_import(history);
             context.write_config()?;
             context.resilver_after_import()
         })?;
