@@ -80,8 +80,8 @@ fn versions_of_file_systems() {
     assert!(head.starts_with(running) && head.ends_with("accessible by older software versions.\n\n\n"), "{text}");
     assert!(rows.lines().next().unwrap().ends_with(&format!("   {pool}")), "{text}");
     let (text, code) = world.zfs(&format!("upgrade {pool}"));
-    let old = "0 filesystems upgraded\ncannot set property for 'fuse_v9': pool and or dataset must be upgraded to set this \
-               property or value\n";
+    let old = "fuse_v9: can not be upgraded; the pool version needs to first be upgraded\nto version 24\n\n\
+               0 filesystems upgraded\n";
     assert_eq!((text.as_str(), code), (old, 1));
     world.check("export fuse_v9", 0, "");
 
