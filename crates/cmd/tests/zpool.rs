@@ -45,6 +45,8 @@ mod rebuilds;
 mod redaction;
 #[path = "zpool/replaced.rs"]
 mod replaced;
+#[path = "zpool/replicas.rs"]
+mod replicas;
 #[path = "zpool/returns.rs"]
 mod returns;
 #[path = "zpool/scrubs.rs"]

@@ -1,5 +1,6 @@
 //! The exports of an imported pool: what serves its datasets, whatever protocol it speaks.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
@@ -23,16 +24,29 @@ impl Exports {
         let export = export.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
         export.stop(force)?;
         self.remove(&export);
+        export.clear();
         Ok(())
     }
 
     /// Ends all, the last one first, up to the first that cannot be. Errors: where that is, and why: `Busy`.
+    ///
+    /// They are cleared when none is left, and only what lay in none of them: a folder that a file system was mounted on
+    /// stays in the one above, where it may be mounted next time, and cannot be made if that is read-only then.
     pub fn stop_all(&self, force: bool) -> Result<(), (String, Error)> {
+        let mut ended = Vec::new();
         loop {
-            let Some(last) = self.0.lock().last().cloned() else { return Ok(()) };
+            let Some(last) = self.0.lock().last().cloned() else { break };
             last.stop(force).map_err(|error| (last.place(), error))?;
             self.remove(&last);
+            ended.push(last);
         }
+        let places: Vec<PathBuf> = ended.iter().map(|export| export.place().into()).collect();
+        for (at, export) in ended.iter().enumerate() {
+            if !places[at + 1..].iter().any(|outer| places[at].starts_with(outer)) {
+                export.clear();
+            }
+        }
+        Ok(())
     }
 
     /// A dataset, and those below it, have another name now.
@@ -129,6 +143,10 @@ mod tests {
             self.call(if force { "force" } else { "stop" })
         }
 
+        fn clear(&self) {
+            self.call("clear").unwrap();
+        }
+
         fn renamed(&self, name: &str) {
             name.clone_into(&mut self.dataset.lock());
         }
@@ -162,7 +180,11 @@ mod tests {
         assert_eq!(exports.stop("t/none", false).unwrap_err().kind(), Kind::NotFound);
         assert_eq!(exports.stop_all(false).unwrap_err().0, "/t/b");
         exports.stop_all(true).unwrap();
-        assert_eq!(*calls.lock(), ["stop t/a", "stop t/c", "stop t/b", "force t/b", "force t/a"]);
+        let calls = calls.lock().join(", ");
+        assert_eq!(calls, "stop t/a, clear t/a, stop t/c, stop t/b, force t/b, force t/a, clear t/b, clear t/a");
+        let (exports, calls) = self::exports(&[("t", ""), ("t/a/b", ""), ("u", "")]);
+        exports.stop_all(false).unwrap();
+        assert_eq!(calls.lock().join(", "), "stop u, stop t/a/b, stop t, clear u, clear t");
         assert!(exports.stop_all(false).is_ok());
     }
 

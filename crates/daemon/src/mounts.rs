@@ -145,9 +145,11 @@ impl Export for MountedDataset {
     }
 
     fn stop(&self, force: bool) -> Result<()> {
-        self.mount.unmount(if force { Unmount::Force } else { Unmount::IfUnused })?;
+        self.mount.unmount(if force { Unmount::Force } else { Unmount::IfUnused })
+    }
+
+    fn clear(&self) {
         self.helper.remove_folders(&self.options(), self.made);
-        Ok(())
     }
 
     fn renamed(&self, name: &str) {

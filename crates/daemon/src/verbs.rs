@@ -15,6 +15,7 @@ mod mount_options;
 mod now;
 mod query;
 mod receive;
+mod received;
 mod replicate;
 mod send;
 mod snapshots;

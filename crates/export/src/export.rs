@@ -29,6 +29,9 @@ pub trait Export: Send + Sync {
     /// Ends it. Errors: `Busy` if it is in use, unless `force`.
     fn stop(&self, force: bool) -> Result<()>;
 
+    /// Takes away what was made for it, after it has ended.
+    fn clear(&self) {}
+
     /// The dataset has another name.
     fn renamed(&self, name: &str);
 

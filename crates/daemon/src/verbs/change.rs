@@ -339,7 +339,8 @@ fn goes_by(host: &dyn Host, name: &str, dataset: &str, property: Property) -> Re
     })
 }
 
-fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
+/// Renames a file system or volume, whose mounts go along; what went wrong.
+pub(super) fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
     let (from, to) = (&rename.from, &rename.to);
     let refused = |why: &str| Ok(vec![failure(from, format!("cannot rename to '{to}': {why}"))]);
     let subject = match open(host, from, Types { snapshots: false, ..Types::DATASETS }) {

@@ -10,19 +10,21 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
+use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
-use dsl::{Property, PropertyValue, Subject};
 use format::ids::Guid;
-use format::nvlist::{NvList, Value};
+use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
 
 use super::around::{exists, failure, make_with_parents, mount_new, unmount, words};
-use super::host::{DatasetChange, Host, SnapshotChange};
+use super::host::{Host, SnapshotChange};
 use super::input::{CommandInput, Teller};
+use super::received::{self, CommandProperties, PropertiesBefore};
+use super::replicate::Following;
 
 /// Bytes that are read of a stream at once.
 const READ_BYTES: usize = 1 << 20;
@@ -59,6 +61,8 @@ struct StreamReceiver<'a> {
     package: Option<(NvList, String)>,
     /// What has been made, to be mounted in the end.
     made: Vec<String>,
+    /// Datasets that have the properties of the package.
+    changed: HashSet<String>,
 }
 
 /// Receives what comes from a descriptor.
@@ -70,8 +74,8 @@ pub(super) fn receive(
 ) -> Result<Response> {
     let note = Teller::new(note);
     let mut from = BufReader::with_capacity(READ_BYTES, CommandInput::new(from, host, &note));
-    let (notes, made) = (Vec::new(), Vec::new());
-    let mut receiver = StreamReceiver { host, order, note: &note, notes, package: None, made };
+    let (notes, made, changed) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut receiver = StreamReceiver { host, order, note: &note, notes, package: None, made, changed };
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     let made: HashSet<String> = receiver.made.drain(..).collect();
     let mut made: Vec<String> = made.into_iter().collect();
@@ -100,7 +104,7 @@ pub(super) fn abort(host: &dyn Host, dataset: &str, history: &str) -> Result<Res
     Ok(Response::Done { failures, notes: Vec::new() })
 }
 
-impl StreamReceiver<'_> {
+impl<'h> StreamReceiver<'h> {
     /// Receives all streams.
     fn all(&mut self, from: &mut dyn Read) -> Result<(), Failure> {
         let absent = |name: &str, kind: &str| {
@@ -123,27 +127,40 @@ impl StreamReceiver<'_> {
         let bad = |e: &Error| failure("", format!("cannot receive: {}", e.what()));
         reader.end_of_list().map_err(|e| bad(&e))?;
         let list = if list.is_empty() { NvList::new() } else { NvList::unpack(&list).map_err(|e| bad(&e))? };
-        let is_recursive = !list.is_empty() && !list.has("not_recursive");
-        if self.order.target.contains('@') && (is_recursive || list.is_empty()) {
+        let top = begin.name.split('@').next().unwrap_or_default().to_owned();
+        let is_empty = list.is_empty();
+        let is_incremental = list.opt_str("fromsnap").is_some();
+        self.package = Some((list, top));
+        if self.order.target.contains('@') && (self.is_recursive() || is_empty) {
             let why = "cannot specify snapshot name for multi-snapshot stream";
             return Err(failure(&self.order.target, format!("cannot receive: {why}")));
         }
-        if is_recursive && self.order.force && list.opt_str("fromsnap").is_some() && !self.order.dry_run {
-            let top = begin.name.split('@').next().unwrap_or_default().to_owned();
-            super::replicate::follow(self.host, &self.target_of(&top, &top), &list, self.order.force_unmount)
-                .map_err(|e| self.cannot("cannot receive", &e))?;
-        }
-        let top = begin.name.split('@').next().unwrap_or_default().to_owned();
-        self.package = Some((list, top));
+        let follows = self.is_recursive() && is_incremental && !self.order.dry_run;
+        let mut left = if follows { self.follow()? } else { Vec::new() };
         loop {
             match reader.begin().map_err(|e| bad(&e))? {
-                None => return Ok(()),
+                None => break,
                 Some((begin, ..)) if begin.is_package => {
                     return Err(failure("", "cannot receive: invalid stream (a package within a package)".to_owned()));
                 }
                 Some(stream) => self.one(&mut reader, stream)?,
             }
         }
+        if follows && !left.is_empty() {
+            // what came may be what was missing
+            left = self.follow()?;
+        }
+        let last = left.pop();
+        self.notes.extend(left.into_iter().map(|failure| failure.line));
+        last.map_or(Ok(()), Err)
+    }
+
+    /// Renames and destroys as the sender has; what could not be.
+    fn follow(&self) -> Result<Vec<Failure>, Failure> {
+        let Some((list, top)) = &self.package else { return Ok(Vec::new()) };
+        let how = Following { destroys: self.order.force, force_unmount: self.order.force_unmount };
+        super::replicate::follow(self.host, &self.target_of(top, top), list, how)
+            .map_err(|e| self.cannot("cannot receive", &e))
     }
 
     fn cannot(&self, what: &str, error: &Error) -> Failure {
@@ -192,6 +209,11 @@ impl StreamReceiver<'_> {
             return refused("a stream of the package is of another dataset".to_owned());
         }
         let target = self.target_of(fs, &top);
+        let is_moved = self.is_recursive() && !is_clone && begin.from_guid.is_some() && !exists(self.host, &target);
+        if is_moved && !self.order.dry_run {
+            // below what came before it
+            self.follow()?;
+        }
         let own = self.order.target.split_once('@').map_or(own, |(_, own)| own).to_owned();
         if self.order.corrective {
             return self.heal(reader, &format!("{target}@{own}"), (&begin, to_guid));
@@ -338,6 +360,10 @@ impl StreamReceiver<'_> {
             let line = format!("{verb} {kind} stream of {} into {name}", new.begin.name);
             self.note.tell(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))?;
         }
+        if let Some(property) = received::misplaced(self.order, new).filter(|_| !self.is_recursive()) {
+            let why = format!("property '{property}' does not apply to datasets of this type");
+            return Err(failure(&new.target, format!("{what}: {why}")));
+        }
         if self.order.dry_run {
             return self.skip(reader, what);
         }
@@ -360,20 +386,21 @@ impl StreamReceiver<'_> {
         let listed = self.listed(new.to_guid);
         // what a stream that does not come to its end says does not count
         let before = PropertiesBefore::of(self.host, &new.target).map_err(|e| failed(self, e))?;
-        let notes = self.set_properties(new, &listed, is_new);
+        let command = self.command_properties(new, &before);
+        let notes = command.set(listed.properties.as_ref());
         let applied = receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e));
         let finished = applied.and_then(|()| self.host.finish_receive(receiving).map_err(|e| failed(self, e)));
         if let Err(failure) = finished {
-            if let Some(before) = before.filter(|_| !is_new) {
-                let by_hand = self.changed_by_hand(new, is_new);
-                before.restore(self.host, &new.target, listed.properties.is_some(), by_hand);
+            if !is_new {
+                before.restore(self.host, &new.target, listed.properties.is_some(), command.names());
             }
             return Err(failure);
         }
         self.notes.extend(notes);
+        self.changed.insert(new.target.clone());
         self.after(new, &listed);
         let came = listed.properties.iter().flat_map(|list| list.iter().map(|(name, _)| name.to_owned()));
-        let changed = came.chain(self.changed_by_hand(new, is_new)).filter(|_| !is_new);
+        let changed = came.chain(command.names()).filter(|_| !is_new);
         let failures = super::change::options_changed(self.host, &new.target, changed).map_err(|e| failed(self, e))?;
         self.notes.extend(failures.into_iter().map(|failure| failure.line));
         let is_redacted = new.begin.features.has(StreamFeatures::REDACTED);
@@ -392,6 +419,21 @@ impl StreamReceiver<'_> {
         let seconds = (self.host.now_ns() - began_ns).max(1) as f64 / 1e9;
         let rate = nicebytes((reader.bytes() as f64 / seconds) as u64);
         self.say(format!("received {} stream in {seconds:.2} seconds, {rate}/sec", nicebytes(reader.bytes())))
+    }
+
+    /// Whether a whole tree comes.
+    fn is_recursive(&self) -> bool {
+        self.package.as_ref().is_some_and(|(list, _)| !list.is_empty() && !list.has("not_recursive"))
+    }
+
+    /// What the command line says of the properties of what a stream makes.
+    fn command_properties<'a>(&self, new: &'a NewReceive, before: &'a PropertiesBefore) -> CommandProperties<'a>
+    where
+        'h: 'a,
+    {
+        let is_top = self.package.as_ref().is_none_or(|(_, top)| new.begin.name.split('@').next() == Some(top));
+        let is_later = self.changed.contains(&new.target);
+        CommandProperties::new((self.host, self.order), new, (is_top, is_later), before)
     }
 
     /// The stream did not come to its end.
@@ -422,73 +464,11 @@ impl StreamReceiver<'_> {
         ListedSnapshot::default()
     }
 
-    /// Sets what was received, and what the command line says; what could not be set.
-    fn set_properties(&self, new: &NewReceive, listed: &ListedSnapshot, is_new: bool) -> Vec<String> {
-        let mut notes = Vec::new();
-        let excluded = |name: &str| self.order.exclude.iter().any(|one| one == name);
-        let overridden = |name: &str| self.order.set.iter().any(|(one, _)| one == name);
-        if let Some(list) = &listed.properties {
-            let pairs = values_of(list).filter(|(name, _)| !excluded(name)).collect();
-            let refused = self.host.set_received(&new.target, pairs);
-            let refused = refused.unwrap_or_else(|error| vec![("any".to_owned(), error)]);
-            for (name, error) in refused {
-                // a value of the command line counts anyway
-                if !overridden(&name) {
-                    let why = error.what();
-                    notes.push(format!("cannot receive {name} property on {}: {why}", new.target));
-                }
-            }
-        }
-        if self.changes_by_hand(new, is_new) {
-            for (property, value) in &self.order.set {
-                let (property, value) = (property.clone(), value.clone());
-                let change = DatasetChange::Set { name: new.target.clone(), property: property.clone(), value };
-                if let Err(error) = self.host.change(&change) {
-                    notes.push(format!("cannot receive {property} property on {}: {}", new.target, error.what()));
-                }
-            }
-            for property in &self.order.exclude {
-                let property = property.clone();
-                let change =
-                    DatasetChange::Inherit { name: new.target.clone(), property: property.clone(), received: false };
-                match self.host.change(&change) {
-                    Ok(()) => {}
-                    // one that cannot be inherited is not set either
-                    Err(error) if matches!(error.kind(), Kind::Invalid | Kind::ReadOnly) => {}
-                    Err(error) => {
-                        notes.push(format!("cannot receive {property} property on {}: {}", new.target, error.what()))
-                    }
-                }
-            }
-        }
-        notes
-    }
-
-    /// Whether what the command line says of properties is for this stream: of a package, only the first dataset gets
-    /// what is set; those below inherit it.
-    fn changes_by_hand(&self, new: &NewReceive, is_new: bool) -> bool {
-        let is_top = self.package.as_ref().is_none_or(|(_, top)| new.begin.name.split('@').next() == Some(top));
-        is_top && (is_new || self.package.is_some() || !self.order.set.is_empty())
-    }
-
-    /// The properties that the command line changes with this stream.
-    fn changed_by_hand(&self, new: &NewReceive, is_new: bool) -> Vec<String> {
-        let set = self.order.set.iter().map(|(name, _)| name);
-        let all = set.chain(&self.order.exclude).filter(|_| self.changes_by_hand(new, is_new));
-        all.cloned().collect()
-    }
-
     /// Properties and holds of the new snapshot.
     fn after(&mut self, new: &NewReceive, listed: &ListedSnapshot) {
         let name = format!("{}@{}", new.target, new.snapshot);
         if let Some(list) = &listed.of_snapshot {
-            let pairs: Vec<(String, Value)> = values_of(list).collect();
-            if !pairs.is_empty() {
-                let refused = self.host.set_received(&name, pairs);
-                for (property, error) in refused.unwrap_or_else(|error| vec![("any".to_owned(), error)]) {
-                    self.notes.push(format!("cannot receive {property} property on {name}: {}", error.what()));
-                }
-            }
+            self.notes.extend(received::receive_of_snapshot(self.host, &name, list));
         }
         if let Some(holds) = listed.holds.as_ref().filter(|holds| !self.order.skip_holds && !holds.is_empty()) {
             let tags = holds.iter().map(|(tag, _)| (name.clone(), tag.to_owned())).collect();
@@ -498,64 +478,6 @@ impl StreamReceiver<'_> {
             }
         }
     }
-}
-
-/// What was stored of properties before a stream.
-struct PropertiesBefore(Vec<(String, PropertyValue)>);
-
-impl PropertiesBefore {
-    /// Of a dataset, if it is there.
-    fn of(host: &dyn Host, dataset: &str) -> Result<Option<PropertiesBefore>> {
-        let pool = host.pool();
-        match pool.dsl().subject(dataset) {
-            Ok(subject) => pool.dsl().stored_props(subject.dir()).map(|stored| Some(PropertiesBefore(stored))),
-            Err(e) if e.kind() == Kind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Stores again what was received before, if that has changed, and what the command line has changed. What cannot
-    /// be is logged: the receive has failed anyway.
-    fn restore(self, host: &dyn Host, dataset: &str, received: bool, by_hand: Vec<String>) {
-        let name = dataset.to_owned();
-        let log = |error: Error| tracing::warn!(dataset, "a property is not as it was before the receive: {error}");
-        let suffixed = |(name, value): &(String, PropertyValue)| {
-            let value = match value {
-                PropertyValue::Number(number) => Value::U64(*number),
-                PropertyValue::Text(text) => Value::Str(text.clone()),
-            };
-            Some((name.strip_suffix(dsl::RECEIVED_SUFFIX)?.to_owned(), value))
-        };
-        if received {
-            match host.set_received(dataset, self.0.iter().filter_map(suffixed).collect()) {
-                Ok(refused) => refused.into_iter().for_each(|(_, error)| log(error)),
-                Err(error) => log(error),
-            }
-        }
-        for property in by_hand {
-            let value = self.0.iter().find(|(one, _)| *one == property).map(|(_, value)| text_of(&property, value));
-            let change = match value {
-                Some(value) => DatasetChange::Set { name: name.clone(), property, value },
-                None => DatasetChange::Inherit { name: name.clone(), property, received: false },
-            };
-            host.change(&change).unwrap_or_else(log);
-        }
-    }
-}
-
-/// A stored value as people give it.
-fn text_of(property: &str, value: &PropertyValue) -> String {
-    match value {
-        PropertyValue::Text(text) => text.clone(),
-        PropertyValue::Number(number) => {
-            let named = Property::find(property).and_then(|property| property.name_of(*number));
-            named.map_or_else(|| number.to_string(), str::to_owned)
-        }
-    }
-}
-
-fn values_of(list: &NvList) -> impl Iterator<Item = (String, Value)> + '_ {
-    list.iter().map(|(name, value)| (name.to_owned(), value.clone()))
 }
 
 /// Whether some of a dataset was redacted by its sender.

@@ -131,7 +131,15 @@ impl<'a> Values<'a> {
         if subject.kind() == DatasetKind::Bookmark {
             return None;
         }
-        subject.levels().find_user(name).map(|sourced| self.with_received(subject, name, sourced))
+        match subject.levels().find_user(name) {
+            Some(sourced) => Some(self.with_received(subject, name, sourced)),
+            // what is inherited from where it is not set may have been received all the same
+            None => self.received.then(|| subject.levels().received(name)).flatten().map(|received| Cell {
+                value: CellValue::Text("-".to_owned()),
+                source: ValueSource::None,
+                received: Some(value_of(received)),
+            }),
+        }
     }
 
     fn with_received(&self, subject: &Subject, name: &str, sourced: Sourced) -> Cell {

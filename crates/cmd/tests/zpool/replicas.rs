@@ -1,0 +1,133 @@
+//! Packages of whole trees that come again and again, as those that keep copies of a tree receive them.
+
+use super::snapshots::Fresh;
+
+impl Fresh {
+    fn package(&self, line: &str) -> Vec<u8> {
+        let output = self.world.cenote(&format!("zfs send {line}"));
+        assert!(output.status.success(), "{line}: {output:?}");
+        output.stdout
+    }
+
+    /// Names below a dataset, without it.
+    fn tree(&self, top: &str) -> String {
+        let (text, _) = self.world.zfs(&format!("list -Hr -t all -o name {top}"));
+        text.lines().map(|name| &name[top.len()..]).filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What the command line says of properties goes to all datasets of a package, and what was received is kept.
+#[test]
+fn properties_of_a_package_are_overridden() {
+    let fresh = Fresh::new("overridden");
+    fresh.does("snapshot -r fresh/a@one");
+    fresh.world.receives("-u fresh/r", &fresh.package("-R fresh/a@one"));
+    fresh.does("set compression=gzip fresh/r");
+    fresh.does("set u:local=here fresh/r");
+    for line in ["copies=3", "compression=lz4", "u:top=new", "u:local=there", "quota=30M"] {
+        fresh.does(&format!("set {line} fresh/a"));
+    }
+    fresh.does("set u:top=below fresh/a/b");
+    fresh.does("set atime=on fresh/a/b");
+    fresh.does("set u:snap=first fresh/a@one");
+    fresh.does("snapshot -r fresh/a@two");
+    fresh.does("set u:snap=second fresh/a/b@two");
+    let package = fresh.package("-R -I fresh/a@one fresh/a@two");
+    let options = "-x copies -x compression -x u:top -x u:local -x quota -o atime=off -o u:set=given";
+    fresh.world.receives(&format!("-F {options} fresh/r"), &package);
+    for (dataset, list) in [
+        (
+            "fresh/r",
+            "copies 1 3 default, compression gzip lz4 local, u:top - new -, u:local here there local, quota 0 - default, \
+             atime off - local, u:set given - local",
+        ),
+        (
+            "fresh/r/b",
+            "copies 1 - default, compression gzip - inherited from fresh/r, u:top - below -, \
+             atime off on inherited from fresh/r, u:set given - inherited from fresh/r",
+        ),
+        ("fresh/r@one", "u:snap first first received"),
+        ("fresh/r/b@two", "u:snap second second received"),
+        ("fresh/r/b@one", "u:snap - - -"),
+    ] {
+        for one in list.split(", ") {
+            let (name, rest) = one.split_once(' ').unwrap();
+            let said = fresh.world.zfs(&format!("get -Hpo value,received,source {name} {dataset}")).0;
+            assert_eq!(said.trim_end().split('\t').collect::<Vec<_>>().join(" "), rest, "{name} of {dataset}");
+        }
+    }
+    // a volume has no atime: a stream of one is refused, in a package that does not count
+    fresh.does("create -V 1M fresh/c/vol");
+    fresh.does("snapshot -r fresh/c@one");
+    let volume = fresh.package("fresh/c/vol@one");
+    let misplaced = "cannot receive new filesystem stream: property 'atime' does not apply to datasets of this type\n";
+    assert_eq!(fresh.world.zfs_with("receive -o atime=off fresh/v", &volume), (misplaced.to_owned(), 1));
+    let warning = "Warning: fresh/v: property 'atime' does not apply to datasets of this type\n";
+    assert_eq!(fresh.world.zfs_with("receive -x atime fresh/v", &volume), (warning.to_owned(), 0));
+    fresh.world.receives("-o atime=off fresh/w", &fresh.package("-R fresh/c@one"));
+    fresh.says("get -Ho value,source atime fresh/w", "off\tlocal\n");
+    fresh.judge();
+}
+
+/// What the sender has renamed, promoted and destroyed.
+#[test]
+fn trees_follow_their_sender() {
+    let fresh = Fresh::new("followed");
+    for name in ["x", "y", "deep", "deep/er", "gone"] {
+        fresh.does(&format!("create fresh/a/{name}"));
+    }
+    fresh.does("snapshot fresh/a/gone@origin");
+    fresh.does("clone fresh/a/gone@origin fresh/a/clone");
+    fresh.does("snapshot fresh/a/b@early");
+    fresh.does("snapshot fresh/a/b@origin");
+    fresh.does("clone fresh/a/b@origin fresh/a/late");
+    fresh.does("snapshot -r fresh/a@one");
+    fresh.world.receives("-u fresh/r", &fresh.package("-R fresh/a@one"));
+    assert_eq!(fresh.tree("fresh/r"), fresh.tree("fresh/a"));
+    fresh.does("create fresh/r/here-only");
+
+    // two change their names; one goes below what is new; a snapshot goes with its clone; a clone becomes the origin
+    fresh.does("create fresh/a/above");
+    for (from, to) in [("x", "z"), ("y", "x"), ("z", "y"), ("deep", "above/deep")] {
+        fresh.does(&format!("rename fresh/a/{from} fresh/a/{to}"));
+    }
+    fresh.does("rename fresh/a/b@early fresh/a/b@earlier");
+    fresh.does("destroy -R fresh/a/gone@origin");
+    fresh.does("destroy -r fresh/a/gone");
+    fresh.does("promote fresh/a/late");
+    fresh.does("snapshot -r fresh/a@two");
+    let package = fresh.package("-R -I fresh/a@one fresh/a@two");
+    fresh.world.receives("-uF fresh/r", &package);
+    assert_eq!(fresh.tree("fresh/r"), fresh.tree("fresh/a"));
+    fresh.says("get -Ho value origin fresh/r/b", "fresh/r/late@origin\n");
+    let guids = |top: &str| fresh.world.zfs(&format!("get -Hpr -t snapshot -o value guid {top}")).0;
+    assert_eq!(guids("fresh/r"), guids("fresh/a"));
+
+    // what is held here stays, which is said; all else comes
+    fresh.does("hold keep fresh/r@one");
+    fresh.does("destroy fresh/a@one");
+    fresh.does("snapshot -r fresh/a@three");
+    let package = fresh.package("-R -I fresh/a@two fresh/a@three");
+    let held = "cannot receive: cannot destroy 'fresh/r@one': dataset is busy\n";
+    assert_eq!(fresh.world.zfs_with("receive -uF fresh/r", &package), (held.to_owned(), 1));
+    fresh.says("list -Ho name fresh/r/above/deep/er@three", "fresh/r/above/deep/er@three\n");
+    fresh.judge();
+}
+
+/// File systems that are mounted below each other are mounted by an import that cannot make their folders.
+#[test]
+fn folders_are_there_for_the_next_import() {
+    let fresh = Fresh::new("folders");
+    let (point, other) = (fresh.world.dir.join("mnt"), fresh.world.dir.join("other"));
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    fresh.does(&format!("set mountpoint={} fresh/c", other.display()));
+    std::fs::write(point.join("b/file"), "below").unwrap();
+    fresh.world.check("export fresh", 0, "");
+    assert!(!point.exists() && !other.exists());
+    fresh.world.check("import -o readonly=on -d DIR fresh", 0, "");
+    assert_eq!(std::fs::read_to_string(point.join("b/file")).unwrap(), "below");
+    fresh.world.check("export fresh", 0, "");
+    fresh.world.check("import -d DIR fresh", 0, "");
+    fresh.does("destroy fresh/a/b");
+    fresh.judge();
+}
