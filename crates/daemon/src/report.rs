@@ -13,7 +13,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use format::feature::{BOOKMARK_V2, ENCRYPTION};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
@@ -49,7 +49,7 @@ pub fn pool(pool: &Pool, session: &ProcessFacts) -> Result<PoolReport> {
     let mut root = tree(pool.tree(), pool.candidate(), &tops);
     root.guid = pool.guid();
     for (number, rebuild) in &status.rebuilds {
-        if let Some(top) = root.children.iter_mut().find(|top| top.id == *number) {
+        if let Some(top) = root.children.iter_mut().find(|top| top.id == number.get()) {
             top.rebuild = Some(rebuild.clone());
         }
     }
@@ -250,7 +250,7 @@ impl Gathering<'_> {
     }
 }
 
-fn is_log(tree: &Tree, number: u64) -> bool {
+fn is_log(tree: &Tree, number: VdevNumber) -> bool {
     tree.top(number).is_ok_and(|top| top.top_spec().is_some_and(|spec| spec.is_log))
 }
 
@@ -361,7 +361,7 @@ fn activity(zap: &Zap, prefix: &str, offset: &str) -> Option<(Activity, u64, u64
 pub fn refresh_growth(report: &mut PoolReport, pool: &Pool) {
     let mut sum = 0;
     for known in &mut report.root.children {
-        let (Ok(top), Some(space)) = (pool.tree().top(known.id), &mut known.space) else { continue };
+        let (Ok(top), Some(space)) = (pool.tree().top(VdevNumber::new(known.id)), &mut known.space) else { continue };
         space.expandable_bytes = pool.expandable_bytes(top);
         let is_normal = top.top_spec().is_some_and(|spec| !spec.is_log && spec.bias.is_none());
         sum += if is_normal { space.expandable_bytes } else { 0 };

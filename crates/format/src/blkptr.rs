@@ -30,7 +30,7 @@ use base::Endian;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::ids::Txg;
+use crate::ids::{Txg, VdevNumber};
 use crate::object_type::ObjectType;
 pub use builder::{BlkPtrBuilder, Seal};
 
@@ -53,8 +53,8 @@ impl Dva {
     pub const EMPTY: Dva = Dva { words: [U64::ZERO; 2] };
 
     /// A pointer to `asize` bytes at `offset` (both multiples of 512) of the top-level vdev.
-    pub fn new(vdev: u64, offset: u64, asize: u64, gang: bool) -> Dva {
-        let first = (vdev & 0xff_ffff) << 32 | (asize >> SECTOR_SHIFT) & 0xff_ffff;
+    pub fn new(vdev: VdevNumber, offset: u64, asize: u64, gang: bool) -> Dva {
+        let first = (vdev.get() & 0xff_ffff) << 32 | (asize >> SECTOR_SHIFT) & 0xff_ffff;
         let second = offset >> SECTOR_SHIFT | u64::from(gang) << 63;
         Dva { words: [first.into(), second.into()] }
     }
@@ -64,9 +64,9 @@ impl Dva {
         Dva { words: words.map(U64::new) }
     }
 
-    /// Id of the top-level vdev.
-    pub fn vdev(&self) -> u64 {
-        bits(self.words[0], 32, 24)
+    /// Number of the top-level vdev.
+    pub fn vdev(&self) -> VdevNumber {
+        VdevNumber::new(bits(self.words[0], 32, 24))
     }
 
     /// Bytes allocated: with parity, padding and gang headers.
@@ -452,8 +452,8 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let bp = BlkPtr::parse(&bytes).unwrap();
         let dva = bp.dvas()[0];
-        assert_eq!((dva.vdev(), dva.asize(), dva.offset(), dva.is_gang()), (5, 8192, 0x1234 << 9, true));
-        assert_eq!(dva, Dva::new(5, 0x1234 << 9, 8192, true));
+        assert_eq!((dva.vdev().get(), dva.asize(), dva.offset(), dva.is_gang()), (5, 8192, 0x1234 << 9, true));
+        assert_eq!(dva, Dva::new(VdevNumber::new(5), 0x1234 << 9, 8192, true));
         assert_eq!((bp.lsize(), bp.psize(), bp.level(), bp.compress()), (128 << 10, 4096, 2, 15));
         assert_eq!(
             (bp.checksum_kind(), bp.object_type(), bp.endian()),

@@ -138,13 +138,14 @@ mod tests {
     use base::Endian;
 
     use super::*;
+    use crate::ids::VdevNumber;
 
     #[test]
     fn a_pointer_and_its_key() {
         let words = [1, 2, 3, 4, 15 << 32 | 7 << 16 | 31];
         let key = DdtKey::from_words(words);
         assert_eq!((key.lsize(), key.psize(), key.words()), (16 << 10, 4 << 10, words));
-        let dva = Dva::new(3, 77 << 9, 4096, false);
+        let dva = Dva::new(VdevNumber::new(3), 77 << 9, 4096, false);
         let block = DdtPhys { dvas: [dva, dva, DdtPhys::NONE.dvas[2]], references: 5, birth: Txg::new(9) };
         let bp = key.pointer(&block);
         assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, Txg::new(9), [1, 2, 3, 4]));

@@ -62,6 +62,18 @@ kind_of_number! {
     Guid
 }
 
+kind_of_number! {
+    /// The number of a top-level vdev: which of the root's children it is. DVAs name it.
+    VdevNumber
+}
+
+impl VdevNumber {
+    /// Its place in a list of all top-level vdevs; of a number that is too large for any, the last.
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
 impl Guid {
     /// That of nothing.
     pub const NONE: Guid = Guid(0);

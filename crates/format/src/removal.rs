@@ -16,6 +16,7 @@
 use base::{Endian, Error, Reader, Result};
 
 use crate::blkptr::Dva;
+use crate::ids::VdevNumber;
 use crate::object_type::ObjectType;
 use crate::scan::ScanState;
 
@@ -34,9 +35,9 @@ pub const COUNTS_TYPE: ObjectType = ObjectType(0xc2);
 pub struct RemovalPhys {
     pub state: ScanState,
     /// Number of the vdev.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     /// The vdev that was removed last.
-    pub previous: Option<u64>,
+    pub previous: Option<VdevNumber>,
     pub start_s: u64,
     pub end_s: u64,
     pub to_copy_bytes: u64,
@@ -55,8 +56,8 @@ impl RemovalPhys {
         };
         Some(RemovalPhys {
             state,
-            vdev: word(1),
-            previous: Some(word(2)).filter(|&previous| previous != u64::MAX),
+            vdev: VdevNumber::new(word(1)),
+            previous: Some(word(2)).filter(|&previous| previous != u64::MAX).map(VdevNumber::new),
             start_s: word(3),
             end_s: word(4),
             to_copy_bytes: word(5),
@@ -71,8 +72,8 @@ impl RemovalPhys {
             ScanState::Finished => 2,
             ScanState::Canceled => 3,
         };
-        let previous = self.previous.unwrap_or(u64::MAX);
-        [state, self.vdev, previous, self.start_s, self.end_s, self.to_copy_bytes, self.copied_bytes]
+        let previous = self.previous.map_or(u64::MAX, VdevNumber::get);
+        [state, self.vdev.get(), previous, self.start_s, self.end_s, self.to_copy_bytes, self.copied_bytes]
     }
 }
 
@@ -80,7 +81,7 @@ impl RemovalPhys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CondensingPhys {
     /// Number of the vdev.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     /// The map of obsolete bytes that the next table does without.
     pub obsolete_map: u64,
     /// The next table.
@@ -92,7 +93,7 @@ impl CondensingPhys {
     pub fn parse(words: &[u64]) -> Result<CondensingPhys> {
         match *words {
             [vdev, obsolete_map, next_table, ..] if obsolete_map != 0 && next_table != 0 => {
-                Ok(CondensingPhys { vdev, obsolete_map, next_table })
+                Ok(CondensingPhys { vdev: VdevNumber::new(vdev), obsolete_map, next_table })
             }
             _ => Err(Error::corrupt("the condensing of a table of a removed device lacks an object")),
         }
@@ -100,7 +101,7 @@ impl CondensingPhys {
 
     /// The words.
     pub fn words(&self) -> [u64; 3] {
-        [self.vdev, self.obsolete_map, self.next_table]
+        [self.vdev.get(), self.obsolete_map, self.next_table]
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
     fn what_is_written_reads_back() {
         let phys = RemovalPhys {
             state: ScanState::Running,
-            vdev: 1,
+            vdev: VdevNumber::new(1),
             previous: None,
             start_s: 2,
             end_s: 3,
@@ -170,9 +171,9 @@ mod tests {
         };
         assert_eq!(RemovalPhys::parse(&phys.words()), Some(phys));
         assert_eq!(RemovalPhys::parse(&[0; 7]), None);
-        let again = RemovalPhys { state: ScanState::Canceled, previous: Some(0), ..phys };
+        let again = RemovalPhys { state: ScanState::Canceled, previous: Some(VdevNumber::new(0)), ..phys };
         assert_eq!(RemovalPhys::parse(&again.words()), Some(again));
-        let condensing = CondensingPhys { vdev: 0, obsolete_map: 7, next_table: 8 };
+        let condensing = CondensingPhys { vdev: VdevNumber::new(0), obsolete_map: 7, next_table: 8 };
         assert_eq!(CondensingPhys::parse(&condensing.words()).unwrap(), condensing);
         assert!(CondensingPhys::parse(&[1, 0, 2]).is_err());
         for counts_object in [0, 9] {
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn entries() {
-        let entry = table_entry(0x1200, &Dva::new(3, 0x4000, 0x2000, false));
+        let entry = table_entry(0x1200, &Dva::new(VdevNumber::new(3), 0x4000, 0x2000, false));
         let word = |at: usize| u64::from_le_bytes(*entry[at * 8..].first_chunk().unwrap());
         assert_eq!([word(0), word(1), word(2)], [9, 3 << 32 | 0x10, 0x20]);
     }

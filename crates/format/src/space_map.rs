@@ -16,7 +16,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use crate::ids::Txg;
+use crate::ids::{Txg, VdevNumber};
 
 /// A run of a space map, in the map's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Run {
     /// Number of units, at least 1.
     pub len: u64,
     /// Top-level vdev, in the log of all metaslabs.
-    pub vdev: Option<u64>,
+    pub vdev: Option<VdevNumber>,
 }
 
 /// The bonus buffer of a space map object.
@@ -101,7 +101,7 @@ pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run>> {
                         allocated: second >> 63 == 0,
                         offset: second & (u64::MAX >> 1),
                         len: (word >> 24 & 0xf_ffff_ffff) + 1,
-                        vdev: Some(word & 0xff_ffff),
+                        vdev: Some(VdevNumber::new(word & 0xff_ffff)),
                     }));
                 }
                 _ => {
@@ -165,7 +165,7 @@ impl Encoder {
                     // an entry lies in one block
                     self.put(DEBUG);
                 }
-                self.put(LONG | (len - 1) << 24 | run.vdev.unwrap_or(0) & 0xff_ffff);
+                self.put(LONG | (len - 1) << 24 | run.vdev.map_or(0, VdevNumber::get) & 0xff_ffff);
                 self.put(freed << 63 | offset);
             } else {
                 self.put(offset << 16 | freed << 15 | (len - 1));
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(old.length(), 8 * (1 + 3 + 4), "a long run takes four entries");
         assert_eq!(joined(&old.finish()), [&all[..], &[long_run]].concat());
 
-        let long = |offset, len, vdev| Run { allocated: true, offset, len, vdev: Some(vdev) };
+        let long = |offset, len, vdev| Run { allocated: true, offset, len, vdev: Some(VdevNumber::new(vdev)) };
         let more = [long(LONG_OFFSETS - 5, 5, 3), long(9, 2 * LONG_RUN_MAX + 1, 0xff_fffe), long(1, 1, 0)];
         let mut new = Encoder::new(512 - 8, 512, true);
         all.iter().chain(&more).for_each(|run| new.push(run));
@@ -261,7 +261,7 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let runs: Vec<Run> = runs(&bytes).map(|run| run.unwrap()).collect();
         let short = Run { allocated: false, offset: 100, len: 10, vdev: None };
-        let long = Run { allocated: true, offset: 5, len: 1000, vdev: Some(3) };
+        let long = Run { allocated: true, offset: 5, len: 1000, vdev: Some(VdevNumber::new(3)) };
         assert_eq!(runs, [short, long]);
     }
 

@@ -25,7 +25,7 @@ use base::{Bookmark, Endian, Error, Kind, Result, ResultExt};
 use dmu::traverse::{Descend, Visit, Visitor};
 use dsl::traverse::LOG_LEVEL;
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use vdev::MapEntry;
 
 use crate::status::Progress;
@@ -186,7 +186,7 @@ struct Checker<'a> {
     refs: Refs,
     batches: Batches,
     /// Blocks with others below them that have been visited: vdev, offset, birth.
-    entered: HashSet<(u64, u64, Txg)>,
+    entered: HashSet<(VdevNumber, u64, Txg)>,
 }
 
 impl Checker<'_> {
@@ -364,9 +364,9 @@ impl Visitor for Checker<'_> {
 }
 
 /// The table of a vdev that is being removed, as far as it has got, and where that is.
-fn mapping_in_progress(pool: &Pool, vdev: u64) -> Result<Option<(Vec<MapEntry>, u64)>> {
+fn mapping_in_progress(pool: &Pool, vdev: VdevNumber) -> Result<Option<(Vec<MapEntry>, u64)>> {
     let tops = pool.config().list("vdev_tree")?.opt_lists("children").unwrap_or_default();
-    let top = usize::try_from(vdev).ok().and_then(|vdev| tops.get(vdev));
+    let top = tops.get(vdev.index());
     match top.and_then(|top| top.opt_u64("com.delphix:indirect_object")) {
         None | Some(0) => Ok(None),
         Some(object) => {

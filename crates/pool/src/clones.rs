@@ -11,6 +11,7 @@
 use base::{Endian, Error, Reader, Result};
 use dmu::Object;
 use dmu::zap::ZapValue;
+use format::ids::VdevNumber;
 
 /// Before the number of a vdev in the name of its table in the object directory.
 pub(crate) const CLONES_PREFIX: &str = "com.fudosecurity:brt:vdev:";
@@ -37,7 +38,7 @@ pub(crate) struct CloneHeader {
 }
 
 /// The name of a vdev's table.
-pub(crate) fn header_name(vdev: u64) -> String {
+pub(crate) fn header_name(vdev: VdevNumber) -> String {
     format!("{CLONES_PREFIX}{vdev}")
 }
 

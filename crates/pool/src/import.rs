@@ -9,7 +9,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, TxgRanges, VdevSpec};
@@ -373,7 +373,7 @@ impl Candidate {
 /// removed later, so they are read in rounds, until all are there or none can be read.
 fn load_indirect(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
     let indirect = |top: &vdev::Vdev| Some((top.number(), top.top_spec()?.indirect?.mapping_object));
-    let mut left: Vec<(u64, u64)> = tree.tops().filter_map(indirect).collect();
+    let mut left: Vec<(VdevNumber, u64)> = tree.tops().filter_map(indirect).collect();
     while !left.is_empty() {
         let mut failed = Vec::new();
         let mut error = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::{Endian, Error, Kind, Reader, Result};
 use dmu::Objset;
 use dmu::zap::Zap;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::nvlist::NvList;
 use format::space_map::{self, Run};
 use format::uberblock::Uberblock;
@@ -112,7 +112,7 @@ pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntr
         let word = |i: usize| u64::from_le_bytes(*raw[i * 8..].first_chunk().expect("entries of 24 bytes"));
         MapEntry {
             src_offset: (word(0) & (u64::MAX >> 1)) << 9,
-            dst_top: word(1) >> 32 & 0xff_ffff,
+            dst_top: VdevNumber::new(word(1) >> 32 & 0xff_ffff),
             dst_offset: (word(2) & (u64::MAX >> 1)) << 9,
             asize: (word(1) & 0xff_ffff) << 9,
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use base::{Result, ResultExt};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::{Pool, metaslabs};
 
@@ -14,7 +14,7 @@ use crate::{Pool, metaslabs};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceByVdev {
     /// Top-level vdev id, and bytes allocated on it.
-    pub allocated: Vec<(u64, u64)>,
+    pub allocated: Vec<(VdevNumber, u64)>,
 }
 
 impl Pool {
@@ -26,8 +26,8 @@ impl Pool {
 
 impl SpaceByVdev {
     fn read(pool: &Pool) -> Result<SpaceByVdev> {
-        let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
-        let mut flushed: BTreeMap<u64, (u32, Vec<Option<Txg>>)> = BTreeMap::new();
+        let mut sums: BTreeMap<VdevNumber, i64> = BTreeMap::new();
+        let mut flushed: BTreeMap<VdevNumber, (u32, Vec<Option<Txg>>)> = BTreeMap::new();
         for top in pool.tops() {
             let (Some(spec), metaslabs) = (top.top_spec(), metaslabs::read(pool, top)?) else { continue };
             if spec.metaslab_array != 0 && !metaslabs.is_empty() {
@@ -39,7 +39,7 @@ impl SpaceByVdev {
         }
         for (txg, runs) in metaslabs::logs(pool)? {
             for run in runs {
-                let vdev = run.vdev.unwrap_or(0);
+                let vdev = run.vdev.unwrap_or(VdevNumber::new(0));
                 let Some((shift, since)) = flushed.get(&vdev) else { continue };
                 let metaslab = usize::try_from(run.offset.checked_shr(*shift).unwrap_or(0)).unwrap_or(usize::MAX);
                 if since.get(metaslab).copied().flatten().is_some_and(|since| txg >= since) {
@@ -53,7 +53,7 @@ impl SpaceByVdev {
     }
 
     /// Bytes allocated on the top-level vdevs that `include` accepts.
-    pub fn allocated_on(&self, include: impl Fn(u64) -> bool) -> u64 {
+    pub fn allocated_on(&self, include: impl Fn(VdevNumber) -> bool) -> u64 {
         self.allocated.iter().filter(|(top, _)| include(*top)).map(|(_, bytes)| bytes).sum()
     }
 }

@@ -17,6 +17,7 @@
 
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
+use format::ids::VdevNumber;
 use format::rebuild::{RebuildPhys, VDEV_REBUILD};
 use format::scan::{ErrorScrubPhys, ScanPhys, ScanState};
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ pub struct Status {
     /// The checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The last sequential resilver of each top-level vdev that had one, by its number.
-    pub rebuilds: Vec<(u64, Rebuild)>,
+    pub rebuilds: Vec<(VdevNumber, Rebuild)>,
 }
 
 /// What a scan is for.
@@ -97,7 +98,7 @@ pub struct ErrorScrub {
 pub struct Removal {
     pub progress: Progress,
     /// Number of the vdev.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     pub start_s: u64,
     pub end_s: u64,
     pub to_copy_bytes: u64,
@@ -112,7 +113,7 @@ pub struct Removal {
 pub struct ExpansionStatus {
     pub progress: Progress,
     /// Number of the vdev.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     pub start_s: u64,
     pub end_s: u64,
     pub copied_bytes: u64,
@@ -250,7 +251,7 @@ fn error_scrub_of(words: &NumberArray) -> Option<ErrorScrub> {
 fn removal_of(words: &NumberArray) -> Option<Removal> {
     Some(Removal {
         progress: words.progress(0)?,
-        vdev: words.at(1),
+        vdev: VdevNumber::new(words.at(1)),
         start_s: words.at(3),
         end_s: words.at(4),
         to_copy_bytes: words.at(5),
@@ -259,7 +260,7 @@ fn removal_of(words: &NumberArray) -> Option<Removal> {
     })
 }
 
-fn expansion_of(zap: &Zap, vdev: u64) -> Result<Option<ExpansionStatus>> {
+fn expansion_of(zap: &Zap, vdev: VdevNumber) -> Result<Option<ExpansionStatus>> {
     let number = |name: &str| -> Result<u64> { Ok(zap.u64(&format!("org.openzfs:raidz_expand_{name}"))?.unwrap_or(0)) };
     let progress = NumberArray(vec![number("state")?]).progress(0);
     let (start_s, end_s, copied_bytes) = (number("start_time")?, number("end_time")?, number("bytes_copied")?);
@@ -301,7 +302,7 @@ mod tests {
         let scan = scan_of(&NumberArray(words)).unwrap();
         assert_eq!((scan.function, scan.progress), (ScanFunction::Scrub, Progress::Finished));
         assert_eq!((scan.start_s, scan.end_s, scan.errors, scan.is_paused), (7, 8, 13, true));
-        assert_eq!(removal_of(&NumberArray(vec![2, 7])).unwrap().vdev, 7);
+        assert_eq!(removal_of(&NumberArray(vec![2, 7])).unwrap().vdev, VdevNumber::new(7));
         assert_eq!(rebuild_of(&NumberArray(vec![2])).unwrap().progress, Progress::Canceled);
     }
 }

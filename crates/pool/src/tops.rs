@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use base::{Result, ResultExt};
 use device::Device;
 use format::feature::SPACEMAP_HISTOGRAM;
+use format::ids::VdevNumber;
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
@@ -21,7 +22,7 @@ use crate::{FeatureState, Pool, metaslabs, mos};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopSpace {
     /// Number of the vdev.
-    pub number: u64,
+    pub number: VdevNumber,
     /// Bytes of all its metaslabs.
     pub size_bytes: u64,
     /// Bytes allocated.
@@ -53,7 +54,7 @@ impl Pool {
     }
 
     fn read_top_spaces(&self) -> Result<Vec<TopSpace>> {
-        let allocated: HashMap<u64, u64> = self.space()?.allocated.into_iter().collect();
+        let allocated: HashMap<VdevNumber, u64> = self.space()?.allocated.into_iter().collect();
         let mut spaces = Vec::new();
         for top in self.tops().filter(|top| top.kind().is_concrete()) {
             let Some(spec) = top.top_spec() else { continue };

@@ -6,7 +6,7 @@
 //! that could be imported the command makes it itself, from labels.
 
 pub use dsl::PropertyValue;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 pub use pool::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, TopSpace};
 use serde::{Deserialize, Serialize};
 pub use vdev::{Aux, VdevState};
@@ -223,7 +223,7 @@ pub struct ScanReport {
 #[allow(missing_docs)] // the names are the documentation
 pub struct ExpansionReport {
     pub progress: Progress,
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     pub start_s: u64,
     pub end_s: u64,
     pub to_copy_bytes: u64,
@@ -252,6 +252,11 @@ impl PoolReport {
         let is_rebuilt = |top: &VdevReport| top.rebuild.as_ref().is_some_and(|it| it.progress == Progress::Running);
         self.scan.as_ref().is_some_and(|scan| scan.is_resilver && scan.progress == Progress::Running)
             || self.root.children.iter().any(is_rebuilt)
+    }
+
+    /// The top-level vdev of that number.
+    pub fn top(&self, number: VdevNumber) -> Option<&VdevReport> {
+        self.root.children.iter().find(|top| top.id == number.get())
     }
 
     /// The word for the whole pool.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 
 use crate::builder::{self, PlannedVdev};
 use crate::spec::{IndirectSpec, TopSpec, VdevKind, VdevSpec};
@@ -44,28 +44,28 @@ pub enum Edit {
     /// place of that vdev; if it is a top-level vdev, the leaf has its guid from then on, so that it is found by it.
     Detach(Guid),
     /// The top-level vdev of that number goes, and leaves a hole.
-    Remove(u64),
+    Remove(VdevNumber),
     /// The address space of the top-level vdev of that number has so many bytes from now on, more than before.
     Grow {
         /// The vdev.
-        number: u64,
+        number: VdevNumber,
         /// Bytes.
         asize: u64,
     },
     /// What is on a top-level vdev is about to be copied to others: its number, and the objects of its table.
-    BeginMoving(u64, IndirectSpec),
+    BeginMoving(VdevNumber, IndirectSpec),
     /// The table of the removed vdev of that number is in another object.
-    SetTable(u64, u64),
+    SetTable(VdevNumber, u64),
     /// The copying is given up.
-    CancelMoving(u64),
+    CancelMoving(VdevNumber),
     /// It is done: the vdev of that number is a table from now on.
     FinishMoving {
         /// The vdev.
-        number: u64,
+        number: VdevNumber,
         /// Guid of the vdev that is a table.
         guid: Guid,
         /// The number of the vdev that was removed before this one.
-        previous: Option<u64>,
+        previous: Option<VdevNumber>,
     },
 }
 
@@ -159,7 +159,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             let create_txg = top.spec.create_txg;
             let kind = VdevKind::Indirect;
             let (leaf, children) = (None, Vec::new());
-            let spec = VdevSpec { kind, id: number, guid, create_txg, top: Some(left), leaf, children };
+            let spec = VdevSpec { kind, id: number.get(), guid, create_txg, top: Some(left), leaf, children };
             Ok(Some(std::mem::replace(top, PlannedVdev { table, ..PlannedVdev::new(spec) })))
         }
     }
@@ -194,7 +194,7 @@ fn detach(root: &mut PlannedVdev, guid: Guid) -> Result<PlannedVdev> {
 }
 
 /// What the top-level vdev of that number says of its space.
-fn space_of(root: &mut PlannedVdev, number: u64) -> Result<&mut TopSpec> {
+fn space_of(root: &mut PlannedVdev, number: VdevNumber) -> Result<&mut TopSpec> {
     top_of_id(root, number)?.spec.top.as_mut().ok_or_else(no_such_vdev)
 }
 
@@ -215,8 +215,8 @@ fn vdev_for_both(root: &mut PlannedVdev, leaf: Guid, kind: VdevKind, guid: Guid)
     Ok(place)
 }
 
-fn top_of_id(root: &mut PlannedVdev, number: u64) -> Result<&mut PlannedVdev> {
-    root.children.iter_mut().find(|top| top.spec.id == number).ok_or_else(no_such_vdev)
+fn top_of_id(root: &mut PlannedVdev, number: VdevNumber) -> Result<&mut PlannedVdev> {
+    root.children.iter_mut().find(|top| top.spec.id == number.get()).ok_or_else(no_such_vdev)
 }
 
 fn no_such_vdev() -> Error {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn top(mut spec: VdevSpec) -> VdevSpec {
-        spec.top = VdevSpec::hole(0).top.map(|measures| TopSpec { ashift: 9, ..measures });
+        spec.top = VdevSpec::hole(VdevNumber::new(0)).top.map(|measures| TopSpec { ashift: 9, ..measures });
         spec
     }
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn guids(tree: &Tree) -> Vec<(VdevKind, u64, u64)> {
-        tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number(), vdev.guid().get())).collect()
+        tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number().get(), vdev.guid().get())).collect()
     }
 
     #[test]
@@ -328,10 +328,10 @@ mod tests {
         for refused in [attach(61, 9), detach(61)] {
             assert_eq!(edit(refused).unwrap_err().kind(), ErrorKind::Invalid);
         }
-        for unknown in [attach(77, 9), detach(77), Edit::Remove(7)] {
+        for unknown in [attach(77, 9), detach(77), Edit::Remove(VdevNumber::new(7))] {
             assert_eq!(edit(unknown).unwrap_err().kind(), ErrorKind::NotFound);
         }
-        assert_eq!(edit(Edit::Remove(0)).unwrap(), Some(50));
+        assert_eq!(edit(Edit::Remove(VdevNumber::new(0))).unwrap(), Some(50));
         assert_eq!(guids(&tree)[..2], [(VdevKind::Hole, 0, 0), (VdevKind::Raidz { nparity: 1 }, 1, 60)]);
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use base::{Error, Result};
 use device::{Device, flush_batch};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Vdev};
@@ -48,7 +48,7 @@ impl Tree {
 
     /// Flushes all leaves of some top-level vdevs. Errors: that of a leaf, if the redundancy does not make up
     /// for it; and as from [`Tree::top`].
-    pub fn flush_tops(&self, tops: &[u64]) -> Result<()> {
+    pub fn flush_tops(&self, tops: &[VdevNumber]) -> Result<()> {
         let tops: Vec<&Vdev> = tops.iter().map(|top| self.top(*top)).collect::<Result<_>>()?;
         let leaves = tops.iter().flat_map(|top| self.leaves_of(top.id()));
         let usable = leaves.filter(|leaf| leaf.usable_device().is_some());

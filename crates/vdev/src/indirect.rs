@@ -16,12 +16,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Error, Result, RwLock};
+use format::ids::VdevNumber;
 
 /// Bytes of the address space of a top-level vdev, as DVAs count them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopRange {
     /// Number of the vdev.
-    pub top: u64,
+    pub top: VdevNumber,
     /// The bytes.
     pub range: Range<u64>,
 }
@@ -32,7 +33,7 @@ pub struct MapEntry {
     /// Offset on the removed vdev, in bytes.
     pub src_offset: u64,
     /// Top-level vdev that holds it now.
-    pub dst_top: u64,
+    pub dst_top: VdevNumber,
     /// Offset there, in bytes.
     pub dst_offset: u64,
     /// Length of the range, in bytes.
@@ -61,7 +62,7 @@ impl MappingTable {
     }
 
     /// Adds entries behind the others. Errors: `Corrupt` if they are impossible, with nothing changed.
-    pub(crate) fn extend(&self, own: u64, count: u64, entries: &[MapEntry]) -> Result<()> {
+    pub(crate) fn extend(&self, own: VdevNumber, count: usize, entries: &[MapEntry]) -> Result<()> {
         let mut table = self.0.write();
         let end = table.as_ref().map_or(0, |mapping| mapping.end());
         if entries.first().is_some_and(|first| first.src_offset < end) {
@@ -77,17 +78,19 @@ impl MappingTable {
 
 impl Mapping {
     /// A table of vdev `own`, in a pool of `count` vdevs, from its entries sorted by `src_offset`.
-    pub(crate) fn new(own: u64, count: u64, entries: Vec<MapEntry>) -> Result<Mapping> {
+    pub(crate) fn new(own: VdevNumber, count: usize, entries: Vec<MapEntry>) -> Result<Mapping> {
         let mut end = 0;
         for entry in &entries {
             let fits = entry.src_offset >= end
                 && entry.asize > 0
                 && (entry.src_offset | entry.dst_offset | entry.asize).is_multiple_of(512)
                 && entry.dst_offset.checked_add(entry.asize).is_some()
-                && entry.dst_top < count
+                && entry.dst_top.index() < count
                 && entry.dst_top != own;
             end = entry.src_offset.checked_add(entry.asize).filter(|_| fits).ok_or_else(|| {
-                Error::corrupt(format!("table of the removed vdev {own} has the impossible entry {entry:?}"))
+                let MapEntry { src_offset, dst_top, dst_offset, asize } = entry;
+                let place = format!("{asize} bytes at {src_offset:#x} are at {dst_offset:#x} of vdev {dst_top}");
+                Error::corrupt(format!("table of the removed vdev {own} has the impossible entry: {place}"))
             })?;
         }
         Ok(Mapping { entries })
@@ -101,7 +104,7 @@ impl Mapping {
     /// The pieces that `len` bytes at `offset` are in now, in order: vdev, offset there, length.
     ///
     /// An error if some of them are in no range.
-    pub(crate) fn lookup(&self, offset: u64, len: u64) -> Result<impl Iterator<Item = (u64, u64, u64)>> {
+    pub(crate) fn lookup(&self, offset: u64, len: u64) -> Result<impl Iterator<Item = (VdevNumber, u64, u64)>> {
         let lost = || Error::corrupt(format!("{len} bytes at {offset:#x} are not in the table of the removed vdev"));
         let end = offset.checked_add(len).ok_or_else(lost)?;
         let first = self.entries.partition_point(|e| e.src_offset + e.asize <= offset);
@@ -130,14 +133,15 @@ mod tests {
     use super::*;
 
     fn entry(src_offset: u64, dst_top: u64, dst_offset: u64, asize: u64) -> MapEntry {
-        MapEntry { src_offset, dst_top, dst_offset, asize }
+        MapEntry { src_offset, dst_top: VdevNumber::new(dst_top), dst_offset, asize }
     }
 
     #[test]
     fn splits_where_ranges_meet() {
         let entries = vec![entry(512, 0, 8192, 1024), entry(1536, 1, 512, 512), entry(4096, 0, 0, 512)];
-        let map = Mapping::new(2, 3, entries).unwrap();
-        let find = |offset, len| map.lookup(offset, len).map(|pieces| pieces.collect::<Vec<_>>()).ok();
+        let map = Mapping::new(VdevNumber::new(2), 3, entries).unwrap();
+        let plain = |(top, offset, len): (VdevNumber, u64, u64)| (top.get(), offset, len);
+        let find = |offset, len| map.lookup(offset, len).map(|pieces| pieces.map(plain).collect::<Vec<_>>()).ok();
         assert_eq!(find(512, 1024), Some(vec![(0, 8192, 1024)]));
         assert_eq!(find(1024, 1024), Some(vec![(0, 8704, 512), (1, 512, 512)]));
         assert_eq!(find(4096, 512), Some(vec![(0, 0, 512)]));
@@ -159,9 +163,9 @@ mod tests {
             entry(u64::MAX - 511, 0, 0, 512),
         ];
         for entry in bad {
-            assert!(Mapping::new(2, 3, vec![entry]).is_err(), "{entry:?}");
+            assert!(Mapping::new(VdevNumber::new(2), 3, vec![entry]).is_err(), "{entry:?}");
         }
-        assert!(Mapping::new(2, 3, vec![entry(0, 0, 0, 1024), entry(512, 1, 0, 512)]).is_err());
-        assert!(Mapping::new(2, 3, vec![entry(512, 0, 0, 512), entry(0, 1, 0, 512)]).is_err());
+        assert!(Mapping::new(VdevNumber::new(2), 3, vec![entry(0, 0, 0, 1024), entry(512, 1, 0, 512)]).is_err());
+        assert!(Mapping::new(VdevNumber::new(2), 3, vec![entry(512, 0, 0, 512), entry(0, 1, 0, 512)]).is_err());
     }
 }

@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use base::{Error, Kind as ErrorKind, Result};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::expansion::{self, SectorOrder};
 use crate::geometry::FRONT_BYTES;
@@ -33,7 +33,7 @@ const VISITS_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Number of the top-level vdev.
-    pub top: u64,
+    pub top: VdevNumber,
     /// Offset there in bytes, as in a DVA.
     pub offset: u64,
     /// Bytes to be read.
@@ -98,7 +98,7 @@ impl Tree {
 
     fn add_segments<'a>(
         &'a self,
-        top: u64,
+        top: VdevNumber,
         offset: u64,
         range: Range<usize>,
         hops: usize,

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::geometry::FRONT_BYTES;
 use crate::health::VdevStats;
@@ -49,7 +49,7 @@ impl Tree {
     /// unfilled blocks ([`crate::Dtl::has_unfilled`]).
     ///
     /// Errors: [`ErrorKind::Missing`] if no side is there that lacks nothing.
-    pub fn rebuild(&self, number: u64, ranges: &[Range<u64>]) -> Result<Rebuilt> {
+    pub fn rebuild(&self, number: VdevNumber, ranges: &[Range<u64>]) -> Result<Rebuilt> {
         // blocks of logs are written at any time, to places that were allocated long ago
         let _alone = self.shapes().alone();
         let top = self.top(number)?;

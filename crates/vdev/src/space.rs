@@ -1,7 +1,7 @@
 //! What blocks take up on a top-level vdev.
 
 use base::Result;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::raidz::RaidzGeometry;
 use crate::spec::VdevKind;
@@ -11,18 +11,18 @@ use crate::vdev::{Placement, Vdev};
 impl Tree {
     /// Bytes that a block of `size` bytes that is written now takes up on top-level vdev `number`, parity and padding
     /// included.
-    pub fn asize(&self, number: u64, size: u64) -> Result<u64> {
+    pub fn asize(&self, number: VdevNumber, size: u64) -> Result<u64> {
         self.asize_at(number, size, Txg::MAX)
     }
 
     /// The same of a block that was written in `txg`: a raidz may have been expanded since.
-    fn asize_at(&self, number: u64, size: u64, txg: Txg) -> Result<u64> {
+    fn asize_at(&self, number: VdevNumber, size: u64, txg: Txg) -> Result<u64> {
         let top = self.top(number)?;
         Ok(self.asize_below(top, size, txg).max(size.next_multiple_of(1 << top.ashift())))
     }
 
     /// Bytes of data that the least that top-level vdev `number` allocates has room for. Errors as of [`Tree::asize`].
-    pub fn shortest_block(&self, number: u64) -> Result<u64> {
+    pub fn shortest_block(&self, number: VdevNumber) -> Result<u64> {
         let top = self.top(number)?;
         let sectors = if let VdevKind::Draid(shape) = top.kind() { shape.ndata } else { 1 };
         Ok(sectors << top.ashift())
@@ -31,7 +31,7 @@ impl Tree {
     /// Bytes of data that `asize` bytes of top-level vdev `number` stand for in all accounts of space:
     /// how much of a block of 128 KiB is not parity or padding there decides; of a raidz as wide as it was at first, as
     /// accounts do not change with an expansion. Errors as of [`Tree::asize`].
-    pub fn deflate(&self, number: u64, asize: u64) -> Result<u64> {
+    pub fn deflate(&self, number: VdevNumber, asize: u64) -> Result<u64> {
         let ratio = (128 << 10) / (self.asize_at(number, 128 << 10, Txg::ZERO)? >> 9);
         Ok((asize >> 9).saturating_mul(ratio))
     }

@@ -8,7 +8,7 @@ mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
 use format::feature::DRAID_FAILURE_DOMAINS;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,7 @@ pub struct IndirectSpec {
     /// Object that tells when each part of the table came to be.
     pub births_object: u64,
     /// The vdev that was removed before this one.
-    pub previous: Option<u64>,
+    pub previous: Option<VdevNumber>,
 }
 
 /// What a leaf says of its device.
@@ -266,8 +266,8 @@ impl VdevSpec {
     }
 
     /// What is left of a log device with that number.
-    pub fn hole(number: u64) -> VdevSpec {
-        VdevSpec { top: Some(TopSpec::of(0, 0, 0)), ..VdevSpec::empty(VdevKind::Hole, number) }
+    pub fn hole(number: VdevNumber) -> VdevSpec {
+        VdevSpec { top: Some(TopSpec::of(0, 0, 0)), ..VdevSpec::empty(VdevKind::Hole, number.get()) }
     }
 
     /// A root, of guid 1, over one file with sectors of 512 bytes and `asize` bytes of space, as tests use it.
@@ -376,7 +376,7 @@ impl TopSpec {
         let indirect = (kind == VdevKind::Indirect || mapping_object != 0).then(|| IndirectSpec {
             mapping_object,
             births_object: number("com.delphix:indirect_births"),
-            previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX),
+            previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX).map(VdevNumber::new),
         });
         let top = TopSpec {
             ashift: ashift as u32,

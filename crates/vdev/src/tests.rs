@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
@@ -122,7 +122,7 @@ fn top(mut spec: VdevSpec, ashift: u32) -> VdevSpec {
 }
 
 fn extent(top: u64, offset: u64, size: usize) -> Extent {
-    Extent { top, offset, size: size as u64, birth_txg: Txg::new(10) }
+    Extent { top: VdevNumber::new(top), offset, size: size as u64, birth_txg: Txg::new(10) }
 }
 
 /// Bytes that differ from place to place and from block to block.

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use base::{Env, Error, Kind as ErrorKind, Result, RwLockReadGuard};
 use device::Device;
 use device::meter::{Purpose, Ticket};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 
 use crate::builder::{self, PlannedVdev};
 use crate::expansion;
@@ -117,8 +117,8 @@ impl Tree {
     }
 
     /// The top-level vdev with that number; an error of [`ErrorKind::Corrupt`] if there is none.
-    pub fn top(&self, number: u64) -> Result<&Vdev> {
-        let id = usize::try_from(number).ok().and_then(|n| self.root().children().get(n));
+    pub fn top(&self, number: VdevNumber) -> Result<&Vdev> {
+        let id = self.root().children().get(number.index());
         id.map(|&id| self.vdev(id)).ok_or_else(|| Error::corrupt(format!("there is no vdev {number} in the pool")))
     }
 
@@ -194,23 +194,23 @@ impl Tree {
     }
 
     /// Where the copies end of what is on a vdev that is being removed; `None` if it is not being removed.
-    pub fn moved_end(&self, top: u64) -> Option<u64> {
+    pub fn moved_end(&self, top: VdevNumber) -> Option<u64> {
         Some(self.top(top).ok()?.moving()?.get().map_or(0, |table| table.end()))
     }
 
     /// Notes more copies of what is on a vdev that is being removed, behind the others. Errors: `Invalid` if it is not;
     /// `Corrupt` if entries are impossible, with nothing changed.
-    pub fn note_moved(&self, number: u64, entries: &[MapEntry]) -> Result<()> {
+    pub fn note_moved(&self, number: VdevNumber, entries: &[MapEntry]) -> Result<()> {
         match self.top(number)?.moving() {
-            Some(table) => table.extend(number, self.tops().len() as u64, entries),
+            Some(table) => table.extend(number, self.tops().len(), entries),
             None => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} is not being removed"))),
         }
     }
 
     /// Gives the removed vdev `number` a table that leads from less to the same places. Errors: as from
     /// [`Tree::set_indirect`].
-    pub fn condense_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
-        let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
+    pub fn condense_indirect(&self, number: VdevNumber, entries: Vec<MapEntry>) -> Result<()> {
+        let mapping = Mapping::new(number, self.tops().len(), entries)?;
         match self.top(number)?.place() {
             Placement::Indirect(table) => {
                 table.replace(mapping);
@@ -224,8 +224,8 @@ impl Tree {
     ///
     /// Errors: [`ErrorKind::Corrupt`] if the table is impossible, [`ErrorKind::Invalid`] if the
     /// vdev is not a removed one, or has its table.
-    pub fn set_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
-        let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
+    pub fn set_indirect(&self, number: VdevNumber, entries: Vec<MapEntry>) -> Result<()> {
+        let mapping = Mapping::new(number, self.tops().len(), entries)?;
         let top = self.top(number)?;
         let table = match top.place() {
             Placement::Indirect(table) => table,

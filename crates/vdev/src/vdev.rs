@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use device::{Device, DeviceSlot};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 
 use crate::draid::DraidLayout;
 use crate::health::VdevStats;
@@ -122,9 +122,9 @@ impl Vdev {
         self.spec.guid
     }
 
-    /// Position among its parent's children; of a top-level vdev, the number that DVAs name.
-    pub fn number(&self) -> u64 {
-        self.spec.id
+    /// Of a top-level vdev, its number; of others, which of the children above it is.
+    pub fn number(&self) -> VdevNumber {
+        VdevNumber::new(self.spec.id)
     }
 
     /// The vdev above; none above the root.

@@ -88,7 +88,7 @@ impl Tree {
                     buf.copy_from_slice(&block[..wanted]);
                 }
                 self.count_block(&extent, VdevStats::count_read);
-                tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
+                tracing::debug!(top = %extent.top, offset = extent.offset, "read it in another way");
                 Ok(is_wounded)
             }
             Err(error) => {

@@ -278,6 +278,7 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use format::blkptr::{BlkPtrBuilder, Dva};
+    use format::ids::VdevNumber;
 
     use super::*;
 
@@ -290,7 +291,10 @@ mod tests {
             object_type: format::object_type::ObjectType::INTENT_LOG,
             level: 0,
         };
-        BlkPtrBuilder::new(shape, Txg::new(n)).at(&[Dva::new(0, n * 4096, 4096, false)]).checksum([1, 2, 3, n]).build()
+        BlkPtrBuilder::new(shape, Txg::new(n))
+            .at(&[Dva::new(VdevNumber::new(0), n * 4096, 4096, false)])
+            .checksum([1, 2, 3, n])
+            .build()
     }
 
     fn first(update: &Update) -> BlkPtr {

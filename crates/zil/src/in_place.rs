@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, HashMap};
 use base::Result;
 use dmu::{Objset, OpenBlock, Tx};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::object_type::ObjectType;
 use zio::PlacedBlock;
 
@@ -187,8 +187,12 @@ impl InPlace {
     }
 
     /// The top-level vdevs that the blocks are on.
-    pub(crate) fn tops(&self) -> BTreeSet<u64> {
-        self.pointers.iter().flatten().flat_map(|bp| bp.copies().map(|dva| dva.vdev()).collect::<Vec<u64>>()).collect()
+    pub(crate) fn tops(&self) -> BTreeSet<VdevNumber> {
+        self.pointers
+            .iter()
+            .flatten()
+            .flat_map(|bp| bp.copies().map(|dva| dva.vdev()).collect::<Vec<VdevNumber>>())
+            .collect()
     }
 
     /// All is written: groups take it as it is.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use base::{Condvar, Env, Error, Mutex, Result};
 use dmu::Txgs;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use crate::draft::BLOCK_SIZE_MAX;
 use crate::pace::{Pace, Verdict};
@@ -83,7 +83,7 @@ impl WriterState {
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     /// The top-level vdevs.
-    pub(crate) tops: BTreeSet<u64>,
+    pub(crate) tops: BTreeSet<VdevNumber>,
     /// The blocks, as their chain numbers them.
     pub(crate) blocks: Vec<u64>,
 }
@@ -285,7 +285,7 @@ pub(crate) struct Flushing<'a> {
 
 impl Flushing<'_> {
     /// What is to be flushed.
-    pub(crate) fn tops(&self) -> BTreeSet<u64> {
+    pub(crate) fn tops(&self) -> BTreeSet<VdevNumber> {
         self.batches.iter().flat_map(|batch| &batch.sent.tops).copied().collect()
     }
 

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::space_map::Run;
 use vdev::{TopRange, Tree};
 
@@ -55,7 +55,7 @@ const UNLOAD_TXGS: u64 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopShape {
     /// Its number, as in DVAs.
-    pub top: u64,
+    pub top: VdevNumber,
     /// What it is for.
     pub class: Class,
     /// Binary logarithm of the distance from one metaslab's start to the next one's, bytes.
@@ -71,14 +71,14 @@ pub trait SpaceMapSource: Send + Sync {
     ///
     /// It must have all groups that were told to [`Allocator::synced`]; it may have later changes
     /// that [`Allocator::take_changes`] gave out.
-    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>>;
+    fn runs(&self, top: VdevNumber, metaslab: u64) -> Result<Vec<Run>>;
 }
 
 /// What a metaslab's space map must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaslabChange {
     /// Number of the top-level vdev.
-    pub top: u64,
+    pub top: VdevNumber,
     /// Number of the metaslab on it.
     pub metaslab: u64,
     /// Ranges in use from now on, in order; they overlap with none of `freed`.
@@ -151,7 +151,7 @@ impl Allocator {
 
     /// A top-level vdev has grown: these metaslabs, in which nothing is allocated, come behind those that it has.
     /// Errors: `Corrupt` if they are impossible; `NotFound` if it was not added.
-    pub fn grow_top(&self, number: u64, ranges: Vec<Range<u64>>) -> Result<()> {
+    pub fn grow_top(&self, number: VdevNumber, ranges: Vec<Range<u64>>) -> Result<()> {
         let mut state = self.lock();
         let top = state.tops.iter_mut().find(|top| top.number == number);
         let top = top.ok_or_else(|| Error::new(Kind::NotFound, format!("the allocator has no vdev {number}")))?;
@@ -160,17 +160,17 @@ impl Allocator {
     }
 
     /// Whether blocks are to be allocated on a top-level vdev from now on.
-    pub fn set_serving(&self, top: u64, serving: Serving) {
+    pub fn set_serving(&self, top: VdevNumber, serving: Serving) {
         self.with_top(top, |top| top.serving = serving);
     }
 
     /// No log block of groups before `txg` goes to a vdev for logs that has just failed with one: they go to
     /// another, or to the pool, until it is tried again.
-    pub fn shun(&self, top: u64, txg: Txg) {
+    pub fn shun(&self, top: VdevNumber, txg: Txg) {
         self.with_top(top, |top| top.shunned_until = txg);
     }
 
-    fn with_top(&self, number: u64, f: impl FnOnce(&mut Top)) {
+    fn with_top(&self, number: VdevNumber, f: impl FnOnce(&mut Top)) {
         if let Some(top) = self.lock().tops.iter_mut().find(|top| top.number == number) {
             f(top);
         }
@@ -231,7 +231,7 @@ impl Allocator {
 
     /// Frees in `txg` a range of a top-level vdev, which was kept for a checkpoint, or is a copy of nothing that is needed
     /// any more. Errors: as from [`Allocator::free`].
-    pub fn free_range(&self, txg: Txg, top: u64, range: Range<u64>) -> Result<()> {
+    pub fn free_range(&self, txg: Txg, top: VdevNumber, range: Range<u64>) -> Result<()> {
         let mut state = self.lock();
         let nowhere =
             || Error::corrupt(format!("no metaslab of vdev {top} holds {:#x} to {:#x}", range.start, range.end));
@@ -301,7 +301,7 @@ impl Allocator {
     /// is on disk: for a map that grew long to be written anew.
     ///
     /// Errors: `NotFound` if there is no such metaslab, `Corrupt` if its space map is no good.
-    pub fn condensed(&self, top: u64, metaslab: u64, txg: Txg) -> Result<RangeTree> {
+    pub fn condensed(&self, top: VdevNumber, metaslab: u64, txg: Txg) -> Result<RangeTree> {
         let missing = || Error::new(Kind::NotFound, format!("there is no metaslab {metaslab} on vdev {top}"));
         loop {
             let index = {
@@ -329,14 +329,14 @@ impl Allocator {
     }
 
     /// Bytes in use in the metaslabs of a top-level vdev, from a number on.
-    pub fn allocated_from(&self, top: u64, metaslab: usize) -> u64 {
+    pub fn allocated_from(&self, top: VdevNumber, metaslab: usize) -> u64 {
         let state = self.lock();
         let found = state.tops.iter().find(|known| known.number == top);
         found.map_or(0, |top| top.metaslabs.iter().skip(metaslab).map(Metaslab::allocated).sum())
     }
 
     /// Forgets all that it knows of a top-level vdev: nothing is allocated there from now on, nor freed.
-    pub fn forget_top(&self, top: u64) {
+    pub fn forget_top(&self, top: VdevNumber) {
         self.with_top(top, |top| {
             top.serving = Serving::Gone;
             top.active = [None; 3];
@@ -345,7 +345,7 @@ impl Allocator {
     }
 
     /// The room on a top-level vdev; `None` if it has not been added.
-    pub fn top_space(&self, top: u64) -> Option<Space> {
+    pub fn top_space(&self, top: VdevNumber) -> Option<Space> {
         self.lock().tops.iter().find(|t| t.number == top).map(Top::space)
     }
 
@@ -363,7 +363,7 @@ impl Allocator {
     /// Lends free bytes of a top-level vdev from `cursor` on, some `bytes_max` of them, all in one metaslab: nothing is
     /// allocated there until [`Allocator::give_back`]. None if there is nothing free behind. Errors: `NotFound` if there
     /// is no such vdev.
-    pub fn lend(&self, top: u64, cursor: u64, bytes_max: u64) -> Result<Vec<Range<u64>>> {
+    pub fn lend(&self, top: VdevNumber, cursor: u64, bytes_max: u64) -> Result<Vec<Range<u64>>> {
         let mut at = cursor;
         loop {
             let (index, metaslab) = {
@@ -392,7 +392,7 @@ impl Allocator {
     /// Lends what has become free since devices were told, in runs of `run_min` bytes at least: of every `of`-th
     /// metaslab, beginning with number `first`. By the number of the top-level vdev. Nothing is allocated there until
     /// [`Allocator::give_back`].
-    pub fn lend_untrimmed(&self, run_min: u64, (first, of): (usize, usize)) -> Vec<(u64, Vec<Range<u64>>)> {
+    pub fn lend_untrimmed(&self, run_min: u64, (first, of): (usize, usize)) -> Vec<(VdevNumber, Vec<Range<u64>>)> {
         let wanted: Vec<(usize, usize)> = {
             let state = self.lock();
             let of_top = |(index, top): (usize, &Top)| {
@@ -418,7 +418,7 @@ impl Allocator {
     }
 
     /// Takes back what was lent. Panics if it was not.
-    pub fn give_back(&self, top: u64, lent: &[Range<u64>]) {
+    pub fn give_back(&self, top: VdevNumber, lent: &[Range<u64>]) {
         self.with_top(top, |top| {
             for part in lent {
                 let metaslab = top.metaslab_at(part.start).expect("what was lent is in a metaslab");
@@ -446,7 +446,7 @@ impl Allocator {
         let mut state = self.lock();
         let Some(found) = state.tops[top].metaslabs.get_mut(metaslab) else { return };
         if let Err(error) = runs.and_then(|runs| found.load(epoch, &runs)) {
-            tracing::error!(top = number, metaslab, %error, "space map is no good; nothing is allocated from its metaslab");
+            tracing::error!(top = %number, metaslab, %error, "space map is no good; nothing is allocated from its metaslab");
             found.set_aside();
         }
     }

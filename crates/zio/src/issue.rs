@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use base::{AlignedBuf, Block, Bookmark, Condvar, Env, Error, Mutex, MutexGuard, Result};
 use format::blkptr::Dva;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use vdev::{Extent, Tree};
 
 /// Bytes that may wait.
@@ -82,7 +82,7 @@ impl ExtentWrite {
         ExtentWrite { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
 
-    fn overlaps(&self, top: u64, range: &Range<u64>) -> bool {
+    fn overlaps(&self, top: VdevNumber, range: &Range<u64>) -> bool {
         self.extent.top == top && self.range.start < range.end && range.start < self.range.end
     }
 }
@@ -112,12 +112,12 @@ struct WriteQueueState {
     closed: bool,
     failed: Vec<(ExtentWrite, Error)>,
     /// What is being written.
-    batch: Vec<(u64, Range<u64>)>,
+    batch: Vec<(VdevNumber, Range<u64>)>,
     /// Written, and perhaps not flushed yet: by vdev and offset, apart from each other.
-    kept: BTreeMap<(u64, u64), ExtentWrite>,
+    kept: BTreeMap<(VdevNumber, u64), ExtentWrite>,
     /// Bytes that were given back while writes to them may have been on their way: vdev, range, and the last
     /// of these writes.
-    given_back: Vec<(u64, Range<u64>, u64)>,
+    given_back: Vec<(VdevNumber, Range<u64>, u64)>,
 }
 
 impl WriteQueue {
@@ -177,7 +177,7 @@ impl WriteQueue {
 
     /// Waits until no write to some of these bytes is on its way, and forgets those that failed: for a
     /// writer that goes past the queue.
-    pub(crate) fn finish_overlapping(&self, top: u64, range: Range<u64>) {
+    pub(crate) fn finish_overlapping(&self, top: VdevNumber, range: Range<u64>) {
         let mut state = self.0.lock();
         while state.is_writing_to(top, &range) {
             state = self.0.wait(state);
@@ -202,7 +202,7 @@ impl WriteQueue {
     }
 
     /// Forgets writes to bytes that were given back.
-    pub(crate) fn forget(&self, top: u64, range: Range<u64>) {
+    pub(crate) fn forget(&self, top: VdevNumber, range: Range<u64>) {
         let mut state = self.0.lock();
         state.forget(top, &range);
         if state.through < state.taken {
@@ -316,13 +316,13 @@ impl WriteQueueState {
         self.waiting.push_back(write);
     }
 
-    fn is_writing_to(&self, top: u64, range: &Range<u64>) -> bool {
-        let is_in = |(t, r): &(u64, Range<u64>)| *t == top && r.start < range.end && range.start < r.end;
+    fn is_writing_to(&self, top: VdevNumber, range: &Range<u64>) -> bool {
+        let is_in = |(t, r): &(VdevNumber, Range<u64>)| *t == top && r.start < range.end && range.start < r.end;
         self.batch.iter().any(is_in) || self.waiting.iter().any(|write| write.overlaps(top, range))
     }
 
     /// Forgets what is kept or has failed of these bytes.
-    fn forget(&mut self, top: u64, range: &Range<u64>) {
+    fn forget(&mut self, top: VdevNumber, range: &Range<u64>) {
         self.failed.retain(|(failed, _)| !failed.overlaps(top, range));
         // they lie apart, so those that overlap are neighbours
         while let Some((&key, kept)) = self.kept.range(..(top, range.end)).next_back()
@@ -352,7 +352,7 @@ impl WriteQueueState {
     /// metadata lie far apart, and a disk should not go back and forth between them.
     fn next_batch(&mut self) -> Vec<ExtentWrite> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut taken: BTreeMap<(VdevNumber, u64), u64> = BTreeMap::new();
         while let Some(next) = self.waiting.front() {
             let (top, Range { start, end }) = (next.extent.top, next.range.clone());
             let before = taken.range(..(top, end)).next_back();
@@ -379,7 +379,7 @@ mod tests {
         let block = Block::zeroed(1024);
         let mut add = |top, offset, asize| {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
-            let dva = Dva::new(top, offset, asize, false);
+            let dva = Dva::new(VdevNumber::new(top), offset, asize, false);
             state.add(ExtentWrite::new(&dva, asize, Txg::new(1), bytes, Bookmark::default()));
         };
         // the fourth overlaps with the parity of the second, the sixth with the fifth
@@ -393,14 +393,14 @@ mod tests {
         assert_eq!(batches, [3, 2, 1]);
         for _ in 0..BATCH_WRITES {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
-            let dva = Dva::new(0, state.taken * 1024, 1024, false);
+            let dva = Dva::new(VdevNumber::new(0), state.taken * 1024, 1024, false);
             state.add(ExtentWrite::new(&dva, 1024, Txg::new(1), bytes, Bookmark::default()));
         }
         assert_eq!(state.next_batch().len(), BATCH_WRITES);
         for offset in [9 << 20, 1 << 20, 8 << 20, 2 << 20] {
             let bytes = BlockSlice::new(block.clone(), 0..1024);
             state.add(ExtentWrite::new(
-                &Dva::new(0, offset, 1024, false),
+                &Dva::new(VdevNumber::new(0), offset, 1024, false),
                 1024,
                 Txg::new(1),
                 bytes,

@@ -15,7 +15,7 @@ use base::{Block, Bookmark, Error, Kind, Result};
 use codec::checksum::{Checksum, Sum};
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
@@ -104,7 +104,7 @@ impl Zio {
     /// [`Tree::flush_tops`]; then vdevs for logs get no log blocks for a while.
     ///
     /// [`Tree::flush_tops`]: vdev::Tree::flush_tops
-    pub fn flush_log_blocks(&self, tops: &BTreeSet<u64>, txg: Txg) -> Result<()> {
+    pub fn flush_log_blocks(&self, tops: &BTreeSet<VdevNumber>, txg: Txg) -> Result<()> {
         let _steady = self.tree().hold_shape();
         let flushed = self.tree().flush_tops(&Vec::from_iter(tops.iter().copied()));
         if flushed.is_err() {
@@ -113,7 +113,7 @@ impl Zio {
         flushed
     }
 
-    fn shun(&self, top: u64, txg: Txg) {
+    fn shun(&self, top: VdevNumber, txg: Txg) {
         let until = txg.plus(SHUN_TXGS);
         self.allocator().into_iter().for_each(|allocator| allocator.shun(top, until));
     }

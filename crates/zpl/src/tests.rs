@@ -15,7 +15,7 @@ use base::{Env, Kind, Result};
 use device::{Device, MemDevice};
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -32,7 +32,7 @@ const DISK_BYTES: u64 = 256 << 20;
 struct Empty;
 
 impl SpaceMapSource for Empty {
-    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, _top: VdevNumber, _metaslab: u64) -> Result<Vec<Run>> {
         Ok(Vec::new())
     }
 }
@@ -56,7 +56,9 @@ fn cache() -> Arc<Cache> {
     let zio = Zio::new(tree.clone(), Env::fixed(0));
     let allocator = Allocator::new(tree, Box::new(Empty));
     let metaslabs = (0..DISK_BYTES >> 24).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
-    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    allocator
+        .add_top(TopShape { top: VdevNumber::new(0), class: Class::Normal, metaslab_shift: 24, metaslabs })
+        .unwrap();
     zio.set_allocator(Arc::new(allocator));
     Arc::new(Cache::new(Arc::new(zio), 4 << 20))
 }

@@ -5,7 +5,7 @@ use base::{Bookmark, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 struct Nothing;
 
 impl SpaceMapSource for Nothing {
-    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, _top: VdevNumber, _metaslab: u64) -> Result<Vec<Run>> {
         Ok(Vec::new())
     }
 }
@@ -34,7 +34,9 @@ pub(crate) fn pipeline(env: Env) -> Arc<Zio> {
     let zio = Arc::new(Zio::new(tree.clone(), env));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
-    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    allocator
+        .add_top(TopShape { top: VdevNumber::new(0), class: Class::Normal, metaslab_shift: 24, metaslabs })
+        .unwrap();
     zio.set_allocator(allocator);
     zio
 }

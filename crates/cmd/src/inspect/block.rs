@@ -5,7 +5,7 @@ use std::io::Write;
 use base::{AlignedBuf, Error, Kind, Result};
 use codec::compress::{self, Compress};
 use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use vdev::Extent;
 
 use crate::offline::{Opener, PoolArgs};
@@ -71,7 +71,7 @@ pub fn print(args: &BlockArgs, opener: &mut Opener, out: &mut dyn Write) -> Resu
     Ok(true)
 }
 
-fn parse(address: &str) -> Result<(u64, u64, u64)> {
+fn parse(address: &str) -> Result<(VdevNumber, u64, u64)> {
     let wrong = |what| Error::new(Kind::Invalid, format!("'{address}' {what}"));
     let parts: Vec<&str> = address.split(':').collect();
     let &[top, offset, size] = &parts[..] else { return Err(wrong("is not VDEV:OFFSET:SIZE")) };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert_eq!(parse("1:1b8000:200").unwrap(), (1, 0x1b_8000, 512));
+        assert_eq!(parse("1:1b8000:200").unwrap(), (VdevNumber::new(1), 0x1b_8000, 512));
         for wrong in ["", "1:2", "1:2:3:4", "x:0:200", "0:0:0", "0:0:1000001", "0:g:200"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

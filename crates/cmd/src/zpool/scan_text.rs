@@ -148,7 +148,7 @@ fn checkpoint_warning(pool: &PoolReport) -> &'static str {
 pub fn removal(pool: &PoolReport, now_s: u64) -> String {
     let Some(removal) = &pool.removal else { return String::new() };
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
-    let vdev = pool.root.children.iter().find(|top| top.id == removal.vdev);
+    let vdev = pool.top(removal.vdev);
     let name = vdev.map_or_else(|| removal.vdev.to_string(), |vdev| style.name(vdev, &pool.name));
     let copied = nicenum(removal.copied_bytes);
     let mut text = match removal.progress {
@@ -185,7 +185,7 @@ pub fn removal(pool: &PoolReport, now_s: u64) -> String {
 /// The line `expand:`, and how far it is.
 pub fn expansion(pool: &PoolReport, now_s: u64) -> String {
     let Some(expansion) = &pool.expansion else { return String::new() };
-    let vdev = pool.root.children.iter().find(|top| top.id == expansion.vdev);
+    let vdev = pool.top(expansion.vdev);
     let name = vdev.map_or_else(|| expansion.vdev.to_string(), |vdev| NameStyle::default().name(vdev, &pool.name));
     if expansion.progress != Progress::Running {
         let time = span(expansion.end_s.saturating_sub(expansion.start_s));
@@ -225,6 +225,8 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::VdevNumber;
+
     use super::*;
 
     fn scan_report(progress: Progress) -> ScanReport {
@@ -297,7 +299,7 @@ mod tests {
     fn an_expansion_under_way() {
         let running = ExpansionReport {
             progress: Progress::Running,
-            vdev: 3,
+            vdev: VdevNumber::new(3),
             start_s: 1000,
             end_s: 0,
             to_copy_bytes: 4 << 20,
@@ -317,7 +319,7 @@ mod tests {
         let mut report = PoolReport::default();
         let removal_report = Removal {
             progress: Progress::Finished,
-            vdev: 2,
+            vdev: VdevNumber::new(2),
             start_s: 1_000_000_000,
             end_s: 1_000_003_720,
             to_copy_bytes: 256 << 10,

@@ -322,13 +322,13 @@ fn expansion_json(
     options: &StatusOptions,
     numbers: NumberStyle,
 ) -> Value {
-    let mut map = match pool.root.children.iter().find(|top| top.id == expansion.vdev) {
+    let mut map = match pool.top(expansion.vdev) {
         Some(top) => json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), options.json_int),
         None => Map::new(),
     };
     map.shift_remove("state");
     map.insert("state".into(), progress_word(expansion.progress).into());
-    map.insert("expanding_vdev".into(), numbers.exact(expansion.vdev));
+    map.insert("expanding_vdev".into(), numbers.exact(expansion.vdev.get()));
     map.insert("start_time".into(), numbers.time(expansion.start_s));
     map.insert("end_time".into(), numbers.time(expansion.end_s));
     map.insert("to_reflow".into(), numbers.bytes(expansion.to_copy_bytes));
@@ -339,13 +339,13 @@ fn expansion_json(
 
 fn removal_json(removal: &Removal, pool: &PoolReport, options: &StatusOptions, numbers: NumberStyle) -> Value {
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
-    let mut map = match pool.root.children.iter().find(|top| top.id == removal.vdev) {
+    let mut map = match pool.top(removal.vdev) {
         Some(top) => json::vdev(top, &pool.name, style, json::class_of(top), options.json_int),
         None => Map::new(),
     };
     map.shift_remove("state");
     map.insert("state".into(), progress_word(removal.progress).into());
-    map.insert("removing_vdev".into(), numbers.exact(removal.vdev));
+    map.insert("removing_vdev".into(), numbers.exact(removal.vdev.get()));
     map.insert("start_time".into(), numbers.time(removal.start_s));
     map.insert("end_time".into(), numbers.time(removal.end_s));
     map.insert("to_copy".into(), numbers.bytes(removal.to_copy_bytes));

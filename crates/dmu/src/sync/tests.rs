@@ -9,7 +9,7 @@ use base::{Block, Env};
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -31,7 +31,7 @@ const SIZE: u64 = 64 << 20;
 struct Nothing;
 
 impl SpaceMapSource for Nothing {
-    fn runs(&self, _top: u64, _metaslab: u64) -> base::Result<Vec<Run>> {
+    fn runs(&self, _top: VdevNumber, _metaslab: u64) -> base::Result<Vec<Run>> {
         Ok(Vec::new())
     }
 }
@@ -67,7 +67,9 @@ fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
-    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    allocator
+        .add_top(TopShape { top: VdevNumber::new(0), class: Class::Normal, metaslab_shift: 24, metaslabs })
+        .unwrap();
     zio.set_allocator(allocator);
     (Arc::new(Cache::new(zio, 1 << 20)), disk)
 }

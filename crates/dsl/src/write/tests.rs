@@ -14,7 +14,7 @@ use dmu::zap::ZapValue;
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -34,7 +34,7 @@ const USABLE: u64 = 1 << 30;
 struct Nothing;
 
 impl SpaceMapSource for Nothing {
-    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, _top: VdevNumber, _metaslab: u64) -> Result<Vec<Run>> {
         Ok(Vec::new())
     }
 }
@@ -45,7 +45,9 @@ fn cache() -> Arc<Cache> {
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
-    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    allocator
+        .add_top(TopShape { top: VdevNumber::new(0), class: Class::Normal, metaslab_shift: 24, metaslabs })
+        .unwrap();
     zio.set_allocator(allocator);
     Arc::new(Cache::new(zio, 1 << 20))
 }

@@ -139,12 +139,14 @@ mod tests {
     use crate::object_type::ObjectType;
 
     use super::*;
+    use crate::ids::VdevNumber;
 
     #[test]
     fn what_is_built_reads_back() {
         let object_type = ObjectType::PLAIN_FILE_CONTENTS;
         let shape = BlockShape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
-        let dvas = [Dva::new(1, 1 << 20, 4096, false), Dva::new(2, 1 << 21, 8192, false)];
+        let dvas =
+            [Dva::new(VdevNumber::new(1), 1 << 20, 4096, false), Dva::new(VdevNumber::new(2), 1 << 21, 8192, false)];
         let builder = BlkPtrBuilder::new(shape, Txg::new(77)).at(&dvas).checksum([1, 2, 3, 4]);
         let bp = builder.build().with_fill(9);
         assert_eq!(bp, builder.fill(9).allocated_in(Txg::new(77)).build());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 use dmu::zap::Zap;
 use format::blkptr::Dva;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use vdev::spec::Bias;
 use vdev::{MapEntry, Vdev, VdevKind};
 
@@ -55,7 +55,7 @@ pub struct ClassSpace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Top-level vdev.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     /// Bytes there.
     pub range: Range<u64>,
 }
@@ -64,7 +64,7 @@ pub struct Leak {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// Its number.
-    pub vdev: u64,
+    pub vdev: VdevNumber,
     /// Entries of its table.
     pub entries: u64,
 }
@@ -153,7 +153,7 @@ impl Claims {
     fn apply_logs(&mut self, pool: &Pool) -> Result<()> {
         for (txg, runs) in metaslabs::logs(pool)? {
             for run in runs {
-                let vdev = run.vdev.unwrap_or(0);
+                let vdev = run.vdev.unwrap_or(VdevNumber::new(0));
                 let range = run.offset..run.offset.saturating_add(run.len);
                 let Some(part) = self.part(vdev, run.offset).filter(|part| part.unflushed_since.is_some()) else {
                     continue;
@@ -194,8 +194,8 @@ impl Claims {
 
     /// Claims, for a vdev that is being removed, the places that its contents have been copied to: no
     /// block refers to them yet. `copied_to` is where copying has got.
-    pub(super) fn claim_removal(&mut self, vdev: u64, table: Vec<MapEntry>, copied_to: u64) -> Result<(), Leak> {
-        let Some(top) = self.tops.get(vdev as usize) else { return Ok(()) };
+    pub(super) fn claim_removal(&mut self, vdev: VdevNumber, table: Vec<MapEntry>, copied_to: u64) -> Result<(), Leak> {
+        let Some(top) = self.tops.get(vdev.index()) else { return Ok(()) };
         let mut allocated: Vec<Range<u64>> = top.parts.iter().flat_map(|part| part.left.iter()).collect();
         allocated.iter_mut().for_each(|run| run.end = run.end.min(copied_to));
         for run in allocated.into_iter().filter(|run| run.start < run.end) {
@@ -213,10 +213,10 @@ impl Claims {
     }
 
     /// Fails with the bytes that are not there to be claimed.
-    fn claim(&mut self, vdev: u64, range: Range<u64>, hops: usize) -> Result<(), Leak> {
+    fn claim(&mut self, vdev: VdevNumber, range: Range<u64>, hops: usize) -> Result<(), Leak> {
         let missing = Leak { vdev, range: range.clone() };
         let Some(hops) = hops.checked_sub(1) else { return Err(missing) };
-        let table = self.tops.get(vdev as usize).and_then(|top| top.table.clone());
+        let table = self.tops.get(vdev.index()).and_then(|top| top.table.clone());
         if let Some(table) = table {
             let moved = moved(&table, &range);
             if moved.iter().map(|(_, to)| to.end - to.start).sum::<u64>() != range.end - range.start {
@@ -233,14 +233,14 @@ impl Claims {
     }
 
     /// The metaslab that an offset is in.
-    fn part(&mut self, vdev: u64, offset: u64) -> Option<&mut SpacePart> {
-        let top = usize::try_from(vdev).ok().and_then(|vdev| self.tops.get_mut(vdev))?;
+    fn part(&mut self, vdev: VdevNumber, offset: u64) -> Option<&mut SpacePart> {
+        let top = self.tops.get_mut(vdev.index())?;
         let metaslab = if top.is_concrete { offset.checked_shr(top.shift)? } else { 0 };
         top.parts.get_mut(usize::try_from(metaslab).ok()?)
     }
 
     /// Number of the metaslab that an offset is in.
-    pub(super) fn slab_number(pool: &Pool, vdev: u64, offset: u64) -> u64 {
+    pub(super) fn slab_number(pool: &Pool, vdev: VdevNumber, offset: u64) -> u64 {
         let shift = pool.tree().top(vdev).ok().and_then(|top| top.top_spec()).map_or(63, |spec| spec.metaslab_shift);
         offset.checked_shr(shift).unwrap_or(0)
     }
@@ -252,7 +252,7 @@ impl Claims {
 
     /// What nobody has claimed. What is left of a removed vdev is no longer needed, but no leak.
     pub(super) fn leaks(&self) -> Vec<Leak> {
-        let concrete = (0..).zip(&self.tops).filter(|(_, top)| top.is_concrete);
+        let concrete = (0..).map(VdevNumber::new).zip(&self.tops).filter(|(_, top)| top.is_concrete);
         let left = concrete.flat_map(|(vdev, top)| {
             top.parts.iter().flat_map(|part| part.left.iter()).map(move |range| Leak { vdev, range })
         });
@@ -316,7 +316,7 @@ fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<Claim
 }
 
 /// Where the parts of a range of a removed vdev are now; those that no entry has are left out.
-fn moved(table: &[MapEntry], range: &Range<u64>) -> Vec<(u64, Range<u64>)> {
+fn moved(table: &[MapEntry], range: &Range<u64>) -> Vec<(VdevNumber, Range<u64>)> {
     let first = table.partition_point(|entry| entry.src_offset.saturating_add(entry.asize) <= range.start);
     let inside = table[first..].iter().take_while(|entry| entry.src_offset < range.end);
     let place = |entry: &MapEntry| {
@@ -328,7 +328,7 @@ fn moved(table: &[MapEntry], range: &Range<u64>) -> Vec<(u64, Range<u64>)> {
     inside.map(place).collect()
 }
 
-fn contradiction(vdev: u64, range: &Range<u64>, allocated: bool) -> Error {
+fn contradiction(vdev: VdevNumber, range: &Range<u64>, allocated: bool) -> Error {
     let what = if allocated { "allocates what is allocated" } else { "frees what is not allocated" };
     let len = range.end.saturating_sub(range.start);
     Error::corrupt(format!("space map of vdev {vdev} {what}: {len} bytes at {:#x}", range.start))
@@ -348,7 +348,7 @@ mod tests {
         };
         let parts = vec![part(0..4096), part(0x1_0000..0x1_2000)];
         let kept = ClaimedTop { shift: 16, is_concrete: true, parts, table: None };
-        let entry = MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 8192 };
+        let entry = MapEntry { src_offset: 0, dst_top: VdevNumber::new(0), dst_offset: 0x1_0000, asize: 8192 };
         let table = Some(Arc::new(vec![entry]));
         let removed = ClaimedTop { shift: 0, is_concrete: false, parts: vec![part(0..8192)], table };
         Claims {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     fn dva(vdev: u64, offset: u64, size: u64) -> Dva {
-        Dva::new(vdev, offset, size, false)
+        Dva::new(VdevNumber::new(vdev), offset, size, false)
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
         for (vdev, offset, size) in [(0, 512, 512), (0, 8192, 512), (0, 0xffff_0000, 512), (7, 0, 512), (1, 4096, 8192)]
         {
             let missing = claims.claim_dva(&dva(vdev, offset, size), size).unwrap_err();
-            assert_eq!(missing, Leak { vdev, range: offset..offset + size });
+            assert_eq!(missing, Leak { vdev: VdevNumber::new(vdev), range: offset..offset + size });
         }
     }
 
@@ -396,8 +396,8 @@ mod tests {
     #[test]
     fn a_removal_under_way_has_copied_up_to_somewhere() {
         let mut claims = claims();
-        let table = vec![MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 4096 }];
-        claims.claim_removal(0, table, 2048).unwrap();
+        let table = vec![MapEntry { src_offset: 0, dst_top: VdevNumber::new(0), dst_offset: 0x1_0000, asize: 4096 }];
+        claims.claim_removal(VdevNumber::new(0), table, 2048).unwrap();
         assert_eq!(claims.removing(), 2048);
         assert_eq!(claims.leaks()[1].range, 0x1_0800..0x1_2000);
     }

@@ -15,6 +15,7 @@ use base::{Endian, Error, Result};
 use dmu::zap::{Zap, ZapEntry, ZapKey};
 use format::blkptr::{BlkPtr, Dva};
 use format::ddt;
+use format::ids::VdevNumber;
 
 use crate::clones::{CLONES_PREFIX, CloneHeader, count_of};
 use crate::dedup::packed::{blocks_of, unpack};
@@ -50,7 +51,7 @@ pub(super) struct Refs {
 }
 
 /// Vdev and offset of a block's first copy.
-type CopyPlace = (u64, u64);
+type CopyPlace = (VdevNumber, u64);
 
 impl Refs {
     pub(super) fn read(pool: &Pool) -> Result<Refs> {
@@ -134,7 +135,7 @@ impl Refs {
         }
     }
 
-    fn add_clones(&mut self, vdev: u64, table: &Zap, endian: Endian) -> Result<()> {
+    fn add_clones(&mut self, vdev: VdevNumber, table: &Zap, endian: Endian) -> Result<()> {
         for entry in table.entries()? {
             let ZapKey::U64s(words) = &entry.name else { return Err(Error::corrupt("clone table with names")) };
             let Some(&offset) = words.first() else {
@@ -165,7 +166,7 @@ mod tests {
     fn the_last_pointer_is_the_owner() {
         let mut refs = Refs::default();
         let block = ddt::DdtPhys {
-            dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY],
+            dvas: [Dva::new(VdevNumber::new(0), 512, 4096, false), Dva::EMPTY, Dva::EMPTY],
             references: 3,
             birth: Txg::new(9),
         };

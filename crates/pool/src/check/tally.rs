@@ -1,6 +1,7 @@
 //! Counting blocks: by type, by level, by size.
 
 use format::blkptr::{BlkPtr, Embedded};
+use format::ids::VdevNumber;
 use format::object_type::ObjectType;
 
 /// Levels that are told apart; deeper ones count with the last.
@@ -128,7 +129,7 @@ impl Default for Tally {
 
 impl Tally {
     /// Counts a block. `slab` tells the metaslab of an offset on a vdev.
-    pub(super) fn count(&mut self, bp: &BlkPtr, kind: BlockKind, slab: &dyn Fn(u64, u64) -> u64) {
+    pub(super) fn count(&mut self, bp: &BlkPtr, kind: BlockKind, slab: &dyn Fn(VdevNumber, u64) -> u64) {
         let is_embedded = bp.is_embedded();
         let sums = SpaceSums {
             count: 1,
@@ -160,7 +161,7 @@ impl Tally {
     }
 
     /// Copies are meant to be far from each other; counts those that are not.
-    fn count_neighbours(&mut self, bp: &BlkPtr, slab: &dyn Fn(u64, u64) -> u64) {
+    fn count_neighbours(&mut self, bp: &BlkPtr, slab: &dyn Fn(VdevNumber, u64) -> u64) {
         let copies: Vec<_> = bp.copies().collect();
         let mut same_vdev = (0..copies.len())
             .flat_map(|i| (i + 1..copies.len()).map(move |j| (i, j)))
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn sums_and_copies_side_by_side() {
         let mut tally = Tally::default();
-        let slab = |_: u64, offset: u64| offset >> 20;
+        let slab = |_: VdevNumber, offset: u64| offset >> 20;
         let mut count = |bp: BlkPtr| tally.count(&bp, BlockKind::of(&bp), &slab);
         count(pointer(19, 0, &[(0, 0, 4096)]));
         count(pointer(19, 1, &[(0, 0, 4096), (1, 0, 4096)]));

@@ -65,7 +65,7 @@ pub(crate) fn pack(blocks: &[DdtPhys; BLOCKS]) -> Vec<u8> {
 mod tests {
     use format::blkptr::Dva;
 
-    use format::ids::Txg;
+    use format::ids::{Txg, VdevNumber};
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
             words[8..16].copy_from_slice(&[3 << 32 | 8, 77, 0, 0, 0, 0, 5, 9]);
             let four = unpack(&stored(endian, &words)).unwrap();
             let one = DdtPhys {
-                dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY],
+                dvas: [Dva::new(VdevNumber::new(3), 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY],
                 references: 5,
                 birth: Txg::new(9),
             };

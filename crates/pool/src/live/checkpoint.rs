@@ -102,7 +102,7 @@ impl SyncContext<'_> {
             };
             for range in maps.take_kept(&self.change, top)? {
                 if let Err(error) = allocator.free_range(self.change.tx.txg(), top, range) {
-                    tracing::error!(pool = self.pool.name(), top, "of the checkpoint something stays: {error}");
+                    tracing::error!(pool = self.pool.name(), %top, "of the checkpoint something stays: {error}");
                 }
             }
         }

@@ -23,6 +23,7 @@ use base::{Mutex, Result};
 use dmu::zap::Zap;
 use dmu::{Objset, OnFailure, dsize};
 use format::blkptr::BlkPtr;
+use format::ids::VdevNumber;
 use zio::CloneTable;
 
 use crate::clones::{CloneHeader, count_of, header_name};
@@ -42,11 +43,11 @@ pub(super) struct CloneChanges {
 #[derive(Default)]
 pub(super) struct ChangedClones {
     /// By vdev and offset: entries that are changed.
-    pub(super) entries: BTreeMap<(u64, u64), CloneEntry>,
+    pub(super) entries: BTreeMap<(VdevNumber, u64), CloneEntry>,
     /// Pointers that are gone, and more than a group takes.
     pub(super) put_off: Vec<BlkPtr>,
     /// Tables by vdev; `None` where there is none.
-    headers: BTreeMap<u64, Option<CloneHeader>>,
+    headers: BTreeMap<VdevNumber, Option<CloneHeader>>,
 }
 
 /// An entry that is changed.
@@ -129,14 +130,14 @@ impl CloneChanges {
     }
 
     /// Further pointers that the table on disk tells of.
-    fn stored(&self, mos: &Arc<Objset>, (vdev, offset): (u64, u64)) -> Result<u64> {
+    fn stored(&self, mos: &Arc<Objset>, (vdev, offset): (VdevNumber, u64)) -> Result<u64> {
         let Some(header) = self.header(mos, vdev)? else { return Ok(0) };
         let stored = Zap::open(mos.object(header.entries)?)?.lookup_u64_key(&[offset])?;
         Ok(stored.map(|value| count_of(&value, header.endian)).transpose()?.unwrap_or(0))
     }
 
     /// The table of a vdev.
-    fn header(&self, mos: &Arc<Objset>, vdev: u64) -> Result<Option<CloneHeader>> {
+    fn header(&self, mos: &Arc<Objset>, vdev: VdevNumber) -> Result<Option<CloneHeader>> {
         if let Some(header) = self.group.lock().headers.get(&vdev) {
             return Ok(*header);
         }
@@ -147,7 +148,7 @@ impl CloneChanges {
     }
 }
 
-fn place_of(bp: &BlkPtr) -> (u64, u64) {
+fn place_of(bp: &BlkPtr) -> (VdevNumber, u64) {
     let dva = &bp.dvas()[0];
     (dva.vdev(), dva.offset())
 }

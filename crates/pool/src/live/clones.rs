@@ -8,6 +8,7 @@ use dmu::{INDIRECT_SHIFT, Object};
 use dsl::write::feature;
 use format::dnode::Dnode;
 use format::feature::{BLOCK_CLONING, BLOCK_CLONING_ENDIAN};
+use format::ids::VdevNumber;
 use format::object_type::ObjectType;
 use format::zap::ZapHeader;
 use vdev::spec::TopSpec;
@@ -43,7 +44,7 @@ impl SyncContext<'_> {
     /// Brings what the group has changed of cloned blocks into the tables.
     pub(super) fn write_clone_tables(&self) -> Result<()> {
         let ChangedClones { entries, put_off, .. } = self.pool.clone_changes().take();
-        let mut by_vdev: BTreeMap<u64, Vec<(u64, CloneEntry)>> = BTreeMap::new();
+        let mut by_vdev: BTreeMap<VdevNumber, Vec<(u64, CloneEntry)>> = BTreeMap::new();
         for ((vdev, offset), entry) in entries.into_iter().filter(|(_, entry)| entry.before != entry.left) {
             by_vdev.entry(vdev).or_default().push((offset, entry));
         }
@@ -56,7 +57,7 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    fn write_clone_table(&self, vdev: u64, changed: &[(u64, CloneEntry)]) -> Result<()> {
+    fn write_clone_table(&self, vdev: VdevNumber, changed: &[(u64, CloneEntry)]) -> Result<()> {
         let (change, name) = (&self.change, header_name(vdev));
         let id = match change.number(DIRECTORY, &name)? {
             Some(id) => id,
@@ -104,7 +105,7 @@ impl SyncContext<'_> {
     }
 
     /// Makes the table of a vdev, without entries; its header's object.
-    fn create_clone_table(&self, vdev: u64) -> Result<u64> {
+    fn create_clone_table(&self, vdev: VdevNumber) -> Result<u64> {
         let change = &self.change;
         let dnode = Dnode::new(ObjectType::ZAP_METADATA, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1);
         let entries = change.mos.allocate(change.tx, dnode)?;
@@ -133,7 +134,7 @@ impl SyncContext<'_> {
     }
 
     /// Ranges that the metaslabs of a vdev lie in.
-    fn clone_ranges(&self, vdev: u64, range_bytes: u64) -> Result<u64> {
+    fn clone_ranges(&self, vdev: VdevNumber, range_bytes: u64) -> Result<u64> {
         let in_metaslabs = |spec: &TopSpec| spec.asize >> spec.metaslab_shift.min(63) << spec.metaslab_shift.min(63);
         Ok(self.pool.tree().top(vdev)?.top_spec().map_or(0, in_metaslabs).div_ceil(range_bytes))
     }
@@ -156,7 +157,7 @@ impl SyncContext<'_> {
         &self,
         object: &Object,
         header: &mut CloneHeader,
-        (vdev, offset, bytes): (u64, u64, u64),
+        (vdev, offset, bytes): (VdevNumber, u64, u64),
         is_new: bool,
     ) -> Result<()> {
         let with: fn(u64, u64) -> u64 = if is_new { u64::saturating_add } else { u64::saturating_sub };

@@ -185,8 +185,8 @@ fn without_tables(config: &NvList) -> NvList {
 
 /// How many top-level vdevs there are, and which of them are holes.
 fn put_shape(list: &mut NvList, tree: &Tree) {
-    let holes = tree.tops().filter(|top| top.kind() == vdev::VdevKind::Hole).map(Vdev::number);
-    let holes: Vec<u64> = holes.collect();
+    let holes = tree.tops().filter(|top| top.kind() == vdev::VdevKind::Hole);
+    let holes: Vec<u64> = holes.map(|hole| hole.number().get()).collect();
     list.remove("hole_array");
     if !holes.is_empty() {
         list.set("hole_array", Value::U64s(holes));
@@ -200,7 +200,7 @@ fn is_of(config: &NvList, tree: &Tree, vdev: &Vdev) -> bool {
     let children = vdev.children().iter().map(|&child| tree.vdev(child));
     config.opt_guid("guid").unwrap_or(Guid::NONE) == vdev.guid()
         && config.opt_str("type").is_none_or(|kind| kind == vdev.kind().type_name())
-        && config.opt_u64("id") == Some(vdev.number())
+        && config.opt_u64("id") == Some(vdev.number().get())
         && below.len() == vdev.children().len()
         && below.iter().zip(children).all(|(config, child)| is_of(config, tree, child))
 }

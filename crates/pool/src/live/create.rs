@@ -29,7 +29,7 @@ use format::feature::{
     ALLOCATION_CLASSES, DRAID, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
     VERSION,
 };
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -339,7 +339,7 @@ fn open_empty(
 }
 
 /// A top-level vdev in which nothing is allocated: its number and space maps, and how the allocator sees it.
-pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((u64, MapsOfTop), TopShape)> {
+pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((VdevNumber, MapsOfTop), TopShape)> {
     let spec = top.top_spec()?;
     let ranges: Vec<_> = (0..metaslabs::count(top)).map(|n| metaslabs::range(top, n)).collect();
     let maps = ranges.iter().map(|range| (0, range.clone())).collect();

@@ -10,7 +10,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::write::feature;
 use format::feature::{LOG_SPACEMAP, OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, Support};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -157,7 +157,7 @@ impl SyncContext<'_> {
 }
 
 /// Where the space maps are, what the allocator starts with, and what is only in logs of space maps.
-fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, PendingRuns)> {
+fn space_of(pool: &Pool) -> Result<(HashMap<VdevNumber, MapsOfTop>, Vec<TopShape>, PendingRuns)> {
     let (mut tops, mut shapes, mut pending) = (HashMap::new(), Vec::new(), PendingRuns::new());
     let logs = metaslabs::logs(pool)?;
     for top in pool.tree().tops() {
@@ -234,7 +234,7 @@ fn check_writable(pool: &Pool) -> Result<()> {
 }
 
 /// Where vdevs that were removed, or are being removed, have their maps of obsolete bytes.
-fn obsolete_maps(pool: &Pool) -> Result<HashMap<u64, ObsoleteMap>> {
+fn obsolete_maps(pool: &Pool) -> Result<HashMap<VdevNumber, ObsoleteMap>> {
     let mut maps = HashMap::new();
     // those that are being removed, too
     for spec in pool.tree().tops().filter_map(|top| Some((top.number(), top.top_spec()?))) {

@@ -10,7 +10,7 @@
 mod grow;
 
 use base::{Error, Kind, Result};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
 use zio::alloc::Serving;
 
@@ -95,7 +95,7 @@ impl LivePool {
     }
 
     /// Lets nothing be on the vdev for logs that a leaf belongs to, if it does; its number.
-    fn empty_if_log(&self, leaf: LeafVdev<'_>) -> Result<Option<u64>> {
+    fn empty_if_log(&self, leaf: LeafVdev<'_>) -> Result<Option<VdevNumber>> {
         let top = self.tree().top_of(leaf.vdev());
         let log = top.is_log().then_some(top.number());
         log.map_or(Ok(()), |top| self.empty_log_vdev(top))?;
@@ -103,7 +103,7 @@ impl LivePool {
     }
 
     /// A vdev for logs that was emptied takes logs again, if it works.
-    fn log_again(&self, top: Option<u64>) -> Result<()> {
+    fn log_again(&self, top: Option<VdevNumber>) -> Result<()> {
         let allocator = self.cache().zio().allocator()?;
         top.into_iter().for_each(|top| allocator.set_serving(top, Serving::Open));
         Ok(())

@@ -15,7 +15,7 @@ use dmu::{Mode, Objset};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::feature::BLOCK_CLONING;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::object_type::ObjectType;
 use zil::{Claim, Log, Update, ZilHeader};
 use zio::alloc::Serving;
@@ -58,13 +58,13 @@ impl LivePool {
 
     /// Lets no log have anything on a vdev for logs, and nothing new go there until it is opened again. Errors: `Busy`
     /// if there is a log that has yet to be replayed; those of writing, `Suspended`. Logs go there again then.
-    pub(super) fn empty_log_vdev(&self, top: u64) -> Result<()> {
+    pub(super) fn empty_log_vdev(&self, top: VdevNumber) -> Result<()> {
         let allocator = self.cache().zio().allocator()?;
         allocator.set_serving(top, Serving::Closed);
         self.move_logs_from(top).inspect_err(|_| allocator.set_serving(top, Serving::Open))
     }
 
-    fn move_logs_from(&self, top: u64) -> Result<()> {
+    fn move_logs_from(&self, top: VdevNumber) -> Result<()> {
         self.heads().all().iter().for_each(|(_, head)| head.log().retire());
         let allocator = self.cache().zio().allocator()?;
         for _ in 0..GROUPS_OF_A_LOG {

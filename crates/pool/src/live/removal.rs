@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use base::{Error, Kind, Result, tunables};
 use dsl::write::feature;
 use format::feature::{DEVICE_REMOVAL, OBSOLETE_COUNTS};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::removal::{RemovalPhys, TableHeader};
 use format::scan::ScanState;
 use vdev::spec::IndirectSpec;
@@ -193,7 +193,7 @@ impl LivePool {
 
     /// Goes on with a removal that was under way when the pool was open last; its first step is for a group to come.
     /// Errors: `Corrupt` if its vdev cannot be one that is being removed.
-    pub(super) fn take_up_removal(&self, obsolete: HashMap<u64, ObsoleteMap>) -> Result<()> {
+    pub(super) fn take_up_removal(&self, obsolete: HashMap<VdevNumber, ObsoleteMap>) -> Result<()> {
         self.maps().set_obsolete(obsolete);
         self.removal().lock().phys = last_removal(&self.view())?;
         self.removal().condensing().set(last_condensing(&self.view())?);
@@ -233,7 +233,7 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
-    fn begin_removal(&self, number: u64) -> Result<()> {
+    fn begin_removal(&self, number: VdevNumber) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
         pool.refuse_with_checkpoint()?;
         pool.refuse_with_removal()?;
@@ -316,7 +316,7 @@ impl SyncContext<'_> {
         pool.maps().free_obsolete(change, number)?;
         for TopRange { top, range } in copies {
             if let Err(error) = allocator.free_range(change.tx.txg(), top, range) {
-                tracing::error!(pool = pool.name(), top, "a copy cannot be freed: {error}");
+                tracing::error!(pool = pool.name(), %top, "a copy cannot be freed: {error}");
             }
         }
         pool.tree().edit(Edit::CancelMoving(number), &HashMap::new())?;

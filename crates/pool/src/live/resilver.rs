@@ -23,7 +23,7 @@ mod rebuild;
 use base::{Error, Kind, Result};
 use dsl::write::feature;
 use format::feature::RESILVER_DEFER;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::scan::ScanState;
 use vdev::{Dtl, LeafVdev, TxgRanges};
 
@@ -65,7 +65,7 @@ impl LivePool {
     }
 
     /// What leaves lack that the resilver gives to them, by number of their top-level vdevs.
-    pub(super) fn covered_tops(&self) -> Vec<(u64, TxgRanges)> {
+    pub(super) fn covered_tops(&self) -> Vec<(VdevNumber, TxgRanges)> {
         let covers = self.scan().lock().covers.clone();
         let leaves = covers.into_iter().filter_map(|(guid, lacked)| Some((self.tree().leaf(guid)?, lacked)));
         leaves.map(|(leaf, lacked)| (self.tree().top_of(leaf.vdev()).number(), lacked)).collect()

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::scan::{ScanPhys, ScanState};
 
 use rebuilds::Rebuilds;
@@ -63,9 +63,9 @@ pub(super) struct ScanInMemory {
     pub(super) saved: Option<ScanStage>,
     pub(super) is_dirty: bool,
     /// By the place of their first copy.
-    blocks: BTreeMap<(u64, u64), (BlkPtr, Bookmark)>,
+    blocks: BTreeMap<(VdevNumber, u64), (BlkPtr, Bookmark)>,
     /// Places of those of them that the walk could not read, to find what they lead to.
-    unread: BTreeSet<(u64, u64)>,
+    unread: BTreeSet<(VdevNumber, u64)>,
     /// One of these turned out to be right: what it leads to was not looked at.
     pub(super) is_partial: bool,
     /// Resilvers in a row that came to their end so.
@@ -356,7 +356,7 @@ fn exchange(map: &mut BTreeMap<u64, Txg>, one: u64, other: u64) {
     map.extend(of_other.map(|value| (one, value)));
 }
 
-fn place_of(bp: &BlkPtr) -> (u64, u64) {
+fn place_of(bp: &BlkPtr) -> (VdevNumber, u64) {
     let dva = &bp.dvas()[0];
     (dva.vdev(), dva.offset())
 }

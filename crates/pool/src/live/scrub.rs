@@ -17,7 +17,7 @@ use dsl::traverse::LOG_LEVEL;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
@@ -518,9 +518,9 @@ struct BlockFinder<'a> {
     budget: &'a StepTime<'a>,
     blocks_max: u64,
     /// What leaves lack of top-level vdevs, if this is a resilver.
-    covered: Option<Vec<(u64, TxgRanges)>>,
+    covered: Option<Vec<(VdevNumber, TxgRanges)>>,
     /// Numbers of the removed vdevs.
-    removed: Vec<u64>,
+    removed: Vec<VdevNumber>,
     /// Younger blocks are not scrubbed.
     max_txg: Txg,
     /// The block that is next, if the walk was stopped.
@@ -536,7 +536,8 @@ impl BlockFinder<'_> {
     fn is_wanted(&self, bp: &BlkPtr) -> bool {
         let Some(covered) = &self.covered else { return true };
         let birth = bp.physical_birth();
-        let is_lacked = |top: u64| covered.iter().any(|(number, lacked)| *number == top && lacked.contains(birth));
+        let is_lacked =
+            |top: VdevNumber| covered.iter().any(|(number, lacked)| *number == top && lacked.contains(birth));
         // members of a gang may be anywhere, and what was on a removed vdev came to others later than it was born
         let is_anywhere = |dva: &Dva| dva.is_gang() || self.removed.contains(&dva.vdev());
         bp.copies().any(|dva| is_anywhere(dva) || is_lacked(dva.vdev()))

@@ -19,6 +19,7 @@ use dmu::{Object, Objset};
 use dsl::write::{Change, feature};
 use format::dnode::Dnode;
 use format::feature::{OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, SPACEMAP_V2};
+use format::ids::VdevNumber;
 use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader, runs};
 use vdev::TopRange;
@@ -58,7 +59,7 @@ pub(super) struct MapsOfTop {
 }
 
 /// Changes of metaslabs, by vdev and number, that their maps do not have yet: in bytes, in order.
-pub(super) type PendingRuns = HashMap<(u64, u64), Vec<Run>>;
+pub(super) type PendingRuns = HashMap<(VdevNumber, u64), Vec<Run>>;
 
 /// Where is noted what no block has any more of a removed vdev.
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +74,9 @@ pub(super) struct ObsoleteMap {
 pub(super) struct SpaceMaps {
     /// Weak, as what allocates for the MOS holds this.
     mos: Mutex<Weak<Objset>>,
-    tops: Mutex<HashMap<u64, MapsOfTop>>,
+    tops: Mutex<HashMap<VdevNumber, MapsOfTop>>,
     /// Of removed vdevs, by number.
-    obsolete: Mutex<HashMap<u64, ObsoleteMap>>,
+    obsolete: Mutex<HashMap<VdevNumber, ObsoleteMap>>,
     /// More is noted there than when somebody looked last.
     has_more_obsolete: AtomicBool,
     pending: Mutex<PendingRuns>,
@@ -85,25 +86,25 @@ pub(super) struct SpaceMaps {
 pub(super) struct SpaceMapReader(pub(super) Arc<SpaceMaps>);
 
 impl SpaceMapSource for SpaceMapReader {
-    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, top: VdevNumber, metaslab: u64) -> Result<Vec<Run>> {
         self.0.runs(top, metaslab)
     }
 }
 
 impl SpaceMaps {
-    pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: PendingRuns) -> SpaceMaps {
+    pub(super) fn new(tops: HashMap<VdevNumber, MapsOfTop>, pending: PendingRuns) -> SpaceMaps {
         let (tops, pending) = (Mutex::new(tops), Mutex::new(pending));
         let has_more_obsolete = AtomicBool::new(true);
         SpaceMaps { mos: Mutex::default(), tops, obsolete: Mutex::default(), has_more_obsolete, pending }
     }
 
     /// Tells where removed vdevs have their maps.
-    pub(super) fn set_obsolete(&self, maps: HashMap<u64, ObsoleteMap>) {
+    pub(super) fn set_obsolete(&self, maps: HashMap<VdevNumber, ObsoleteMap>) {
         *self.obsolete.lock() = maps;
     }
 
     /// Where removed vdevs, and those that are being removed, have their maps.
-    pub(super) fn obsolete_maps(&self) -> Vec<(u64, ObsoleteMap)> {
+    pub(super) fn obsolete_maps(&self) -> Vec<(VdevNumber, ObsoleteMap)> {
         self.obsolete.lock().iter().map(|(top, map)| (*top, *map)).collect()
     }
 
@@ -117,12 +118,12 @@ impl SpaceMaps {
     }
 
     /// Tells that a vdev is being removed.
-    pub(super) fn add_obsolete(&self, top: u64, map: ObsoleteMap) {
+    pub(super) fn add_obsolete(&self, top: VdevNumber, map: ObsoleteMap) {
         self.obsolete.lock().insert(top, map);
     }
 
     /// Forgets what no block has any more of a vdev: it is not removed.
-    pub(super) fn free_obsolete(&self, change: &Change<'_>, top: u64) -> Result<()> {
+    pub(super) fn free_obsolete(&self, change: &Change<'_>, top: VdevNumber) -> Result<()> {
         let Some(ObsoleteMap { zap, map }) = self.obsolete.lock().remove(&top) else { return Ok(()) };
         if map != 0 {
             change.free_object(map)?;
@@ -139,19 +140,19 @@ impl SpaceMaps {
     }
 
     /// Adds a top-level vdev in which nothing is allocated.
-    pub(super) fn add_top(&self, top: u64, maps: MapsOfTop) {
+    pub(super) fn add_top(&self, top: VdevNumber, maps: MapsOfTop) {
         self.tops.lock().insert(top, maps);
     }
 
     /// A top-level vdev has more metaslabs, in which nothing is allocated.
-    pub(super) fn grow_top(&self, top: u64, ranges: &[Range<u64>]) {
+    pub(super) fn grow_top(&self, top: VdevNumber, ranges: &[Range<u64>]) {
         if let Some(maps) = self.tops.lock().get_mut(&top) {
             maps.maps.extend(ranges.iter().map(|range| (0, range.clone())));
         }
     }
 
     /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
-    pub(super) fn free_top(&self, change: &Change<'_>, top: u64) -> Result<()> {
+    pub(super) fn free_top(&self, change: &Change<'_>, top: VdevNumber) -> Result<()> {
         let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };
         let maps: Vec<u64> = maps.into_iter().map(|(map, _)| map).filter(|&map| map != 0).collect();
         maps.iter().try_for_each(|&map| change.free_object(map))?;
@@ -159,7 +160,7 @@ impl SpaceMaps {
         change.free_object(array)
     }
 
-    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, top: VdevNumber, metaslab: u64) -> Result<Vec<Run>> {
         let (map, ashift, range) = self.place(top, metaslab)?;
         let pending = self.pending.lock().get(&(top, metaslab)).cloned().unwrap_or_default();
         if map == 0 {
@@ -182,7 +183,7 @@ impl SpaceMaps {
     /// Writes all maps anew that lack something.
     pub(super) fn take_up(&self, change: &Change<'_>) -> Result<()> {
         let allocator = change.mos.cache().zio().allocator()?.clone();
-        let places: Vec<(u64, u64)> = self.pending.lock().keys().copied().collect();
+        let places: Vec<(VdevNumber, u64)> = self.pending.lock().keys().copied().collect();
         // what the group has freed so far is part of maps that are written anew
         let mut told = allocator.take_changes(change.tx.txg());
         told.iter_mut().try_for_each(|one| self.write_kept(change, one.top, &std::mem::take(&mut one.kept), 1))?;
@@ -197,7 +198,7 @@ impl SpaceMaps {
         Ok(())
     }
 
-    fn place(&self, top: u64, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
+    fn place(&self, top: VdevNumber, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
         let tops = self.tops.lock();
         let found = tops.get(&top).and_then(|t| Some((t, t.maps.get(metaslab as usize)?)));
         let absent = || Error::corrupt(format!("there is no metaslab {metaslab} on vdev {top}"));
@@ -218,7 +219,7 @@ impl SpaceMaps {
 
     /// Notes what no block has any more of removed vdevs, if the pool counts that.
     fn write_obsolete(&self, change: &Change<'_>, allocator: &Allocator, pass: u32) -> Result<()> {
-        let mut by_top: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
+        let mut by_top: HashMap<VdevNumber, Vec<Range<u64>>> = HashMap::new();
         for TopRange { top, range } in allocator.take_obsolete() {
             by_top.entry(top).or_default().push(range);
         }
@@ -241,7 +242,7 @@ impl SpaceMaps {
     }
 
     /// Notes what only the checkpoint has from now on.
-    fn write_kept(&self, change: &Change<'_>, top: u64, kept: &[Range<u64>], pass: u32) -> Result<()> {
+    fn write_kept(&self, change: &Change<'_>, top: VdevNumber, kept: &[Range<u64>], pass: u32) -> Result<()> {
         if kept.is_empty() {
             return Ok(());
         }
@@ -258,7 +259,7 @@ impl SpaceMaps {
     }
 
     /// The top-level vdevs that have something for a checkpoint.
-    pub(super) fn tops_with_kept(&self) -> Vec<u64> {
+    pub(super) fn tops_with_kept(&self) -> Vec<VdevNumber> {
         self.tops.lock().iter().filter(|(_, maps)| maps.kept != 0).map(|(top, _)| *top).collect()
     }
 
@@ -269,7 +270,7 @@ impl SpaceMaps {
 
     /// Takes the end off the map of what a top-level vdev has for a checkpoint that is discarded: ranges in bytes. The
     /// map goes with the last of them. Errors: `Corrupt` if it makes no sense, with nothing changed.
-    pub(super) fn take_kept(&self, change: &Change<'_>, top: u64) -> Result<Vec<Range<u64>>> {
+    pub(super) fn take_kept(&self, change: &Change<'_>, top: VdevNumber) -> Result<Vec<Range<u64>>> {
         let found = self.tops.lock().get(&top).map(|maps| (maps.zap, maps.kept, maps.ashift));
         let Some((zap, map, ashift)) = found.filter(|(_, map, _)| *map != 0) else { return Ok(Vec::new()) };
         let object = change.mos.object(map)?;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use base::{Error, Kind, Result, tunables};
 use dmu::zap::Zap;
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use vdev::LeafVdev;
 
 use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
@@ -165,7 +165,7 @@ impl SyncContext<'_> {
     fn with_lent(
         &self,
         leaf: LeafVdev<'_>,
-        (top, cursor): (u64, u64),
+        (top, cursor): (VdevNumber, u64),
         bytes: u64,
         with: &dyn Fn(Range<u64>) -> Result<()>,
     ) -> Result<Option<(Range<u64>, Result<()>)>> {

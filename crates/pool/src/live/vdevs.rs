@@ -18,7 +18,7 @@ use base::{Error, Kind, Result};
 use device::Device;
 use dsl::write::feature;
 use format::feature::{ALLOCATION_CLASSES, DRAID, SPACEMAP_HISTOGRAM};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
@@ -152,7 +152,7 @@ impl SyncContext<'_> {
     fn add_tops(&self, mut tops: Vec<VdevSpec>, devices: &DevicesByGuid) -> Result<()> {
         let pool = self.pool;
         tops.iter_mut().try_for_each(|top| self.make_objects(top))?;
-        let numbers: Vec<u64> = tops.iter().map(|top| top.id).collect();
+        let numbers: Vec<VdevNumber> = tops.iter().map(|top| VdevNumber::new(top.id)).collect();
         pool.tree().edit(Edit::Add(tops), devices)?;
         for number in numbers {
             let Some(((top, maps), shape)) = empty_top(pool.tree().top(number)?) else { continue };
@@ -209,7 +209,7 @@ impl SyncContext<'_> {
     }
 
     /// Nothing is on the vdev.
-    fn remove_log(&self, number: u64) -> Result<()> {
+    fn remove_log(&self, number: VdevNumber) -> Result<()> {
         let pool = self.pool;
         let gone = pool.tree().edit(Edit::Remove(number), &HashMap::new())?;
         pool.cache().zio().allocator()?.set_serving(number, Serving::Gone);

@@ -4,7 +4,7 @@ mod scan_entry;
 
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
 use format::scan::ScanPhys;
@@ -469,7 +469,7 @@ fn pointer(base: &BasePool, raw: &mut [u8], rng: &mut Rng) -> String {
             let value = odd(base, rng, dva.offset());
             let field = rng.below(4);
             let dva = match field {
-                0 => Dva::new(value, dva.offset(), dva.asize(), false),
+                0 => Dva::new(VdevNumber::new(value), dva.offset(), dva.asize(), false),
                 1 => Dva::new(dva.vdev(), value, dva.asize(), false),
                 2 => Dva::new(dva.vdev(), dva.offset(), value, false),
                 _ => Dva::new(dva.vdev(), dva.offset(), dva.asize(), true),

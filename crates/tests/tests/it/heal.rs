@@ -168,7 +168,7 @@ fn the_header_of_a_gang_block_is_mended() {
     pool.view().check(CheckOptions { verify: Verify::Nothing, space: false }, &mut gangs).unwrap();
     let (place, bp) = gangs.0.into_iter().next().expect("gang blocks have several headers");
     let dva = bp.dvas()[0];
-    spoil(&paths[dva.vdev() as usize], FRONT + dva.offset(), 512);
+    spoil(&paths[dva.vdev().index()], FRONT + dva.offset(), 512);
     let dataset = pool.view().dsl().dataset(place.objset, "any").unwrap();
     let read = |pool: &LivePool| {
         let set = pool.view().dsl().objset(&dataset, dmu::Mode::Plain).unwrap();

@@ -14,6 +14,7 @@ use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use dsl::accounting::{Counted, Owner, OwnerId};
 use dsl::write::file_system_options;
 use format::dnode::SLOT_SIZE;
+use format::ids::VdevNumber;
 use format::object_type::ObjectType;
 use pool::{LivePool, NewLeaf, NewVdev, NewVdevShape, PoolState};
 use vdev::spec::Bias;
@@ -101,7 +102,7 @@ struct Seen {
     lsize: u64,
     psize: u64,
     how: (u8, u8),
-    vdevs: Vec<u64>,
+    vdevs: Vec<VdevNumber>,
 }
 
 struct All(Vec<Seen>);
@@ -219,24 +220,25 @@ fn small_blocks_lie_on_special_vdevs() {
     let mut text = vec![7; 128 << 10];
     text[..4096].copy_from_slice(&noise(4096));
     let packed = file(&zpl, "packed", 0, &text).unwrap();
+    let (normal, special) = (VdevNumber::new(0), VdevNumber::new(1));
     let vdev_of = |ino: u64| {
         let blocks = world.blocks("live/a");
         let data: Vec<&Seen> = blocks.iter().filter(|seen| seen.object == ino && seen.level == 0).collect();
         assert_eq!(data.len(), 1);
         data[0].vdevs.clone()
     };
-    assert_eq!([small, large, packed].map(vdev_of), [vec![1], vec![0], vec![1]]);
+    assert_eq!([small, large, packed].map(vdev_of), [[special], [normal], [special]]);
     assert!(world.blocks("live/a").iter().any(|seen| seen.object == packed && seen.psize <= 8 << 10));
     // from now on
     world.pool.set_property("live/a", "special_small_blocks", "0").unwrap();
     let later = file(&zpl, "later", 0, &noise(4096)).unwrap();
-    assert_eq!([small, later].map(vdev_of), [vec![1], vec![0]]);
+    assert_eq!([small, later].map(vdev_of), [[special], [normal]]);
     // the last quarter is for metadata
     world.pool.set_property("live/a", "special_small_blocks", "128K").unwrap();
     file(&zpl, "flood", 0, &noise(110 << 20)).unwrap();
     world.pool.sync().unwrap();
     let on = |vdev| world.blocks("live/a").iter().filter(|seen| seen.level == 0 && seen.vdevs == [vdev]).count();
-    assert!(on(1) > 500 && on(0) > 100, "{} {}", on(1), on(0));
+    assert!(on(special) > 500 && on(normal) > 100, "{} {}", on(special), on(normal));
     drop(zpl);
     world.end();
 }

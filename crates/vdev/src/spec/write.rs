@@ -39,7 +39,7 @@ impl VdevSpec {
             some_number(&mut nv, "com.delphix:indirect_object", indirect.mapping_object);
             some_number(&mut nv, "com.delphix:indirect_births", indirect.births_object);
             if let Some(previous) = indirect.previous {
-                number(&mut nv, "com.delphix:prev_indirect_vdev", previous);
+                number(&mut nv, "com.delphix:prev_indirect_vdev", previous.get());
             }
         }
         some_number(&mut nv, "create_txg", self.create_txg.get());

@@ -1,7 +1,7 @@
 //! Raidz and draid under every loss that they must bear.
 
 use base::Kind as ErrorKind;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use super::*;
 use crate::Lacking;
@@ -385,7 +385,7 @@ fn a_mirror_of_raidz() {
         for (extent, block) in &raidz.blocks {
             assert!(!fast || pool.read_fast(*extent).unwrap() == *block);
             assert!(pool.read_slow(*extent, block).unwrap() == *block);
-            assert_eq!(pool.tree.asize(0, extent.size).unwrap(), raidz.sectors(block.len()) << 12);
+            assert_eq!(pool.tree.asize(VdevNumber::new(0), extent.size).unwrap(), raidz.sectors(block.len()) << 12);
         }
     };
     for absent in [vec![], vec![100], vec![100, 200], vec![100, 101, 200], vec![100, 101, 102, 103, 203]] {

@@ -1,13 +1,13 @@
 //! Blocks on vdevs that have been removed.
 
 use base::Kind as ErrorKind;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 
 use super::*;
 use crate::{MapEntry, Relocated, Relocation, TopRange};
 
 fn entry(src_offset: u64, dst_top: u64, dst_offset: u64, asize: u64) -> MapEntry {
-    MapEntry { src_offset, dst_top, dst_offset, asize }
+    MapEntry { src_offset, dst_top: VdevNumber::new(dst_top), dst_offset, asize }
 }
 
 /// Vdev 0 is a mirror of 100 and 101, vdev 1 one of 102 and 103; 2 and 3 have been removed.
@@ -41,13 +41,13 @@ fn tables_are_followed_through_other_removed_vdevs() {
     let (images, place, block, [of_2, of_3]) = split_block();
     let pool = images.open(tops(), &[]);
     assert_eq!(pool.read_fast(place).unwrap_err().kind(), ErrorKind::Missing);
-    pool.tree.set_indirect(2, of_2.clone()).unwrap();
-    pool.tree.set_indirect(3, of_3).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(2), of_2.clone()).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(3), of_3).unwrap();
     assert!(pool.read_fast(place).unwrap() == block);
     assert!(pool.read_slow(place, &block).unwrap() == block);
-    assert_eq!(pool.tree.set_indirect(2, of_2).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(pool.tree.set_indirect(0, vec![]).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(pool.tree.set_indirect(9, vec![]).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(pool.tree.set_indirect(VdevNumber::new(2), of_2).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(pool.tree.set_indirect(VdevNumber::new(0), vec![]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(pool.tree.set_indirect(VdevNumber::new(9), vec![]).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(pool.tree.health(pool.tree.root().id()), crate::Health::HEALTHY);
 }
 
@@ -57,8 +57,8 @@ fn split_blocks_are_put_together_from_any_sides() {
     let (images, place, block, [of_2, of_3]) = split_block();
     for bad in 0..8u64 {
         let pool = images.open(tops(), &[]);
-        pool.tree.set_indirect(2, of_2.clone()).unwrap();
-        pool.tree.set_indirect(3, of_3.clone()).unwrap();
+        pool.tree.set_indirect(VdevNumber::new(2), of_2.clone()).unwrap();
+        pool.tree.set_indirect(VdevNumber::new(3), of_3.clone()).unwrap();
         let pieces = [(102, 3u64 << 20), (100, 6 << 20), (100, 9 << 20)];
         let guilty: Vec<u64> = pieces.iter().enumerate().map(|(i, (guid, _))| guid + (bad >> i & 1)).collect();
         for (guid, (_, offset)) in guilty.iter().zip(pieces) {
@@ -72,8 +72,8 @@ fn split_blocks_are_put_together_from_any_sides() {
     }
     // all sides of one piece
     let pool = images.open(tops(), &[]);
-    pool.tree.set_indirect(2, of_2).unwrap();
-    pool.tree.set_indirect(3, of_3).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(2), of_2).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(3), of_3).unwrap();
     pool.noise(102);
     pool.noise(103);
     let error = pool.read_slow(place, &block).unwrap_err();
@@ -98,7 +98,7 @@ fn one_bad_disk_under_many_pieces() {
     images.write(103, 0, &[]);
     for bad in [100, 101] {
         let pool = images.open(tops(), &[]);
-        pool.tree.set_indirect(2, table.clone()).unwrap();
+        pool.tree.set_indirect(VdevNumber::new(2), table.clone()).unwrap();
         pool.noise(bad);
         let mut calls = 0;
         let mut buf = vec![0; block.len()];
@@ -111,7 +111,7 @@ fn one_bad_disk_under_many_pieces() {
     }
     // and when both are bad, the search ends
     let pool = images.open(tops(), &[]);
-    pool.tree.set_indirect(2, table).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(2), table).unwrap();
     pool.noise(100);
     pool.noise(101);
     assert_eq!(pool.read_slow(extent(2, 0, block.len()), &block).unwrap_err().kind(), ErrorKind::Checksum);
@@ -121,8 +121,8 @@ fn one_bad_disk_under_many_pieces() {
 fn circles_and_gaps_are_errors() {
     let (images, place, _, _) = split_block();
     let pool = images.open(tops(), &[]);
-    pool.tree.set_indirect(2, vec![entry(0, 3, 0, 1 << 20)]).unwrap();
-    pool.tree.set_indirect(3, vec![entry(0, 2, 0, 1 << 20)]).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(2), vec![entry(0, 3, 0, 1 << 20)]).unwrap();
+    pool.tree.set_indirect(VdevNumber::new(3), vec![entry(0, 2, 0, 1 << 20)]).unwrap();
     assert_eq!(pool.read_fast(place).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(pool.read_fast(extent(3, (1 << 20) - 512, 1024)).unwrap_err().kind(), ErrorKind::Corrupt);
 }
@@ -145,9 +145,9 @@ fn sides_that_differ_are_kept_apart() {
     images.write(101, 1 << 20, &damaged);
     (102..105).for_each(|guid| images.write(guid, 0, &[0]));
     let pool = images.open(tops(), &[]);
-    let from = TopRange { top: 0, range: 1 << 20..(1 << 20) + 8192 };
+    let from = TopRange { top: VdevNumber::new(0), range: 1 << 20..(1 << 20) + 8192 };
     let relocate = |used: &[std::ops::Range<u64>], to: u64, is_lossy: bool| {
-        let to = TopRange { top: to, range: 3 << 20..(3 << 20) + 8192 };
+        let to = TopRange { top: VdevNumber::new(to), range: 3 << 20..(3 << 20) + 8192 };
         pool.tree.relocate(&Relocation { from: &from, used, to: &to, txg: Txg::new(10), is_lossy }).unwrap()
     };
     let (whole, without) = (0..8192, [0..4608, 5120..8192]);
@@ -172,7 +172,10 @@ fn what_cannot_be_read_is_not_copied() {
     (100..102).for_each(|guid| images.write(guid, 1 << 20, &block));
     images.write(104, 0, &[0]);
     let pool = images.open(tops(), &[]);
-    let (from, to) = (TopRange { top: 0, range: 1 << 20..(1 << 20) + 8192 }, TopRange { top: 1, range: 0..8192 });
+    let (from, to) = (
+        TopRange { top: VdevNumber::new(0), range: 1 << 20..(1 << 20) + 8192 },
+        TopRange { top: VdevNumber::new(1), range: 0..8192 },
+    );
     let whole = 0..8192;
     let used = std::slice::from_ref(&whole);
     let relocate =

@@ -1,7 +1,7 @@
 //! Blocks written by the tree, read back through every loss that they must bear.
 
 use base::Kind as ErrorKind;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 
 use super::*;
 use crate::draid::DraidShape;
@@ -46,7 +46,7 @@ fn blocks(tree: &Tree, start: u64) -> Vec<(Extent, Vec<u8>)> {
     let mut at = start;
     let place = |(i, &size): (usize, &usize)| {
         let place = extent(0, at, size);
-        at += tree.asize(0, size as u64).unwrap();
+        at += tree.asize(VdevNumber::new(0), size as u64).unwrap();
         (place, pattern(i as u64 + 1, size))
     };
     SIZES.iter().enumerate().map(place).collect()
@@ -147,7 +147,7 @@ fn the_end_of_a_block_is_filled_with_zeros_and_never_more() {
         let pool = images.open(vec![spec], &[]);
         let block = pattern(3, 512);
         write(&pool.tree, &[(extent(0, 0, 512), block.clone())])[0].as_ref().unwrap();
-        let leaf = if pool.tree.top(0).unwrap().has_parity() { 101 } else { 100 };
+        let leaf = if pool.tree.top(VdevNumber::new(0)).unwrap().has_parity() { 101 } else { 100 };
         let bytes = images.0[&leaf].bytes()[FRONT_BYTES as usize..][..1 << 16].to_vec();
         assert!(bytes[..512] == block && bytes[512..4096] == [0; 3584] && bytes[4096..] == [0xee; (1 << 16) - 4096]);
     }
@@ -363,9 +363,9 @@ fn what_cannot_be_written() {
 fn accounts_leave_parity_out() {
     let pool = pool(vec![raidz(1, 3, 12), VdevSpec { id: 1, ..top(disk(1, 110), 9) }]);
     // 128 KiB take 192 KiB: 341 of 512 bytes are data
-    assert_eq!(pool.tree.deflate(0, 192 << 10).unwrap(), 384 * 341);
-    assert_eq!(pool.tree.deflate(1, 192 << 10).unwrap(), 192 << 10);
-    assert!(pool.tree.deflate(2, 512).is_err());
+    assert_eq!(pool.tree.deflate(VdevNumber::new(0), 192 << 10).unwrap(), 384 * 341);
+    assert_eq!(pool.tree.deflate(VdevNumber::new(1), 192 << 10).unwrap(), 192 << 10);
+    assert!(pool.tree.deflate(VdevNumber::new(2), 512).is_err());
 }
 
 /// Top-level vdevs count blocks, leaves count requests; and all requests are timed.
@@ -387,7 +387,7 @@ fn what_is_done_is_counted() {
     let counts = |stats: &crate::VdevStats| {
         [&stats.reads, &stats.read_bytes, &stats.writes, &stats.write_bytes].map(|n| n.load(Relaxed))
     };
-    assert_eq!(counts(pool.tree.top(0).unwrap().stats()), [2, 8192, 2, 4608]);
+    assert_eq!(counts(pool.tree.top(VdevNumber::new(0)).unwrap().stats()), [2, 8192, 2, 4608]);
     let leaf = |guid| pool.leaf(guid).state().stats();
     // parity of both, read when every way was tried
     assert_eq!(counts(leaf(100)), [1, 2048, 2, 2560]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::Env;
 use codec::checksum::embedded;
 use device::MemDevice;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use vdev::{Tree, VdevSpec};
 
 use super::*;
@@ -34,7 +34,7 @@ impl Log {
     }
 
     fn pointer_words(&self, i: u64) -> [u64; 16] {
-        let dva = Dva::new(0, i * BLOCK as u64, BLOCK as u64, false).words();
+        let dva = Dva::new(VdevNumber::new(0), i * BLOCK as u64, BLOCK as u64, false).words();
         let sectors = BLOCK as u64 / 512 - 1;
         let prop = 1 << 63 | 9 << 48 | (self.kind as u64) << 40 | 2 << 32 | sectors << 16 | sectors;
         [dva[0], dva[1], 0, 0, 0, 0, prop, 0, 0, 0, 7, 0, 111, 222, 54, i + 1]

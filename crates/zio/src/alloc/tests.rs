@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::nvlist::{NvList, Value};
 use vdev::VdevSpec;
 
 use super::*;
 
 /// Runs by vdev and metaslab.
-type RunsOf = HashMap<(u64, u64), Vec<Run>>;
+type RunsOf = HashMap<(VdevNumber, u64), Vec<Run>>;
 
 /// Space maps in memory, as the layer above would keep them.
 #[derive(Clone, Default)]
@@ -20,7 +20,7 @@ struct Maps {
 }
 
 impl SpaceMapSource for Maps {
-    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+    fn runs(&self, top: VdevNumber, metaslab: u64) -> Result<Vec<Run>> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(self.runs.lock().get(&(top, metaslab)).cloned().unwrap_or_default())
     }
@@ -39,6 +39,9 @@ impl Maps {
 }
 
 const SHIFT: u32 = 20;
+const FIRST: VdevNumber = VdevNumber::new(0);
+const SECOND: VdevNumber = VdevNumber::new(1);
+const THIRD: VdevNumber = VdevNumber::new(2);
 
 /// A tree of files without devices: a raidz for a width above 1. `(width, ashift)` of each.
 fn tree(tops: &[(u64, u64)]) -> Arc<Tree> {
@@ -77,7 +80,7 @@ fn metaslabs(count: u64, allocated: impl Fn(u64) -> u64) -> Vec<(Range<u64>, u64
     (0..count).map(|i| (i << SHIFT..(i + 1) << SHIFT, allocated(i))).collect()
 }
 
-fn add(allocator: &Allocator, top: u64, class: Class, count: u64) {
+fn add(allocator: &Allocator, top: VdevNumber, class: Class, count: u64) {
     allocator.add_top(TopShape { top, class, metaslab_shift: SHIFT, metaslabs: metaslabs(count, |_| 0) }).unwrap();
 }
 
@@ -91,7 +94,7 @@ fn noise(mut x: u64) -> impl FnMut(u64) -> u64 {
 /// Every run that is in use or deferred, by vdev and offset: the model.
 #[derive(Default)]
 struct Model {
-    runs: BTreeMap<(u64, u64), u64>,
+    runs: BTreeMap<(VdevNumber, u64), u64>,
 }
 
 impl Model {
@@ -111,7 +114,7 @@ impl Model {
 }
 
 /// The runs that a fresh allocator over the same maps has in use.
-fn reloaded(tree: &Arc<Tree>, maps: &Maps, tops: &[(u64, u64)]) -> Vec<(u64, Range<u64>)> {
+fn reloaded(tree: &Arc<Tree>, maps: &Maps, tops: &[(VdevNumber, u64)]) -> Vec<(VdevNumber, Range<u64>)> {
     let again = Allocator::new(tree.clone(), Box::new(maps.clone()));
     let mut out = Vec::new();
     for &(top, count) in tops {
@@ -128,8 +131,8 @@ fn random_work_against_a_model() {
     let tree = tree(&[(1, 9), (4, 12)]);
     let maps = Maps::default();
     let allocator = Allocator::new(tree.clone(), Box::new(maps.clone()));
-    add(&allocator, 0, Class::Normal, 6);
-    add(&allocator, 1, Class::Normal, 9);
+    add(&allocator, FIRST, Class::Normal, 6);
+    add(&allocator, SECOND, Class::Normal, 9);
     let mut random = noise(7);
     let mut model = Model::default();
     let mut live: Vec<(Txg, Dva)> = Vec::new();
@@ -177,9 +180,9 @@ fn random_work_against_a_model() {
         assert_eq!((space.allocated, space.deferred), (sum(&live), sum(&deferred)));
         assert_eq!(space.free, space.size - space.allocated - space.deferred);
         if txg.slot(20) == 0 {
-            let on_disk = reloaded(&tree, &maps, &[(0, 6), (1, 9)]);
-            let in_memory = (0..6).map(|m| (0, m)).chain((0..9).map(|m| (1, m)));
-            let in_memory: Vec<(u64, Range<u64>)> = in_memory
+            let on_disk = reloaded(&tree, &maps, &[(FIRST, 6), (SECOND, 9)]);
+            let in_memory = (0..6).map(|m| (FIRST, m)).chain((0..9).map(|m| (SECOND, m)));
+            let in_memory: Vec<(VdevNumber, Range<u64>)> = in_memory
                 .flat_map(|(t, m)| {
                     allocator.condensed(t, m, txg).unwrap().iter().map(move |r| (t, r)).collect::<Vec<_>>()
                 })
@@ -194,7 +197,7 @@ fn random_work_against_a_model() {
 #[test]
 fn a_free_waits_for_two_more_groups() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 1);
+    add(&allocator, FIRST, Class::Normal, 1);
     let dva = allocator.allocate(Class::Normal, 1 << SHIFT, 1, Txg::new(5)).unwrap()[0];
     let sync = |txg| {
         allocator.take_changes(txg);
@@ -212,7 +215,7 @@ fn a_free_waits_for_two_more_groups() {
 #[test]
 fn what_cancels_out_is_not_told() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 1);
+    add(&allocator, FIRST, Class::Normal, 1);
     let dva = allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0];
     allocator.unallocate(Txg::new(5), &dva).unwrap();
     assert!(allocator.take_changes(Txg::new(5)).is_empty());
@@ -232,17 +235,21 @@ fn copies_are_apart() {
     let tree = tree(&[(1, 9), (1, 9), (1, 9)]);
     tree.leaf(Guid::new(102)).unwrap().state().set_health(vdev::Health::HEALTHY);
     let allocator = Allocator::new(tree, Box::new(Maps::default()));
-    (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
+    [FIRST, SECOND].into_iter().for_each(|top| add(&allocator, top, Class::Normal, 4));
     for _ in 0..50 {
         let dvas = allocator.allocate(Class::Normal, 4096, 3, Txg::new(5)).unwrap();
         assert_ne!(dvas[0].vdev(), dvas[1].vdev());
         let twin = dvas[..2].iter().find(|dva| dva.vdev() == dvas[2].vdev()).unwrap();
         assert_ne!(twin.offset() >> SHIFT, dvas[2].offset() >> SHIFT, "in another metaslab");
     }
-    add(&allocator, 2, Class::Log, 1);
-    assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, Txg::new(5)).unwrap()[0].vdev(), 2);
-    assert_ne!(allocator.allocate(Class::Log, 4096, 1, Txg::new(5)).unwrap()[0].vdev(), 2, "full, so the others serve");
-    assert_ne!(allocator.allocate(Class::Special, 4096, 1, Txg::new(5)).unwrap()[0].vdev(), 2);
+    add(&allocator, THIRD, Class::Log, 1);
+    assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, Txg::new(5)).unwrap()[0].vdev(), THIRD);
+    assert_ne!(
+        allocator.allocate(Class::Log, 4096, 1, Txg::new(5)).unwrap()[0].vdev(),
+        THIRD,
+        "full, so the others serve"
+    );
+    assert_ne!(allocator.allocate(Class::Special, 4096, 1, Txg::new(5)).unwrap()[0].vdev(), THIRD);
 }
 
 /// A vdev for logs serves while it works, is not shunned, and is open; otherwise the normal ones do.
@@ -250,19 +257,19 @@ fn copies_are_apart() {
 fn vdevs_for_logs_that_fail_are_left_alone() {
     let tree = tree(&[(1, 9), (1, 9)]);
     let allocator = Allocator::new(tree.clone(), Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 4);
-    add(&allocator, 1, Class::Log, 4);
+    add(&allocator, FIRST, Class::Normal, 4);
+    add(&allocator, SECOND, Class::Log, 4);
     let goes_to = |txg| allocator.allocate(Class::Log, 4096, 1, txg).unwrap()[0].vdev();
-    assert_eq!(goes_to(Txg::new(5)), 0, "it has no device");
+    assert_eq!(goes_to(Txg::new(5)), FIRST, "it has no device");
     tree.leaf(Guid::new(101)).unwrap().state().set_health(vdev::Health::HEALTHY);
-    assert_eq!(goes_to(Txg::new(5)), 1);
-    allocator.shun(1, Txg::new(9));
-    assert_eq!((goes_to(Txg::new(8)), goes_to(Txg::new(9))), (0, 1));
-    allocator.set_serving(1, Serving::Closed);
-    assert_eq!(goes_to(Txg::new(10)), 0);
+    assert_eq!(goes_to(Txg::new(5)), SECOND);
+    allocator.shun(SECOND, Txg::new(9));
+    assert_eq!((goes_to(Txg::new(8)), goes_to(Txg::new(9))), (FIRST, SECOND));
+    allocator.set_serving(SECOND, Serving::Closed);
+    assert_eq!(goes_to(Txg::new(10)), FIRST);
     assert!(allocator.class_space(Class::Log).allocated > 0, "what is there is still there");
-    allocator.set_serving(1, Serving::Gone);
-    assert_eq!((goes_to(Txg::new(11)), allocator.class_space(Class::Log).size), (0, 0));
+    allocator.set_serving(SECOND, Serving::Gone);
+    assert_eq!((goes_to(Txg::new(11)), allocator.class_space(Class::Log).size), (FIRST, 0));
 }
 
 #[test]
@@ -271,16 +278,16 @@ fn emptier_vdevs_get_more() {
     let half = Run { allocated: true, offset: 0, len: 1 << (SHIFT - 1), vdev: None };
     for metaslab in 0..64 {
         let run = Run { offset: metaslab << SHIFT, ..half };
-        maps.runs.lock().insert((0, metaslab), vec![run]);
+        maps.runs.lock().insert((FIRST, metaslab), vec![run]);
     }
     let allocator = Allocator::new(tree(&[(1, 9), (1, 9)]), Box::new(maps.clone()));
     let shape =
         |top, used| TopShape { top, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: metaslabs(64, |_| used) };
-    allocator.add_top(shape(0, half.len)).unwrap();
-    allocator.add_top(shape(1, 0)).unwrap();
+    allocator.add_top(shape(FIRST, half.len)).unwrap();
+    allocator.add_top(shape(SECOND, 0)).unwrap();
     let mut counts = [0, 0];
     for _ in 0..300 {
-        counts[allocator.allocate(Class::Normal, 64 << 10, 1, Txg::new(5)).unwrap()[0].vdev() as usize] += 1;
+        counts[allocator.allocate(Class::Normal, 64 << 10, 1, Txg::new(5)).unwrap()[0].vdev().index()] += 1;
     }
     assert!(counts[0] > 60 && counts[1] > counts[0] * 3 / 2, "{counts:?}");
     assert!(maps.loads.load(Ordering::Relaxed) <= 40, "metaslabs load when they are needed");
@@ -290,14 +297,14 @@ fn emptier_vdevs_get_more() {
 fn a_vdev_that_has_grown_has_room_again() {
     let tree = tree(&[(1, 9)]);
     let allocator = Allocator::new(tree, Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 1);
+    add(&allocator, FIRST, Class::Normal, 1);
     let fill = |txg| std::iter::from_fn(|| allocator.allocate(Class::Normal, 128 << 10, 1, txg).ok()).count() as u64;
     assert_eq!(fill(Txg::new(1)), (1 << SHIFT) / (128 << 10));
     let behind: Vec<Range<u64>> = metaslabs(3, |_| 0).into_iter().map(|(range, _)| range).skip(1).collect();
-    let gap = allocator.grow_top(0, behind[1..].to_vec()).unwrap_err();
+    let gap = allocator.grow_top(FIRST, behind[1..].to_vec()).unwrap_err();
     assert_eq!(gap.kind(), Kind::Corrupt, "metaslabs are side by side");
-    assert_eq!(allocator.grow_top(1, behind.clone()).unwrap_err().kind(), Kind::NotFound);
-    allocator.grow_top(0, behind).unwrap();
+    assert_eq!(allocator.grow_top(SECOND, behind.clone()).unwrap_err().kind(), Kind::NotFound);
+    allocator.grow_top(FIRST, behind).unwrap();
     let Space { size, free, .. } = allocator.class_space(Class::Normal);
     assert_eq!((size, free), (3 << SHIFT, 2 << SHIFT));
     assert_eq!(fill(Txg::new(2)), (2 << SHIFT) / (128 << 10));
@@ -307,24 +314,26 @@ fn a_vdev_that_has_grown_has_room_again() {
 fn a_bad_space_map_is_set_aside() {
     let maps = Maps::default();
     let twice = Run { allocated: true, offset: 0, len: 4096, vdev: None };
-    maps.runs.lock().insert((0, 0), vec![twice, twice]);
+    maps.runs.lock().insert((FIRST, 0), vec![twice, twice]);
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps));
-    add(&allocator, 0, Class::Normal, 2);
+    add(&allocator, FIRST, Class::Normal, 2);
     assert!(allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0].offset() >= 1 << SHIFT);
-    assert_eq!(allocator.condensed(0, 0, Txg::new(5)).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(allocator.top_space(0).unwrap().free, (1 << SHIFT) - 4096);
+    assert_eq!(allocator.condensed(FIRST, 0, Txg::new(5)).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(allocator.top_space(FIRST).unwrap().free, (1 << SHIFT) - 4096);
     // a free is noted all the same
-    allocator.free(Txg::new(5), &Dva::new(0, 8192, 4096, false)).unwrap();
+    allocator.free(Txg::new(5), &Dva::new(FIRST, 8192, 4096, false)).unwrap();
     assert_eq!(allocator.take_changes(Txg::new(5)).len(), 2);
 }
 
 #[test]
 fn what_is_nowhere_cannot_be_freed() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 1);
-    for dva in
-        [Dva::new(0, 1 << 30, 512, false), Dva::new(7, 0, 512, false), Dva::new(0, (1 << SHIFT) - 512, 1024, false)]
-    {
+    add(&allocator, FIRST, Class::Normal, 1);
+    for dva in [
+        Dva::new(FIRST, 1 << 30, 512, false),
+        Dva::new(VdevNumber::new(7), 0, 512, false),
+        Dva::new(FIRST, (1 << SHIFT) - 512, 1024, false),
+    ] {
         assert_eq!(allocator.free(Txg::new(5), &dva).unwrap_err().kind(), Kind::Corrupt);
     }
 }
@@ -332,14 +341,14 @@ fn what_is_nowhere_cannot_be_freed() {
 #[test]
 fn a_condensed_map_knows_nothing_of_later_groups() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
-    add(&allocator, 0, Class::Normal, 1);
+    add(&allocator, FIRST, Class::Normal, 1);
     let range = |dva: &Dva| dva.offset()..dva.offset() + dva.asize();
     let [old, kept] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, Txg::new(5)).unwrap()[0]);
     allocator.take_changes(Txg::new(5));
     let [later, gone] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, Txg::new(6)).unwrap()[0]);
     allocator.free(Txg::new(6), &old).unwrap();
     allocator.free(Txg::new(6), &gone).unwrap();
-    let used = |txg| allocator.condensed(0, 0, txg).unwrap();
+    let used = |txg| allocator.condensed(FIRST, 0, txg).unwrap();
     assert_eq!(
         (used(Txg::new(5)).total(), used(Txg::new(5)).contains(range(&old).start..range(&kept).end)),
         (8192, true)
@@ -356,18 +365,20 @@ fn loading_does_not_bring_back_what_is_deferred() {
     for is_told in [false, true] {
         let maps = Maps::default();
         let full = Run { allocated: true, offset: 0, len: 1 << SHIFT, vdev: None };
-        maps.runs.lock().insert((0, 0), vec![full]);
+        maps.runs.lock().insert((FIRST, 0), vec![full]);
         let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps.clone()));
         let shape = metaslabs(1, |_| 1 << SHIFT);
-        allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: shape }).unwrap();
-        let dva = Dva::new(0, 4096, 4096, false);
+        allocator
+            .add_top(TopShape { top: FIRST, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: shape })
+            .unwrap();
+        let dva = Dva::new(FIRST, 4096, 4096, false);
         allocator.free(Txg::new(5), &dva).unwrap();
         assert_eq!(maps.loads.load(Ordering::Relaxed), 0, "freeing needs no space map");
         let changes = allocator.take_changes(Txg::new(5));
         if is_told {
             maps.append(&changes);
         }
-        assert_eq!(allocator.condensed(0, 0, Txg::new(5)).unwrap().total(), (1 << SHIFT) - 4096);
+        assert_eq!(allocator.condensed(FIRST, 0, Txg::new(5)).unwrap().total(), (1 << SHIFT) - 4096);
         assert_eq!(maps.loads.load(Ordering::Relaxed), 1);
         for txg in (5..8).map(Txg::new) {
             assert_eq!(allocator.allocate(Class::Normal, 512, 1, txg).unwrap_err().kind(), Kind::NoSpace);

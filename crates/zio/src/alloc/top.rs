@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use base::{Error, Result};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use vdev::Tree;
 
 use super::class::{Class, Serving, Space};
@@ -17,7 +17,7 @@ use super::metaslab::Metaslab;
 /// A top-level vdev.
 #[derive(Debug)]
 pub(super) struct Top {
-    pub(super) number: u64,
+    pub(super) number: VdevNumber,
     pub(super) class: Class,
     pub(super) ashift: u32,
     pub(super) metaslab_shift: u32,

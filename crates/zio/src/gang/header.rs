@@ -36,7 +36,7 @@ pub(crate) fn header_extent(bp: &BlkPtr, dva: &Dva) -> Extent {
 /// The length of the header that these bytes begin with, and the byte order of its writer; `None` if it is wrong.
 fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Option<(usize, Endian)> {
     let identity = bp.dvas()[0];
-    let verifier = [identity.vdev(), identity.offset(), bp.physical_birth().get(), 0];
+    let verifier = [identity.vdev().get(), identity.offset(), bp.physical_birth().get(), 0];
     [bytes.len(), HEADER_SIZE].into_iter().find_map(|len| {
         let sums = embedded::inspect(Checksum::GangHeader, &verifier, bytes.get(..len)?).ok()?;
         is_match(Checksum::GangHeader, bp, &sums).then_some((len, sums.endian))

@@ -78,7 +78,7 @@ impl Gang<'_> {
             header[number * BlkPtr::SIZE..(number + 1) * BlkPtr::SIZE].copy_from_slice(member.as_bytes());
             at += len;
         }
-        let verifier = [headers[0].vdev(), headers[0].offset(), self.txg.get(), 0];
+        let verifier = [headers[0].vdev().get(), headers[0].offset(), self.txg.get(), 0];
         embedded::seal(Checksum::GangHeader, Endian::Little, &verifier, &mut header)?;
         let header = owned(header);
         for dva in &headers {

@@ -7,7 +7,7 @@ use base::{AlignedBuf, Bookmark, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::space_map::Run;
@@ -35,7 +35,7 @@ const POLICY: WritePolicy = WritePolicy {
 struct Empty;
 
 impl SpaceMapSource for Empty {
-    fn runs(&self, _: u64, _: u64) -> Result<Vec<Run>> {
+    fn runs(&self, _: VdevNumber, _: u64) -> Result<Vec<Run>> {
         Ok(Vec::new())
     }
 }
@@ -94,7 +94,7 @@ fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
     root.set("children", Value::Lists(spec));
     let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &devices).unwrap());
     let allocator = Allocator::new(tree.clone(), Box::new(Empty));
-    for top in 0..tops.len() as u64 {
+    for top in (0..tops.len() as u64).map(VdevNumber::new) {
         let metaslabs = (0..metaslabs).map(|i| (i << 20..(i + 1) << 20, 0)).collect();
         allocator.add_top(TopShape { top, class: Class::Normal, metaslab_shift: 20, metaslabs }).unwrap();
     }

@@ -6,7 +6,7 @@ use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
 use dmu::zap::{Zap, ZapKey};
 use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use proptest::prelude::*;
 
 use super::super::space::{Delta, UsedColumn};
@@ -48,7 +48,10 @@ pub(super) fn block(at: u64, sectors: u64, txg: Txg) -> BlkPtr {
         object_type: ObjectType::PLAIN_FILE_CONTENTS,
         level: 0,
     };
-    BlkPtrBuilder::new(shape, txg).at(&[Dva::new(0, at * 512, sectors * 512, false)]).checksum([1; 4]).build()
+    BlkPtrBuilder::new(shape, txg)
+        .at(&[Dva::new(VdevNumber::new(0), at * 512, sectors * 512, false)])
+        .checksum([1; 4])
+        .build()
 }
 
 /// The blocks of each head, by place.

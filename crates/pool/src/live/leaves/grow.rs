@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use base::Result;
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use vdev::{Edit, LeafVdev, Vdev};
 
 use super::no_such_device;
@@ -78,7 +78,8 @@ impl SyncContext<'_> {
             }
         }
         let before = pool.normal_bytes()?;
-        let tops: Vec<(u64, u64)> = tree.tops().filter_map(|top| Some((top.number(), pool.growth_of(top)?))).collect();
+        let tops: Vec<(VdevNumber, u64)> =
+            tree.tops().filter_map(|top| Some((top.number(), pool.growth_of(top)?))).collect();
         for &(number, asize) in &tops {
             self.grow_top(number, asize)?;
         }
@@ -91,7 +92,7 @@ impl SyncContext<'_> {
     }
 
     /// Gives a top-level vdev more metaslabs.
-    fn grow_top(&self, number: u64, asize: u64) -> Result<()> {
+    fn grow_top(&self, number: VdevNumber, asize: u64) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
         let top = pool.tree().top(number)?;
         let before = metaslabs::count(top);

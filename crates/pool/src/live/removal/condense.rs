@@ -16,6 +16,7 @@ use dmu::zap::ZapValue;
 use dsl::write::feature;
 use format::blkptr::Dva;
 use format::feature::{OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM};
+use format::ids::VdevNumber;
 use format::removal::{CONDENSING, CondensingPhys, TableHeader};
 use vdev::{Edit, MapEntry, VdevKind};
 
@@ -78,14 +79,14 @@ impl SyncContext<'_> {
         Ok(is_obsolete || map.length >= tunable(tunables::ZFS_CONDENSE_MAX_OBSOLETE_BYTES))
     }
 
-    fn begin_condensing(&self, number: u64, ObsoleteMap { zap, map }: ObsoleteMap) -> Result<()> {
+    fn begin_condensing(&self, number: VdevNumber, ObsoleteMap { zap, map }: ObsoleteMap) -> Result<()> {
         let next_table = table::create_table(&self.change)?;
         let phys = CondensingPhys { vdev: number, obsolete_map: map, next_table };
         self.change.remove(zap, OBSOLETE_MAP)?;
         self.pool.maps().add_obsolete(number, ObsoleteMap { zap, map: 0 });
         self.change.set(DIRECTORY, CONDENSING, &ZapValue::new(8, &phys.words()))?;
         self.pool.removal().condensing().set(Some(phys));
-        tracing::info!(pool = self.pool.name(), vdev = number, "its table is condensed");
+        tracing::info!(pool = self.pool.name(), vdev = %number, "its table is condensed");
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use base::{Error, Kind, Result, tunables};
 use dmu::zap::ZapValue;
 use format::blkptr::Dva;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::removal::{REMOVING, RemovalPhys};
 use vdev::{Relocated, Relocation, TopRange};
 
@@ -219,7 +219,7 @@ impl SyncContext<'_> {
         (self.change.env.tunable(tunable) / sector * sector).clamp(sector, format::blkptr::BLOCK_SIZE_MAX)
     }
 
-    fn copy_segment(&self, top: u64, segment: &UsedSegment, to: &Dva) -> Result<Relocated> {
+    fn copy_segment(&self, top: VdevNumber, segment: &UsedSegment, to: &Dva) -> Result<Relocated> {
         if to.asize() != segment.len() {
             return Err(Error::new(Kind::Unsupported, "the sectors of the vdevs are not of one size"));
         }
@@ -254,7 +254,7 @@ impl SyncContext<'_> {
                 allocator.unallocate(change.tx.txg(), &free)?;
             }
         }
-        let tops: BTreeSet<u64> = outcome.copied.iter().map(|copied| copied.to.vdev()).collect();
+        let tops: BTreeSet<VdevNumber> = outcome.copied.iter().map(|copied| copied.to.vdev()).collect();
         pool.removal().lock().last = Some((change.tx.txg(), tops));
         pool.distrust_after_copy();
         Ok(())

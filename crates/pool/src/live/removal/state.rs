@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{Mutex, MutexGuard, Result};
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use format::removal::{CONDENSING, CondensingPhys, REMOVING, RemovalPhys};
 use format::scan::ScanState;
 
@@ -26,7 +26,7 @@ pub(crate) struct RemovalInMemory {
     /// The task that ends it waits for its group.
     pub(crate) is_ending: bool,
     /// The last group in which something was copied, and the vdevs that it was copied to.
-    pub(crate) last: Option<(Txg, BTreeSet<u64>)>,
+    pub(crate) last: Option<(Txg, BTreeSet<VdevNumber>)>,
 }
 
 impl RemovalState {

@@ -16,7 +16,7 @@ use base::{Error, Kind, Result, tunables};
 use dmu::zap::{Zap, ZapValue};
 use dsl::write::feature;
 use format::feature::DEVICE_REBUILD;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::rebuild::{RebuildPhys, VDEV_REBUILD};
 use format::scan::ScanState;
@@ -151,7 +151,7 @@ impl SyncContext<'_> {
     /// Goes on with all sequential resilvers for a while.
     pub(in crate::live) fn step_rebuilds(&self) -> Result<()> {
         let pool = self.pool;
-        let numbers: Vec<u64> = pool.scan().rebuilds().lock().by_top.keys().copied().collect();
+        let numbers: Vec<VdevNumber> = pool.scan().rebuilds().lock().by_top.keys().copied().collect();
         for number in numbers {
             let top = pool.tree().top(number)?;
             let Some(mut stage) = pool.scan().rebuilds().lock().by_top.get(&number).cloned() else { continue };

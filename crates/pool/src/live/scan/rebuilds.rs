@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{Mutex, MutexGuard};
-use format::ids::Guid;
+use format::ids::{Guid, VdevNumber};
 use format::rebuild::RebuildPhys;
 use format::scan::ScanState;
 use vdev::TxgRanges;
@@ -30,7 +30,7 @@ pub struct Rebuilds(Mutex<RebuildsInMemory>);
 #[derive(Default)]
 pub struct RebuildsInMemory {
     /// Those that are under way, by number of the vdev.
-    pub by_top: BTreeMap<u64, RebuildStage>,
+    pub by_top: BTreeMap<VdevNumber, RebuildStage>,
     /// Something cannot be read, or the pool is being closed.
     pub is_stalled: bool,
 }
@@ -41,7 +41,7 @@ impl Rebuilds {
     }
 
     /// Whether one is under way, of that vdev or of any.
-    pub fn is_under_way(&self, top: Option<u64>) -> bool {
+    pub fn is_under_way(&self, top: Option<VdevNumber>) -> bool {
         let all = self.lock();
         top.map_or(!all.by_top.is_empty(), |top| all.by_top.contains_key(&top))
     }

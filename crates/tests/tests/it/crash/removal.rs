@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::Env;
-use format::ids::Txg;
+use format::ids::{Txg, VdevNumber};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
@@ -44,7 +44,7 @@ fn record(layout: PoolLayout, top: usize, seed: u64, is_given_up: bool) -> (Hist
         note(txg.unwrap());
     };
     (0..GROUPS_AROUND).for_each(|_| step(&mut load, &mut rng));
-    let guid = load.pool.tree().top(top as u64).unwrap().guid();
+    let guid = load.pool.tree().top(VdevNumber::new(top as u64)).unwrap().guid();
     load.note_groups();
     load.pool.remove(guid).unwrap();
     let is_running = |load: &Workload| {
@@ -61,7 +61,7 @@ fn record(layout: PoolLayout, top: usize, seed: u64, is_given_up: bool) -> (Hist
         rounds += 1;
         assert!(rounds < 1000, "a removal comes to its end");
     }
-    let is_there = load.pool.tree().top(top as u64).unwrap().kind() != vdev::VdevKind::Indirect;
+    let is_there = load.pool.tree().top(VdevNumber::new(top as u64)).unwrap().kind() != vdev::VdevKind::Indirect;
     assert_eq!(is_there, is_given_up);
     (0..GROUPS_AROUND).for_each(|_| step(&mut load, &mut rng));
     (History { recording: recording.clone(), acknowledged, groups: load.groups }, recording)

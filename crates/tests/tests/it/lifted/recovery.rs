@@ -33,7 +33,7 @@ fn spoil(path: &Path, at: u64, len: u64) {
 /// Spoils all copies of a block of a pool whose top-level vdevs are these files.
 fn spoil_block(paths: &[PathBuf], bp: &BlkPtr) {
     for dva in bp.copies() {
-        spoil(&paths[dva.vdev() as usize], FRONT + dva.offset(), bp.psize());
+        spoil(&paths[dva.vdev().index()], FRONT + dva.offset(), bp.psize());
     }
 }
 
