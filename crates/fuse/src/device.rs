@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use base::{Error, Kind, Result};
 use nix::errno::Errno;
@@ -65,6 +66,10 @@ pub(crate) fn detach_device(point: &Path, dev: &str, how: Unmount) -> Result<()>
     }
 }
 
+/// What looks at all mounts, as `df` does, holds each of them for a moment: so often and for so long is waited for it.
+const LOOKS: usize = 5;
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Unmounts `point`. `Busy` if it is in use.
 pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
     let flags = match how {
@@ -78,7 +83,16 @@ pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
         // through a dead mount there is no way but the kernel's own
         _ => point.to_owned(),
     };
-    match umount2(&by_folder, flags | MntFlags::UMOUNT_NOFOLLOW) {
+    let unmount = || umount2(&by_folder, flags | MntFlags::UMOUNT_NOFOLLOW);
+    let mut outcome = unmount();
+    for _ in 0..LOOKS {
+        if outcome != Err(Errno::EBUSY) {
+            break;
+        }
+        std::thread::sleep(LOOK);
+        outcome = unmount();
+    }
+    match outcome {
         // EINVAL: somebody else was faster
         Ok(()) | Err(Errno::EINVAL) => Ok(()),
         Err(Errno::EPERM) => detach_with_helper(point, how),
