@@ -197,6 +197,14 @@ fn add(found: &mut FoundDatasets, more: FoundDatasets) {
     found.failures.extend(more.failures);
 }
 
+/// Lets a pipe that a stream goes through take more at once, so that both of its ends wait less often. What is no pipe,
+/// or may not be larger, stays as it is.
+pub(super) fn widen(stream: BorrowedFd<'_>) {
+    const BYTES: i32 = 1 << 20;
+    // a stream goes through a narrow one, too
+    let _ = nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_SETPIPE_SZ(BYTES));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

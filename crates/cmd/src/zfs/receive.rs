@@ -62,6 +62,7 @@ pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
         }
     };
     let request = DatasetRequest::Receive(order);
+    client::widen(std::io::stdin().as_fd());
     match pools.stream(pool, &request, std::io::stdin().as_fd(), &mut note)? {
         Response::Done { failures, notes } => {
             let code = if failures.is_empty() { 0 } else { FAILED };

@@ -218,10 +218,11 @@ fn run(pools: &dyn Pools, pool: &str, order: &SendOrder, shown: SendShown) -> Re
     let mut note = |told: StreamNote| match told {
         StreamNote::Alive => {}
         StreamNote::Line(line) if order.dry_run => println!("{}", base::ShownLines(line)),
-        StreamNote::Line(line) => eprintln!("{}", base::ShownLines(line)),
+        StreamNote::Line(line) => progress.aside(|| eprintln!("{}", base::ShownLines(line))),
         StreamNote::Progress { snapshot, bytes, size } => progress.tell(&snapshot, bytes, size),
     };
     let request = DatasetRequest::Send(order.clone());
+    client::widen(std::io::stdout().as_fd());
     match pools.stream(pool, &request, std::io::stdout().as_fd(), &mut note)? {
         Response::Done { failures, .. } => {
             let code = if failures.is_empty() { 0 } else { FAILED };

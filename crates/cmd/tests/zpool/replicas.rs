@@ -131,3 +131,31 @@ fn folders_are_there_for_the_next_import() {
     fresh.does("destroy fresh/a/b");
     fresh.judge();
 }
+
+/// A stream of many batches has all of its blocks in order, and one that nobody reads any more says so.
+#[test]
+fn streams_are_read_ahead() {
+    let fresh = Fresh::new("ahead");
+    let (point, copy) = (fresh.world.dir.join("mnt"), fresh.world.dir.join("copy"));
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    let mut file = Vec::new();
+    while file.len() < 40 << 20 {
+        file.extend((file.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    }
+    std::fs::write(point.join("large"), &file).unwrap();
+    for n in 0..600 {
+        std::fs::write(point.join(format!("small{n}")), &file[n..n + 5000]).unwrap();
+    }
+    fresh.does("snapshot fresh/a@one");
+    fresh.world.receives(&format!("-o mountpoint={} fresh/r", copy.display()), &fresh.package("fresh/a@one"));
+    assert!(std::fs::read(copy.join("large")).unwrap() == file);
+    for n in 0..600 {
+        assert!(std::fs::read(copy.join(format!("small{n}"))).unwrap() == file[n..n + 5000], "{n}");
+    }
+    let line = format!("{} zfs send fresh/a@one | head -c 1", env!("CARGO_BIN_EXE_cenote"));
+    let shell =
+        std::process::Command::new("sh").arg("-c").arg(line).env("CENOTE_RUN", fresh.world.dir.join("run")).output();
+    let said = String::from_utf8(shell.unwrap().stderr).unwrap();
+    assert_eq!(said, "warning: cannot send 'fresh/a@one': Broken pipe\n");
+    fresh.judge();
+}

@@ -172,10 +172,17 @@ fn write_end(out: &mut dyn Write, sum: [u64; 4]) -> Result<()> {
 fn cannot_send(name: &str, error: &Error) -> Failure {
     let why = match error.kind() {
         Kind::Corrupt | Kind::Checksum => "Input/output error".to_owned(),
-        _ => error.what().to_owned(),
+        // of the system, as where the stream goes is full, or nobody reads it any more
+        _ => of_system(error).unwrap_or_else(|| error.what().to_owned()),
     };
     tracing::warn!(snapshot = name, "not sent: {error}");
     Failure { about: name.to_owned(), line: format!("warning: cannot send '{name}': {why}") }
+}
+
+/// What the system calls an error of its own.
+fn of_system(error: &Error) -> Option<String> {
+    let source = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    Some(nix::errno::Errno::from_raw(source.raw_os_error()?).desc().to_owned())
 }
 
 /// The client's end of a stream, which tells how much went there.

@@ -1,6 +1,8 @@
 //! What of an object set goes into a stream, in the order of objects and of offsets.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
 use base::{Block, Bookmark, Error, Kind, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
@@ -10,7 +12,7 @@ use format::ids::{Guid, Txg};
 use format::stream::{
     RecordFields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite,
 };
-use zio::{OnFailure, Physical};
+use zio::{BlockContents, OnFailure, Physical};
 
 use super::StreamWriter;
 use crate::redaction::RedactionCursor;
@@ -18,8 +20,10 @@ use crate::redaction::RedactionCursor;
 /// Blocks without the feature have no more bytes.
 const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
 /// Bytes, and blocks, that are read at once.
-const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_BLOCKS: usize = 256;
+/// Batches that are being read while another one is written.
+const BATCHES_AHEAD: usize = 3;
 /// The number that bookmarks give a spill block.
 const SPILL_BLKID: u64 = u64::MAX - 1;
 /// From this compression on, they need a feature.
@@ -38,6 +42,18 @@ struct WantedBlock {
 enum SendItem {
     Ready(RecordFields, Vec<u8>),
     Read(WantedBlock),
+}
+
+/// Items whose contents are on their way.
+struct SendBatch {
+    items: Vec<SendItem>,
+    contents: Receiver<BatchContents>,
+}
+
+/// What was read for a batch: blocks as they are on disk, and others.
+struct BatchContents {
+    packed: Vec<Result<BlockContents>>,
+    plain: Vec<Result<Block>>,
 }
 
 /// What of an object set is sent.
@@ -105,6 +121,8 @@ pub(super) struct SendWalk<'a, 'b> {
     out: &'a mut StreamWriter<'b>,
     items: Vec<SendItem>,
     bytes: u64,
+    /// In the order in which they are written.
+    reading: VecDeque<SendBatch>,
 }
 
 impl<'a, 'b> SendWalk<'a, 'b> {
@@ -115,7 +133,18 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         lists: RedactionLists,
         out: &'a mut StreamWriter<'b>,
     ) -> SendWalk<'a, 'b> {
-        SendWalk { objset, features, to_guid, range, lists, at: 0, out, items: Vec::new(), bytes: 0 }
+        SendWalk {
+            objset,
+            features,
+            to_guid,
+            range,
+            lists,
+            at: 0,
+            out,
+            items: Vec::new(),
+            bytes: 0,
+            reading: VecDeque::new(),
+        }
     }
 
     /// Sends all objects.
@@ -140,7 +169,10 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
         })?;
         self.unchanged_objects(u64::MAX)?;
-        self.flush()?;
+        self.read()?;
+        while let Some(batch) = self.reading.pop_front() {
+            self.write_batch(batch)?;
+        }
         self.out.flush()
     }
 
@@ -360,31 +392,47 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         self.bytes = self.bytes.saturating_add(bp.lsize());
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
         self.push(SendItem::Read(WantedBlock { fields, request, physical }))?;
-        if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        if self.bytes >= BATCH_BYTES { self.read() } else { Ok(()) }
     }
 
     fn push(&mut self, item: SendItem) -> Result<()> {
         self.items.push(item);
-        if self.items.len() >= BATCH_BLOCKS { self.flush() } else { Ok(()) }
+        if self.items.len() >= BATCH_BLOCKS { self.read() } else { Ok(()) }
     }
 
-    /// Reads what is to be read, and writes all records.
-    fn flush(&mut self) -> Result<()> {
+    /// Begins to read what is to be read, and writes the batches that are due.
+    fn read(&mut self) -> Result<()> {
         let items = std::mem::take(&mut self.items);
         self.bytes = 0;
         if self.out.only_counts() {
             return items.into_iter().try_for_each(|item| self.count(&item));
         }
-        let reads = items.iter().filter_map(|item| match item {
-            SendItem::Read(wanted) => Some(wanted),
-            SendItem::Ready(..) => None,
+        let (mut packed, mut plain) = (Vec::new(), Vec::new());
+        for item in &items {
+            if let SendItem::Read(WantedBlock { request, physical, .. }) = item {
+                if *physical { packed.push(*request) } else { plain.push(*request) }
+            }
+        }
+        let cache = self.objset.cache().clone();
+        let (tell, contents) = mpsc::channel();
+        self.objset.cache().zio().env().background(move || {
+            let packed = cache.zio().read_whole(&packed, OnFailure::Fail);
+            let plain = cache.get_batch(&plain, Keep::NOTHING);
+            // the stream may have come to an end meanwhile
+            let _ = tell.send(BatchContents { packed, plain });
         });
-        let (packed, plain): (Vec<&WantedBlock>, Vec<&WantedBlock>) = reads.partition(|wanted| wanted.physical);
-        let requests = |wanted: &[&WantedBlock]| wanted.iter().map(|wanted| wanted.request).collect::<Vec<_>>();
-        let cache = self.objset.cache();
-        let mut packed = cache.zio().read_whole(&requests(&packed), OnFailure::Fail).into_iter();
-        let mut plain = cache.get_batch(&requests(&plain), Keep::NOTHING).into_iter();
+        self.reading.push_back(SendBatch { items, contents });
+        match self.reading.len() > BATCHES_AHEAD {
+            true => self.reading.pop_front().map_or(Ok(()), |batch| self.write_batch(batch)),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes all records of a batch, once it was read.
+    fn write_batch(&mut self, SendBatch { items, contents }: SendBatch) -> Result<()> {
         let missing = || Error::corrupt("a batch of blocks was read in part");
+        let BatchContents { packed, plain } = contents.recv().map_err(|_| missing())?;
+        let (mut packed, mut plain) = (packed.into_iter(), plain.into_iter());
         for item in items {
             match item {
                 SendItem::Ready(fields, payload) => self.write(fields, &payload)?,

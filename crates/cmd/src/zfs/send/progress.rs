@@ -1,5 +1,6 @@
-//! How far a stream is: lines on standard error, and the title of the process.
+//! How far a stream is: a bar on a terminal, or lines, on standard error; and the title of the process.
 
+use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,11 +9,12 @@ use protocol::words::nicenum::{nicebytes, nicenum};
 use protocol::words::time;
 
 use super::title::ProcessTitle;
+use crate::progress::ProgressDisplay;
 
 /// What is shown of a stream on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SendShown {
-    /// A line each second; without, one for each SIGUSR1.
+    /// A line each second, or a bar if people read it on a terminal; without, a line for each SIGUSR1.
     pub(super) lines: bool,
     /// As programs read it.
     pub(super) parsable: bool,
@@ -26,8 +28,11 @@ pub(super) struct SendProgress {
     title: Option<ProcessTitle>,
     /// SIGUSR1 has come since the last line.
     is_asked: Arc<AtomicBool>,
-    /// What the lines are of.
+    /// What the lines or the bar are of, and how far it was.
     snapshot: String,
+    sent: u64,
+    has_bars: bool,
+    bar: Option<ProgressDisplay>,
 }
 
 impl SendProgress {
@@ -43,7 +48,8 @@ impl SendProgress {
                 asked.store(true, Ordering::Relaxed);
             }
         })?;
-        Ok(SendProgress { shown, title, is_asked, snapshot: String::new() })
+        let has_bars = shown.lines && !shown.parsable && stderr().is_terminal();
+        Ok(SendProgress { shown, title, is_asked, snapshot: String::new(), sent: 0, has_bars, bar: None })
     }
 
     /// So many bytes of a snapshot's stream have been sent, of so many.
@@ -53,7 +59,10 @@ impl SendProgress {
             let _ = title.set(&title_of(snapshot, bytes, size));
         }
         let was_asked = self.is_asked.swap(false, Ordering::Relaxed);
-        if !self.shown.lines && !was_asked {
+        if self.has_bars {
+            self.move_bar(snapshot, bytes, size);
+        }
+        if (!self.shown.lines || self.has_bars) && !was_asked {
             return;
         }
         let clock = time::local(time::now(), c"%H:%M:%S");
@@ -61,11 +70,30 @@ impl SendProgress {
             eprintln!("{clock}\t{bytes}\t{snapshot}");
             return;
         }
-        if self.shown.lines && self.snapshot != snapshot {
+        if self.shown.lines && !self.has_bars && self.snapshot != snapshot {
             snapshot.clone_into(&mut self.snapshot);
             eprintln!("TIME        SENT   SNAPSHOT {snapshot}");
         }
-        eprintln!("{clock}   {:>5}   {snapshot}", nicebytes(bytes));
+        self.aside(|| eprintln!("{clock}   {:>5}   {snapshot}", nicebytes(bytes)));
+    }
+
+    /// Prints something while no bar is in its way.
+    pub(super) fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.aside(print),
+            None => print(),
+        }
+    }
+
+    fn move_bar(&mut self, snapshot: &str, bytes: u64, size: u64) {
+        if self.snapshot != snapshot || bytes < self.sent {
+            snapshot.clone_into(&mut self.snapshot);
+            (self.sent, self.bar) = (0, None);
+        }
+        let bar = self.bar.get_or_insert_with(|| ProgressDisplay::new(Some(size)));
+        bar.add(bytes - self.sent);
+        self.sent = bytes;
+        bar.now(|| snapshot.to_owned());
     }
 }
 
