@@ -90,7 +90,7 @@ fn of_pool(name: &str) -> Option<Proof> {
         "bootfs" | "listsnapshots" => Test("every_pool_is_described_as_by_openzfs"),
         // there is no `zfs allow`: nothing is delegated
         "delegation" => Test("what_an_ordinary_user_is_told"),
-        "autoreplace" => Refused("on"),
+        "autoreplace" => Test("a_new_device_takes_the_place_of_a_lost_one"),
         "autoexpand" => Test("a_pool_grows_with_its_devices_by_itself"),
         "autotrim" => Test("what_becomes_free_is_trimmed_by_itself"),
         "multihost" => Test("what_another_host_uses_is_not_imported"),

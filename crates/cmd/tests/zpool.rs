@@ -351,9 +351,6 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("sync fresh", 0, "");
     world.check_io();
     world.check("set comment=mine fresh", 0, "");
-    let refused =
-        "cannot set property for 'fresh': this version of Cenote does not put new devices in the place of lost ones\n";
-    world.check("set autoreplace=on fresh", 1, refused);
     world.check("set delegation=off fresh", 0, "");
     world.check("set org.me:note=short fresh", 0, "");
     let props = "get -H -o value,source failmode,delegation,comment,org.me:note,readonly fresh";

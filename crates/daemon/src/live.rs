@@ -221,6 +221,7 @@ impl ServedPool {
             live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
             live.let_spares_step_in(locks::reopen_labelled);
             live.let_devices_return(locks::reopen_labelled);
+            live.let_new_devices_replace(locks::open_blank);
         }
     }
 

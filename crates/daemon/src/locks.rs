@@ -114,6 +114,25 @@ pub fn reopen_labelled(path: &str) -> Result<Arc<dyn Device>> {
     }
 }
 
+/// Bytes at each end of a device in which file systems, partitions, volume managers and pools tell of themselves.
+const TOLD_BYTES: u64 = 4 << 20;
+
+/// Opens a device for the pool if there is nothing but zeros where things tell of themselves; whether it is a file.
+/// Errors: `Missing` if there is something; those of opening.
+pub fn open_blank(path: &str) -> Result<(Arc<dyn Device>, bool)> {
+    let looked = FileDevice::open(path, OpenMode::ReadOnlyCached)?;
+    let size = looked.size();
+    let told = TOLD_BYTES.min(size);
+    let mut bytes = vec![0; told as usize];
+    for offset in [0, size - told] {
+        looked.read_at(offset, &mut bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Err(Error::new(Kind::Missing, "there is something on it").at_vdev(path));
+        }
+    }
+    Ok((reopen(path)?, std::fs::metadata(path)?.is_file()))
+}
+
 /// Makes a device that has just left the pool nobody's, if it still has the label with that guid. That this fails is
 /// logged: the pool does not know the device any more.
 pub fn clear_label(path: &str, guid: Guid) {

@@ -39,6 +39,41 @@ fn what_is_pulled_and_comes_back_is_seen() {
 }
 
 #[test]
+fn a_new_device_takes_the_place_of_a_lost_one() {
+    let world = World::new("autoreplace", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a", "b", "s"]);
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b spare DIR/s", 0, "");
+    world.check("set autoreplace=on tank", 0, "");
+    world.check("get -H -o value autoreplace tank", 0, "on\n");
+    let there = world.dir.join("b");
+    let guid = world.zpool("get -H -o value guid tank DIR/b").stdout;
+    fs::remove_file(&there).unwrap();
+    world.check("reopen -n tank", 0, "");
+    let spared = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nspare-1 DEGRADED\nDIR/b UNAVAIL\nDIR/s ONLINE\n\
+                  spares\nDIR/s INUSE\n";
+    world.becomes("tank", spared);
+    // what has something on it is not taken
+    fs::write(&there, [&[0; 1080][..], &[0x53, 0xef], &[0; 126 << 20]].concat()).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    assert_eq!(world.tree("tank"), spared);
+    // over an import, too
+    world.check("export tank", 0, "");
+    world.check("import -d DIR tank", 0, "");
+    fs::remove_file(&there).unwrap();
+    fs::File::create(&there).unwrap().set_len(128 << 20).unwrap();
+    let healthy = "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nspares\nDIR/s AVAIL\n";
+    world.becomes("tank", healthy);
+    assert_ne!(world.zpool("get -H -o value guid tank DIR/b").stdout, guid, "it is another one");
+    let history = world.zpool("history -i tank").stdout;
+    assert!(String::from_utf8_lossy(&history).contains("vdev attach"), "{}", String::from_utf8_lossy(&history));
+    world.check("scrub -w tank", 0, "");
+    assert!(world.scan("tank").contains("repaired 0B"), "{}", world.scan("tank"));
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}
+
+#[test]
 fn a_resilver_needs_its_feature_to_be_restarted() {
     let world = World::new("restart", &[]);
     world.disks(&["a"]);

@@ -20,8 +20,12 @@ use crate::FoundDevice;
 
 /// The property by which pools grow with their devices.
 const AUTOEXPAND: &str = "autoexpand";
+/// The property by which new devices take the places of those that are away.
+const AUTOREPLACE: &str = "autoreplace";
 /// Seconds between two looks for devices that have grown.
 const LOOK_FOR_GROWTH_EVERY_S: u64 = 5;
+/// Seconds after which a new device is tried again that could not be used.
+const TRY_NEW_AGAIN_S: u64 = 60;
 
 /// Opens the device at a path for writing, for nobody else's use.
 pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
@@ -36,10 +40,17 @@ pub(super) struct LeafWatch {
     on_gone: OnceLock<OnGone>,
     /// Property `autoexpand`.
     grows_by_itself: AtomicBool,
+    /// Property `autoreplace`.
+    replaces_by_itself: AtomicBool,
+    open_new: OnceLock<NewDeviceOpener>,
+    /// When a new device could not be used.
+    refused_new_s: AtomicU64,
     /// When it was last looked whether a device has grown.
     looked_for_growth_s: AtomicU64,
 }
 
+/// See [`LivePool::let_new_devices_replace`](super::LivePool::let_new_devices_replace).
+type NewDeviceOpener = Box<dyn Fn(&str) -> Result<(Arc<dyn Device>, bool)> + Send + Sync>;
 /// See [`LivePool::on_leaf_gone`](super::LivePool::on_leaf_gone).
 type OnGone = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -57,6 +68,9 @@ impl LeafWatch {
             txgs: txgs.clone(),
             on_gone: OnceLock::new(),
             grows_by_itself: AtomicBool::new(false),
+            replaces_by_itself: AtomicBool::new(false),
+            open_new: OnceLock::new(),
+            refused_new_s: AtomicU64::new(0),
             looked_for_growth_s: AtomicU64::new(0),
         };
         properties.iter().for_each(|(name, value)| watch.note_property(name, value));
@@ -69,6 +83,32 @@ impl LeafWatch {
             self.grows_by_itself.store(*value == PropertyValue::Number(1), Ordering::Relaxed);
             self.look_for_growth_soon();
         }
+        if name == AUTOREPLACE {
+            self.replaces_by_itself.store(*value == PropertyValue::Number(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a new device takes the place of one that is away without being asked, now.
+    pub(super) fn replaces_by_itself(&self) -> bool {
+        let next_s = self.refused_new_s.load(Ordering::Relaxed).saturating_add(TRY_NEW_AGAIN_S);
+        self.replaces_by_itself.load(Ordering::Relaxed) && next_s <= self.env.now_s()
+    }
+
+    /// From now on `open` opens new devices; once only.
+    pub(super) fn open_new_with(&self, open: NewDeviceOpener) {
+        drop(self.open_new.set(open));
+    }
+
+    /// Opens the new device at a path; whether it is a file. Errors: `Missing` if it has something on it, or nobody has
+    /// said how; those of opening.
+    pub(super) fn open_new(&self, path: &str) -> Result<(Arc<dyn Device>, bool)> {
+        let open = self.open_new.get().ok_or_else(|| Error::new(Kind::Missing, "nobody opens it"))?;
+        open(path)
+    }
+
+    /// A new device could not be used: it is tried again, but not soon.
+    pub(super) fn note_refused_new(&self) {
+        self.refused_new_s.store(self.env.now_s(), Ordering::Relaxed);
     }
 
     /// Whether a device that has become larger is used whole without being asked.

@@ -3,15 +3,19 @@
 //! ```text
 //!   reopen          each leaf: is its device at its path, and does it answer? ─▶ away, or back
 //!   by themselves   a leaf is away ─▶ now and then: is there a device with its label at its path? ─▶ online
+//!                                                   is there a device with nothing on it?       ─▶ it is replaced
 //! ```
+//!
+//! The latter with property `autoreplace`. What has something on it, be it zeros and one byte, is let alone: whether that
+//! may go, only people know.
 
 use std::sync::Arc;
 
-use base::Result;
+use base::{Kind, Result};
 use device::Device;
-use vdev::{LeafVdev, VdevState};
+use vdev::{LeafVdev, VdevKind, VdevState};
 
-use super::{DeviceOpener, LivePool};
+use super::{AttachAs, DeviceOpener, LivePool, NewLeaf};
 
 /// Seconds between two looks for devices that are away.
 const LOOK_EVERY_S: u64 = 5;
@@ -55,6 +59,16 @@ impl LivePool {
         self.return_watch().begin(Box::new(open));
     }
 
+    /// From now on, if property `autoreplace` says so, a device with nothing on it that is at the path of one that is
+    /// away takes its place; `open` opens such a one, for writing, for nobody else's use, and says whether it is a file.
+    /// Once only. Errors of `open`: `Missing` if there is something on it.
+    pub fn let_new_devices_replace(
+        &self,
+        open: impl Fn(&str) -> Result<(Arc<dyn Device>, bool)> + Send + Sync + 'static,
+    ) {
+        self.leaf_watch().open_new_with(Box::new(open));
+    }
+
     /// Begins to look for devices that are away, if there are some, on another thread.
     pub(super) fn look_for_devices(&self) {
         let now_s = self.env().now_s();
@@ -89,6 +103,33 @@ impl LivePool {
         for leaf in away.into_iter().filter(|leaf| self.leaf_watch().is_back(*leaf, pool_guid, &open)) {
             if let Err(error) = self.online(leaf.guid(), false, &open) {
                 tracing::warn!(pool = self.name(), vdev = leaf.name(), "it is back, and not used: {error}");
+            }
+        }
+        if self.leaf_watch().replaces_by_itself() {
+            self.replace_by_new();
+        }
+    }
+
+    /// Lets new devices take the places of those that are away, and are not being replaced yet.
+    fn replace_by_new(&self) {
+        let is_replaced =
+            |leaf: &LeafVdev<'_>| leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == VdevKind::Replacing);
+        let away: Vec<LeafVdev<'_>> = self.away().filter(|leaf| !leaf.is_spare() && !is_replaced(leaf)).collect();
+        for leaf in away {
+            let path = leaf.name();
+            let replace = || {
+                let (device, is_file) = self.leaf_watch().open_new(path)?;
+                let new = NewLeaf { path: path.to_owned(), is_file };
+                self.attach(leaf.guid(), &new, AttachAs::Replacement, None, device)
+            };
+            match replace() {
+                Ok(()) => tracing::warn!(pool = self.name(), vdev = path, "a new device takes its place"),
+                // there is none, or it has something on it
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Missing) => {}
+                Err(error) => {
+                    self.leaf_watch().note_refused_new();
+                    tracing::warn!(pool = self.name(), vdev = path, "the new device is not used: {error}");
+                }
             }
         }
     }
