@@ -20,7 +20,7 @@ use dsl::write::file_system_options;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use format::feature::BLOCK_CLONING;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
     PoolState, RefusedChanges,
@@ -72,7 +72,7 @@ impl ServedPool {
 
     /// Counters as files: those of the pool, whose mounted file systems were used so (by their objects), and what it
     /// adds to those of all pools.
-    pub fn kstats(&self, used: &BTreeMap<u64, Used>) -> [Vec<Kstat>; 2] {
+    pub fn kstats(&self, used: &BTreeMap<DatasetId, Used>) -> [Vec<Kstat>; 2] {
         let view = self.view();
         let mut shared = vec![
             Kstat::new("arcstats", view.cache().arcstats()),
@@ -346,10 +346,10 @@ impl ServedPool {
 
     /// Lets nobody destroy snapshots as long as what it returns lives. Errors: as of
     /// [`LivePool::keep_snapshots`].
-    pub fn keep_snapshots(&self, ids: &[u64]) -> Result<SnapshotGuard> {
+    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<SnapshotGuard> {
         Ok(match self {
             ServedPool::ReadOnly(_) => Box::new(()),
-            ServedPool::Live(live) => Box::new(live.keep_snapshots(ids)?),
+            ServedPool::Live(live) => Box::new(live.keep_snapshots(ids, lists)?),
         })
     }
 
@@ -395,7 +395,7 @@ impl ServedPool {
     }
 
     /// Lets files of the file system in head `id` be written as its properties say now; with `sync`, all at once.
-    pub fn renew(&self, zpl: &Zpl, id: u64, sync: bool) -> Result<()> {
+    pub fn renew(&self, zpl: &Zpl, id: DatasetId, sync: bool) -> Result<()> {
         let ServedPool::Live(live) = self else { return Ok(()) };
         if !zpl.is_writable() {
             return Ok(());
@@ -406,7 +406,7 @@ impl ServedPool {
     }
 
     /// Whether the root of head `id` has been replaced since `zpl` was opened on it. Errors: those of opening it.
-    pub fn has_other_root(&self, zpl: &Zpl, id: u64) -> Result<bool> {
+    pub fn has_other_root(&self, zpl: &Zpl, id: DatasetId) -> Result<bool> {
         match self {
             ServedPool::ReadOnly(_) => Ok(false),
             ServedPool::Live(live) => Ok(!Arc::ptr_eq(live.open_head(id)?.objset(), zpl.objset())),
@@ -441,7 +441,7 @@ impl ServedPool {
         }
         let stored = match name {
             "bootfs" if value.is_empty() => Some(PropertyValue::Number(0)),
-            "bootfs" => Some(PropertyValue::Number(live.view().dsl().find(value)?.id)),
+            "bootfs" => Some(PropertyValue::Number(live.view().dsl().find(value)?.id.get())),
             _ => pool_props::stored(name, value).map_err(|why| Error::new(Kind::Unsupported, why))?,
         };
         stored.map_or(Ok(()), |stored| live.set_pool_properties(vec![(pool_props::real_name(name), stored)]))

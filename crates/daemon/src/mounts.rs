@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
+use format::ids::DatasetId;
 use fuse::{Helper, Mount, MountOptions, Unmount};
 use protocol::datasets::Mounted;
 
@@ -96,7 +97,7 @@ impl Mounts {
     }
 
     /// How much the mounted file systems have been used, by the objects of their datasets.
-    pub fn used(&self) -> BTreeMap<u64, Used> {
+    pub fn used(&self) -> BTreeMap<DatasetId, Used> {
         let used = |mounted: &Arc<MountedDataset>| {
             let ((dataset, counters), page_cache) = (mounted.source.counters(), mounted.options().page_cache);
             (dataset, Used { counts: counters.sums(), page_cache })

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use export::Export;
+use format::ids::DatasetId;
 use nbd::{Disk, Disks, NbdServer, Tls};
 use protocol::volumes::{NBD_LISTEN, NBD_PROPERTY, NBD_TLS, nbd_addresses, nbd_folder, nbd_socket};
 use zvol::Zvol;
@@ -93,9 +94,9 @@ impl NbdExport {
     }
 
     /// Errors: `Busy` if clients use a dataset.
-    pub fn check_unused(&self, dataset: u64) -> Result<()> {
+    pub fn check_unused(&self, dataset: DatasetId) -> Result<()> {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
-        listening.wait_until(|server| !server.is_in_use(dataset))
+        listening.wait_until(|server| !server.is_in_use(dataset.get()))
     }
 
     /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
@@ -241,7 +242,7 @@ impl Disks for PoolDisks {
 
 impl Disk for VolumeHandle {
     fn id(&self) -> u64 {
-        self.dataset()
+        self.dataset().get()
     }
 
     fn volume(&self) -> Result<Arc<Zvol>> {

@@ -13,7 +13,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use format::feature::{BOOKMARK_V2, ENCRYPTION};
-use format::ids::{Guid, VdevNumber};
+use format::ids::{DatasetId, Guid, VdevNumber};
 use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
@@ -43,7 +43,7 @@ pub fn pool(pool: &Pool, session: &ProcessFacts) -> Result<PoolReport> {
     let (freeing_bytes, leaked_bytes) = pool.freeing_and_leaked()?;
     let stored = pool.stored_props()?;
     let bootfs = stored.iter().find_map(|(name, value)| match value {
-        PropertyValue::Number(id) if name == "bootfs" && *id != 0 => pool.dsl().name_of(*id).ok(),
+        PropertyValue::Number(id) if name == "bootfs" && *id != 0 => pool.dsl().name_of(DatasetId::new(*id)).ok(),
         _ => None,
     });
     let mut root = tree(pool.tree(), pool.candidate(), &tops);

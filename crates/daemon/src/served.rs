@@ -10,7 +10,7 @@ use base::{Env, Error, Kind, Mutex, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
 use pool::{
@@ -537,8 +537,8 @@ impl Host for Served {
         Ok(refused)
     }
 
-    fn keep_snapshots(&self, ids: &[u64]) -> Result<SnapshotGuard> {
-        self.pool.keep_snapshots(ids)
+    fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<SnapshotGuard> {
+        self.pool.keep_snapshots(ids, lists)
     }
 
     fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use export::{DiskServer, Export};
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use protocol::volumes::{VHOST_PROPERTY, vhost_folder, vhost_socket};
 use vhostblk::{VhostDisk, VhostServer, VhostSource};
 use zvol::Zvol;
@@ -49,7 +49,7 @@ pub struct VhostExport {
 /// A volume that has a socket, or still has a machine.
 struct VhostVolume {
     pool: Arc<ServedPool>,
-    dataset: u64,
+    dataset: DatasetId,
     env: Env,
     run: PathBuf,
     server: Arc<VhostServer>,
@@ -64,7 +64,7 @@ struct VhostVolume {
 struct MachineSource {
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
-    dataset: u64,
+    dataset: DatasetId,
 }
 
 /// A volume that a machine has.
@@ -112,7 +112,7 @@ impl VhostExport {
     }
 
     /// Errors: `Busy` if a machine has a dataset.
-    pub fn check_unused(&self, dataset: u64) -> Result<()> {
+    pub fn check_unused(&self, dataset: DatasetId) -> Result<()> {
         let served = self.volumes_served.lock().iter().find(|volume| volume.dataset == dataset).cloned();
         served.map_or(Ok(()), |volume| wait_until(&volume.env, || !volume.server.has_clients()))
     }
@@ -134,7 +134,7 @@ impl VhostExport {
         }
     }
 
-    fn volume(&self, dataset: u64) -> VhostVolume {
+    fn volume(&self, dataset: DatasetId) -> VhostVolume {
         let source = MachineSource { pool: self.pool.clone(), volumes: self.volumes.clone(), dataset };
         VhostVolume {
             pool: self.pool.clone(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{Mutex, Result};
+use format::ids::DatasetId;
 use zvol::Zvol;
 
 use crate::live::ServedPool;
@@ -12,21 +13,21 @@ use crate::volumes::OpenVolumes;
 pub struct VolumeHandle {
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
-    dataset: u64,
+    dataset: DatasetId,
     /// As it was when it was used last, and how often roots had been replaced then.
     volume: Mutex<(u64, Arc<Zvol>)>,
 }
 
 impl VolumeHandle {
     /// The volume of that dataset object. Errors: as from [`OpenVolumes::open`].
-    pub fn open(pool: Arc<ServedPool>, volumes: Arc<OpenVolumes>, dataset: u64) -> Result<VolumeHandle> {
+    pub fn open(pool: Arc<ServedPool>, volumes: Arc<OpenVolumes>, dataset: DatasetId) -> Result<VolumeHandle> {
         let replaced = volumes.replaced();
         let volume = volumes.open(&pool, &pool.view().dsl().name_of(dataset)?)?;
         Ok(VolumeHandle { pool, volumes, dataset, volume: Mutex::new((replaced, volume)) })
     }
 
     /// The object of its dataset.
-    pub fn dataset(&self) -> u64 {
+    pub fn dataset(&self) -> DatasetId {
         self.dataset
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use export::Export;
+use format::ids::DatasetId;
 use fuse::{Helper, Mount, MountOptions, SnapDir, Unmount};
 
 use crate::descriptors;
@@ -78,7 +79,7 @@ impl VolumeMount {
     }
 
     /// Errors: `Busy` if programs use the file of a dataset.
-    pub fn check_unused(&self, dataset: u64) -> Result<()> {
+    pub fn check_unused(&self, dataset: DatasetId) -> Result<()> {
         let Some(mounted) = self.mounted.lock().upgrade() else { return Ok(()) };
         let began = self.env.ticks_ns();
         while mounted.tree.is_in_use(dataset) {

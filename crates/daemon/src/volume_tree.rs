@@ -17,6 +17,7 @@ use std::sync::Arc;
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertyValue, Subject};
+use format::ids::DatasetId;
 use fuse::{Allocate, DatasetSpace, FileTree, SetAttr, Snapshot, Source, TreeFile};
 use pool::Pool;
 use zpl::{DirEntry, FileKind, Stat};
@@ -56,8 +57,8 @@ impl VolumeTree {
     }
 
     /// Whether programs have the file of a dataset open.
-    pub fn is_in_use(&self, dataset: u64) -> bool {
-        self.users.lock().contains_key(&dataset)
+    pub fn is_in_use(&self, dataset: DatasetId) -> bool {
+        self.users.lock().contains_key(&dataset.get())
     }
 
     /// Whether a dataset is a volume of the pool.
@@ -70,7 +71,7 @@ impl VolumeTree {
         std::mem::take(&mut self.listed.lock())
     }
 
-    fn subject(&self, view: &Pool, dataset: u64) -> Result<Subject> {
+    fn subject(&self, view: &Pool, dataset: DatasetId) -> Result<Subject> {
         view.dsl().subject(&view.dsl().name_of(dataset)?)
     }
 
@@ -111,7 +112,7 @@ impl VolumeTree {
         let is_fixed = !can_be_written || number(view, subject, Property::Readonly)? != 0;
         let now = self.env.now();
         Ok(Stat {
-            ino: dataset.id,
+            ino: dataset.id.get(),
             generation: dataset.phys.creation_txg.get(),
             kind: if is_folder { FileKind::Directory } else { FileKind::File },
             mode: MODES[if is_folder { 0 } else { 1 + usize::from(is_fixed) }],
@@ -139,17 +140,17 @@ impl FileTree for VolumeTree {
 
     fn root(&self) -> u64 {
         // it has been read when the pool was imported
-        self.pool.view().dsl().root_subject().ok().and_then(|root| Some(root.dataset()?.id)).unwrap_or(0)
+        self.pool.view().dsl().root_subject().ok().and_then(|root| Some(root.dataset()?.id)).map_or(0, DatasetId::get)
     }
 
     fn stat(&self, object: u64) -> Result<Stat> {
         let view = self.pool.view();
-        self.stat_of(&view, &self.subject(&view, object)?)
+        self.stat_of(&view, &self.subject(&view, DatasetId::new(object))?)
     }
 
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64> {
         let view = self.pool.view();
-        let folder = self.subject(&view, directory)?;
+        let folder = self.subject(&view, DatasetId::new(directory))?;
         let name = std::str::from_utf8(name).map_err(|_| not_found())?;
         if name.contains(['/', '#']) || folder.kind() != DatasetKind::FileSystem {
             return Err(not_found());
@@ -162,12 +163,12 @@ impl FileTree for VolumeTree {
             DatasetKind::FileSystem => true,
             _ => is_shown(&view, &subject)?,
         };
-        subject.dataset().filter(|_| is_there).map(|dataset| dataset.id).ok_or_else(not_found)
+        subject.dataset().filter(|_| is_there).map(|dataset| dataset.id.get()).ok_or_else(not_found)
     }
 
     fn readdir(&self, directory: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         let view = self.pool.view();
-        let folder = self.subject(&view, directory)?;
+        let folder = self.subject(&view, DatasetId::new(directory))?;
         let kind = Some(FileKind::Directory);
         let above = |name: &[u8], cookie| DirEntry { ino: directory, kind, name: name.to_vec(), cookie };
         let mut entries = vec![above(b".", 1), above(b"..", 2)];
@@ -175,7 +176,7 @@ impl FileTree for VolumeTree {
             let Some(dataset) = child.dataset() else { continue };
             let name = child.name().rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
             let kind = if child.kind() == DatasetKind::FileSystem { FileKind::Directory } else { FileKind::File };
-            entries.push(DirEntry { ino: dataset.id, kind: Some(kind), name, cookie });
+            entries.push(DirEntry { ino: dataset.id.get(), kind: Some(kind), name, cookie });
         }
         let names = entries.iter().map(|entry| entry.name.clone());
         self.listed.lock().entry(directory).or_default().extend(names.skip(2));
@@ -192,7 +193,7 @@ impl FileTree for VolumeTree {
     }
 
     fn open_file(&self, object: u64) -> Result<VolumeFile> {
-        VolumeHandle::open(self.pool.clone(), self.volumes.clone(), object).map(VolumeFile)
+        VolumeHandle::open(self.pool.clone(), self.volumes.clone(), DatasetId::new(object)).map(VolumeFile)
     }
 
     fn opened(&self, object: u64) {
@@ -244,7 +245,7 @@ impl FileTree for VolumeTree {
 
     fn sync(&self, object: u64, _: bool) -> Result<()> {
         let view = self.pool.view();
-        match self.subject(&view, object)? {
+        match self.subject(&view, DatasetId::new(object))? {
             subject if subject.kind() == DatasetKind::Volume => self.volumes.open(&self.pool, subject.name())?.flush(),
             _ => Ok(()),
         }

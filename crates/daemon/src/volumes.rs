@@ -8,6 +8,7 @@ use base::{Error, Kind, Mutex, Result};
 use dmu::Mode;
 use dsl::write::file_system_options;
 use dsl::{Property, PropertyValue, Subject};
+use format::ids::DatasetId;
 use pool::Pool;
 use zvol::Zvol;
 
@@ -17,7 +18,7 @@ use crate::live::{ServedPool, sync_mode};
 #[derive(Default)]
 pub struct OpenVolumes {
     /// By the object of the dataset.
-    open: Mutex<HashMap<u64, Weak<Zvol>>>,
+    open: Mutex<HashMap<DatasetId, Weak<Zvol>>>,
     replaced: AtomicU64,
 }
 
@@ -53,7 +54,7 @@ impl OpenVolumes {
 
     /// Lets volumes be written as their properties say now. Errors: those of reading the pool.
     pub fn renew(&self, pool: &ServedPool) -> Result<()> {
-        let open: Vec<(u64, Arc<Zvol>)> =
+        let open: Vec<(DatasetId, Arc<Zvol>)> =
             self.open.lock().iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?))).collect();
         let view = pool.view();
         for (id, volume) in open {
@@ -93,7 +94,7 @@ fn open_one(pool: &ServedPool, view: &Pool, subject: &Subject) -> Result<Zvol> {
 }
 
 /// Whether a volume is of the root that its head has now.
-fn has_root(pool: &ServedPool, id: u64, volume: &Zvol) -> Result<bool> {
+fn has_root(pool: &ServedPool, id: DatasetId, volume: &Zvol) -> Result<bool> {
     match pool {
         ServedPool::Live(live) if volume.is_writable() => {
             Ok(Arc::ptr_eq(live.open_head(id)?.objset(), volume.objset()))

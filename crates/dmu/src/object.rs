@@ -89,7 +89,7 @@ impl Object {
 
     /// The address of one of its blocks, for errors.
     pub fn bookmark(&self, level: u8, blkid: u64) -> Bookmark {
-        Bookmark { objset: self.objset.id(), object: self.id, level: level.into(), blkid }
+        Bookmark { objset: self.objset.id().get(), object: self.id, level: level.into(), blkid }
     }
 
     /// Adds the place of one of its blocks to an error that has none yet.

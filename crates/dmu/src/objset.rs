@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
@@ -23,7 +23,7 @@ pub struct Objset {
 
 /// What all handles to a set have in common.
 struct ObjsetState {
-    id: u64,
+    id: DatasetId,
     name: String,
     kind: ObjsetType,
     root: RwLock<Root>,
@@ -49,8 +49,8 @@ impl Root {
 
 impl ObjsetState {
     /// A set as it is on disk.
-    fn open(cache: &Cache, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<ObjsetState> {
-        let bookmark = Bookmark { objset: id, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
+    fn open(cache: &Cache, id: DatasetId, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<ObjsetState> {
+        let bookmark = Bookmark { objset: id.get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
         if rootbp.is_hole() {
             return Err(Error::corrupt("object set without a head").at_block(bookmark));
         }
@@ -85,7 +85,7 @@ impl Objset {
     ///
     /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
     /// in them and below them. Errors: as from reading a block, or `Corrupt`.
-    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
+    pub fn open(cache: Arc<Cache>, id: DatasetId, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
         let shared = ObjsetState::open(&cache, id, rootbp, mode, name).in_dataset(name)?;
         Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
     }
@@ -95,7 +95,7 @@ impl Objset {
     /// Errors: as from [`Objset::open`].
     pub fn open_live(
         cache: Arc<Cache>,
-        id: u64,
+        id: DatasetId,
         rootbp: BlkPtr,
         kind: ObjsetType,
         name: &str,
@@ -121,8 +121,8 @@ impl Objset {
         }
     }
 
-    /// Number of the set in the pool.
-    pub fn id(&self) -> u64 {
+    /// The dataset that it is of, or the MOS.
+    pub fn id(&self) -> DatasetId {
         self.shared.id
     }
 

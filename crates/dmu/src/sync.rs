@@ -178,7 +178,7 @@ impl Objset {
             data: head,
             object_type: ObjectType::OBJSET,
             level: 0,
-            bookmark: Bookmark { objset: self.id(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },
+            bookmark: Bookmark { objset: self.id().get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },
             policy,
             is_crypt,
             previous: before.bp,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
@@ -91,12 +91,12 @@ const PROJECT_USED: u64 = u64::MAX - 2;
 /// Visits the blocks of the object set under `root`, whose number for bookmarks is `objset`.
 pub fn traverse(
     cache: &Arc<Cache>,
-    objset: u64,
+    objset: DatasetId,
     root: &BlkPtr,
     range: Range,
     visitor: &mut dyn Visitor,
 ) -> ControlFlow<()> {
-    let bookmark = Bookmark { objset, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
+    let bookmark = Bookmark { objset: objset.get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
     Walk { cache, range, visitor, entered: HashSet::new() }.siblings(&[PlacedPointer {
         bp: *root,
         bookmark,

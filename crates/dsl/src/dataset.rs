@@ -1,13 +1,13 @@
 //! What a dataset, a snapshot and a bookmark are.
 
 use format::dsl::DatasetPhys;
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 
 /// A head dataset or a snapshot.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     /// Object number in the MOS, which is also the number of its object set.
-    pub id: u64,
+    pub id: DatasetId,
     /// Full name, with `@snapshot` if it is one.
     pub name: String,
     /// Its record.

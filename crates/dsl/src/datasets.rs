@@ -6,7 +6,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::object_type::ObjectType;
 
 use crate::key::KEY_FIELD;
@@ -38,12 +38,12 @@ impl Dsl {
         if !dir.is_zap {
             return Ok(None);
         }
-        Zap::open(self.mos().object(dir.id)?)?.u64(field).in_dataset(&dir.name)
+        Zap::open(self.mos().object(dir.id.object())?)?.u64(field).in_dataset(&dir.name)
     }
 
     /// One of the later additions to a dataset.
     pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::ZapValue>> {
-        let object = self.mos().object(dataset.id)?;
+        let object = self.mos().object(dataset.id.object())?;
         if object.dnode().object_type != ObjectType::ZAP_METADATA {
             return Ok(None);
         }
@@ -84,6 +84,7 @@ impl Dsl {
         let mut names = Vec::new();
         for entry in entries {
             let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("clone without object number"))?;
+            let id = DatasetId::new(id);
             // the table leads to the oldest snapshot of the clone, if it has any
             let name = self.name_of(id)?;
             names.push(name.split('@').next().unwrap_or(&name).to_owned());

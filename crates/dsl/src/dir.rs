@@ -7,6 +7,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::Objset;
 use dmu::zap::Zap;
 use format::dsl::{DatasetPhys, DirPhys};
+use format::ids::{DatasetId, DirId};
 use format::object_type::ObjectType;
 
 use crate::name::check_component;
@@ -21,14 +22,14 @@ const INTERNAL: [&str; 3] = ["$MOS", "$FREE", "$ORIGIN"];
 pub struct Dsl {
     mos: Arc<Objset>,
     pool: String,
-    root: u64,
+    root: DirId,
 }
 
 /// A directory of the tree: a file system or a volume, with its properties.
 #[derive(Clone, Debug)]
 pub struct Dir {
     /// Object number in the MOS.
-    pub id: u64,
+    pub id: DirId,
     /// Full name, such as `tank/home`.
     pub name: String,
     /// Its record.
@@ -42,12 +43,12 @@ impl Dsl {
     pub fn open(mos: Arc<Objset>, pool: &str) -> Result<Dsl> {
         let directory = Zap::open(mos.object(1)?)?;
         let root = directory.require_u64("root_dataset")?;
-        Ok(Dsl { mos, pool: pool.to_owned(), root })
+        Ok(Dsl { mos, pool: pool.to_owned(), root: DirId::new(root) })
     }
 
     /// That of a pool that is being made: there are no datasets yet.
     pub fn unborn(mos: Arc<Objset>, pool: &str) -> Dsl {
-        Dsl { mos, pool: pool.to_owned(), root: 0 }
+        Dsl { mos, pool: pool.to_owned(), root: DirId::NONE }
     }
 
     /// The MOS.
@@ -61,9 +62,9 @@ impl Dsl {
     }
 
     /// Directory object `id`, which is called `name`.
-    pub fn dir(&self, id: u64, name: &str) -> Result<Dir> {
+    pub fn dir(&self, id: DirId, name: &str) -> Result<Dir> {
         let read = || {
-            let object = self.mos.object(id)?;
+            let object = self.mos.object(id.object())?;
             if object.dnode().bonus_type != ObjectType::DSL_DIR {
                 return Err(Error::corrupt(format!("object {id} is no dataset directory")));
             }
@@ -74,9 +75,9 @@ impl Dsl {
     }
 
     /// Dataset object `id`, a head or a snapshot, which is called `name`.
-    pub fn dataset(&self, id: u64, name: &str) -> Result<Dataset> {
+    pub fn dataset(&self, id: DatasetId, name: &str) -> Result<Dataset> {
         let read = || {
-            let object = self.mos.object(id)?;
+            let object = self.mos.object(id.object())?;
             if object.dnode().bonus_type != ObjectType::DSL_DATASET {
                 return Err(Error::corrupt(format!("object {id} is no dataset")));
             }
@@ -90,7 +91,7 @@ impl Dsl {
     pub fn children(&self, dir: &Dir) -> Result<Vec<Result<Dir>>> {
         let is_shown = |name: &str| !INTERNAL.contains(&name) && !name.starts_with('%');
         let children = self.child_ids(dir)?.into_iter().filter(|(name, _)| is_shown(name));
-        let open = |(name, id): (String, u64)| {
+        let open = |(name, id): (String, DirId)| {
             check_part(&name).in_dataset(&dir.name)?;
             self.dir(id, &format!("{}/{name}", dir.name))
         };
@@ -98,8 +99,15 @@ impl Dsl {
     }
 
     /// Name and object of everything below `dir`, also what no command shows.
-    pub fn child_ids(&self, dir: &Dir) -> Result<Vec<(String, u64)>> {
-        self.names(dir.phys.child_zap).in_dataset(&dir.name)
+    pub fn child_ids(&self, dir: &Dir) -> Result<Vec<(String, DirId)>> {
+        let names = self.names(dir.phys.child_zap).in_dataset(&dir.name)?;
+        Ok(names.into_iter().map(|(name, id)| (name, DirId::new(id))).collect())
+    }
+
+    /// Name and object of the snapshots of a head.
+    pub(crate) fn snapshot_ids(&self, head: &DatasetPhys) -> Result<Vec<(String, DatasetId)>> {
+        let names = self.names(head.snapnames_zap)?;
+        Ok(names.into_iter().map(|(name, id)| (name, DatasetId::new(id))).collect())
     }
 
     /// All directories, each before those below it, in the order of their names.
@@ -136,7 +144,7 @@ impl Dsl {
                 zap => Zap::open(self.mos.object(zap)?)?.u64(part).in_dataset(&dir.name)?,
             };
             let id = id.filter(|_| check_part(part).is_ok()).ok_or_else(|| no_such(name))?;
-            dir = self.dir(id, &format!("{}/{part}", dir.name))?;
+            dir = self.dir(DirId::new(id), &format!("{}/{part}", dir.name))?;
         }
         Ok(dir)
     }
@@ -150,7 +158,7 @@ impl Dsl {
         let snapnames = Zap::open(self.mos.object(head.phys.snapnames_zap)?).in_dataset(fs)?;
         let id = snapnames.u64(snapshot).in_dataset(fs)?.filter(|_| check_part(snapshot).is_ok());
         let id = id.ok_or_else(|| no_such(name))?;
-        self.dataset(id, name)
+        self.dataset(DatasetId::new(id), name)
     }
 
     /// The head of a directory: what is mounted.
@@ -161,7 +169,7 @@ impl Dsl {
     /// The snapshots of a head, oldest first.
     pub fn snapshots(&self, head: &Dataset) -> Result<Vec<Dataset>> {
         let mut snapshots = Vec::new();
-        for (name, id) in self.names(head.phys.snapnames_zap).in_dataset(&head.name)? {
+        for (name, id) in self.snapshot_ids(&head.phys).in_dataset(&head.name)? {
             check_part(&name).in_dataset(&head.name)?;
             snapshots.push(self.dataset(id, &format!("{}@{name}", head.name))?);
         }
@@ -175,24 +183,24 @@ impl Dsl {
     }
 
     /// The full name of a dataset of which only the object number is known.
-    pub fn name_of(&self, dataset: u64) -> Result<String> {
+    pub fn name_of(&self, dataset: DatasetId) -> Result<String> {
         let phys = self.dataset(dataset, &format!("object {dataset}"))?.phys;
         let (dir_name, dir) = self.dir_name(phys.dir)?;
         if !phys.is_snapshot() {
             return Ok(dir_name);
         }
         let head = self.head(&dir)?;
-        let snapshots = self.names(head.phys.snapnames_zap).in_dataset(&dir_name)?;
+        let snapshots = self.snapshot_ids(&head.phys).in_dataset(&dir_name)?;
         let name = snapshots.into_iter().find(|(name, id)| *id == dataset && check_part(name).is_ok());
         let name = name.map(|(name, _)| name);
         Ok(format!("{dir_name}@{}", name.unwrap_or_else(|| format!("object {dataset}"))))
     }
 
-    fn dir_name(&self, id: u64) -> Result<(String, Dir)> {
+    fn dir_name(&self, id: DirId) -> Result<(String, Dir)> {
         let dir = self.dir(id, &format!("directory object {id}"))?;
         let mut parts = Vec::new();
         let (mut at, mut parent) = (id, dir.phys.parent);
-        while parent != 0 {
+        while parent.is_some() {
             if parts.len() > DEPTH_MAX {
                 return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
             }
@@ -209,7 +217,7 @@ impl Dsl {
     }
 
     /// A ZAP of names and object numbers, sorted by name; number 0 is an empty one.
-    pub(crate) fn names(&self, zap: u64) -> Result<Vec<(String, u64)>> {
+    fn names(&self, zap: u64) -> Result<Vec<(String, u64)>> {
         if zap == 0 {
             return Ok(Vec::new());
         }

@@ -5,7 +5,7 @@
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
-use format::ids::Guid;
+use format::ids::{DirId, Guid};
 
 use crate::{Dir, Dsl};
 
@@ -37,7 +37,7 @@ impl Dsl {
         let Some(object) = self.key_object(dir)? else { return Ok(None) };
         let read = || {
             let zap = Zap::open(self.mos().object(object)?)?;
-            let root = match zap.u64("DSL_CRYPTO_ROOT_DDOBJ")? {
+            let root = match zap.u64("DSL_CRYPTO_ROOT_DDOBJ")?.map(DirId::new) {
                 Some(id) if id == dir.id => Some(dir.name.clone()),
                 Some(id) => Some(self.name_of(self.dir(id, "encryption root")?.phys.head_dataset)?),
                 None => None,
@@ -66,9 +66,10 @@ impl Dsl {
     }
 
     /// The directory whose wrapping key a directory has; `None` if it is not encrypted.
-    fn key_root(&self, dir: &Dir) -> Result<Option<u64>> {
+    fn key_root(&self, dir: &Dir) -> Result<Option<DirId>> {
         let Some(object) = self.key_object(dir)? else { return Ok(None) };
-        Zap::open(self.mos().object(object)?)?.u64("DSL_CRYPTO_ROOT_DDOBJ").in_dataset(&dir.name)
+        let root = Zap::open(self.mos().object(object)?)?.u64("DSL_CRYPTO_ROOT_DDOBJ").in_dataset(&dir.name)?;
+        Ok(root.map(DirId::new))
     }
 
     /// Refuses to change what would have to change keys, too.

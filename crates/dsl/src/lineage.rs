@@ -17,7 +17,7 @@ impl Dsl {
         let mut at = self.dir(later.phys.dir, later.file_system())?;
         let mut seen = HashSet::new();
         while at.id != earlier.phys.dir {
-            if at.phys.origin == 0 || !seen.insert(at.id) {
+            if at.phys.origin.is_none() || !seen.insert(at.id) {
                 return Ok(false);
             }
             let origin = self.dataset(at.phys.origin, &self.name_of(at.phys.origin)?)?;

@@ -88,7 +88,7 @@ impl Dsl {
     /// The properties of `dir` and of every directory above it.
     pub fn levels(&self, dir: &Dir) -> Result<Arc<Level>> {
         let mut path = vec![dir.clone()];
-        while let Some(below) = path.last().filter(|dir| dir.phys.parent != 0) {
+        while let Some(below) = path.last().filter(|dir| dir.phys.parent.is_some()) {
             if path.len() > DEPTH_MAX {
                 return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
             }

@@ -14,7 +14,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use codec::compress::{Compress, compress, decompress};
 use dmu::zap::Zap;
-use format::ids::Guid;
+use format::ids::{DirId, Guid};
 use format::nvlist::{NvList, Value};
 
 use crate::{Dataset, Dir, Dsl};
@@ -37,7 +37,7 @@ impl Dsl {
         let child = Zap::open(self.mos().object(dir.phys.child_zap)?)?.u64(RECEIVE_CHILD).in_dataset(&dir.name)?;
         let Some(child) = child else { return Ok(None) };
         let name = format!("{}/{RECEIVE_CHILD}", dir.name);
-        let receiving = self.head(&self.dir(child, &name)?)?;
+        let receiving = self.head(&self.dir(DirId::new(child), &name)?)?;
         Ok(self.resume_state(&receiving).in_dataset(&name)?.and_then(|state| token(&state)))
     }
 

@@ -14,14 +14,14 @@ use std::ops::ControlFlow;
 use base::{Error, Kind, Result};
 use dmu::traverse::{Range, VisitPosition, Visitor, traverse};
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use zil::ZilHeader;
 
 use crate::Dsl;
 
 impl Dsl {
     /// The record of a dataset; `None` if there is none any more.
-    pub fn dataset_phys(&self, id: u64) -> Result<Option<DatasetPhys>> {
+    pub fn dataset_phys(&self, id: DatasetId) -> Result<Option<DatasetPhys>> {
         match self.dataset_at(id) {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             outcome => outcome,
@@ -30,14 +30,14 @@ impl Dsl {
 
     /// Visits the blocks of the MOS in `range`.
     pub fn scan_mos(&self, range: Range, visitor: &mut dyn Visitor) -> ControlFlow<()> {
-        traverse(self.mos().cache(), 0, &self.mos().rootbp(), range, visitor)
+        traverse(self.mos().cache(), DatasetId::MOS, &self.mos().rootbp(), range, visitor)
     }
 
     /// Visits the blocks of a dataset in `range`; if it is a head that is begun with, also those of its log that had
     /// been allocated by group `txg`.
     pub fn scan_dataset(
         &self,
-        id: u64,
+        id: DatasetId,
         phys: &DatasetPhys,
         (range, txg): (Range, Txg),
         visitor: &mut dyn Visitor,
@@ -48,7 +48,7 @@ impl Dsl {
         traverse(self.mos().cache(), id, &phys.bp, range, visitor)
     }
 
-    fn scan_log(&self, id: u64, phys: &DatasetPhys, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    fn scan_log(&self, id: DatasetId, phys: &DatasetPhys, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         if phys.is_snapshot() || phys.bp.is_hole() {
             return ControlFlow::Continue(());
         }
@@ -60,16 +60,16 @@ impl Dsl {
     }
 
     /// Where the log of a head begins.
-    fn log_header(&self, id: u64, phys: &DatasetPhys) -> Result<ZilHeader> {
+    fn log_header(&self, id: DatasetId, phys: &DatasetPhys) -> Result<ZilHeader> {
         let cache = self.mos().cache().clone();
         let objset = dmu::Objset::open(cache, id, phys.bp, dmu::Mode::Raw, &format!("dataset {id}"))?;
         ZilHeader::parse(&objset.phys().log_header)
     }
 
     /// The datasets that follow one in the order of scans, each with the txg after which its blocks are born.
-    pub fn scan_followers(&self, phys: &DatasetPhys) -> Result<Vec<(u64, Txg)>> {
+    pub fn scan_followers(&self, phys: &DatasetPhys) -> Result<Vec<(DatasetId, Txg)>> {
         let mut followers = Vec::new();
-        if phys.next_snap != 0 {
+        if phys.next_snap.is_some() {
             followers.push((phys.next_snap, phys.creation_txg));
         }
         if phys.num_children > 1 && phys.next_clones_zap != 0 {
@@ -77,19 +77,19 @@ impl Dsl {
             for clone in clones {
                 let id = u64::from_str_radix(&clone.name.to_string(), 16);
                 let id = id.map_err(|_| Error::corrupt(format!("clone '{}' in a list of clones", clone.name)))?;
-                followers.push((id, phys.creation_txg));
+                followers.push((DatasetId::new(id), phys.creation_txg));
             }
         }
         Ok(followers)
     }
 
     /// The snapshot that the first dataset of each file system is a clone of.
-    pub fn origin_snapshot(&self) -> Result<u64> {
+    pub fn origin_snapshot(&self) -> Result<DatasetId> {
         let root = self.root()?;
         let missing = || Error::corrupt("the pool has no $ORIGIN");
         let origin = self.child_ids(&root)?.into_iter().find(|(name, _)| name == "$ORIGIN").ok_or_else(missing)?;
         let head = self.dir(origin.1, "$ORIGIN")?.phys.head_dataset;
-        self.dataset_phys(head)?.map(|phys| phys.prev_snap).filter(|&snap| snap != 0).ok_or_else(missing)
+        self.dataset_phys(head)?.map(|phys| phys.prev_snap).filter(|snap| snap.is_some()).ok_or_else(missing)
     }
 }
 

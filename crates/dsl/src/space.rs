@@ -15,7 +15,7 @@
 
 use base::{Endian, Error, Kind, Reader, Result, ResultExt};
 use dmu::zap::Zap;
-use format::ids::Txg;
+use format::ids::{DirId, Txg};
 use format::object_type::ObjectType;
 
 use crate::{Dataset, DatasetBookmark, Dir, Dsl};
@@ -27,7 +27,7 @@ impl Dsl {
     pub fn available_in_dir(&self, dir: &Dir, usable_bytes: u64) -> Result<u64> {
         let mut path = vec![dir.clone()];
         let mut depth = 0;
-        while let Some(parent) = path.last().map(|dir| dir.phys.parent).filter(|parent| *parent != 0) {
+        while let Some(parent) = path.last().map(|dir| dir.phys.parent).filter(|parent| parent.is_some()) {
             depth += 1;
             if depth > 256 {
                 return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
@@ -67,7 +67,7 @@ impl Dsl {
     /// Bytes written to `new` since its previous snapshot; `None` if it has none, not even the empty
     /// one that all datasets begin with since version 11 of the pool.
     pub fn written(&self, new: &Dataset) -> Result<Option<u64>> {
-        if new.phys.prev_snap == 0 {
+        if new.phys.prev_snap.is_none() {
             return Ok(None);
         }
         let prev = self.dataset(new.phys.prev_snap, "previous snapshot")?;
@@ -139,7 +139,7 @@ impl Dsl {
     }
 
     /// Whether a snapshot that was taken in `txg` of the directory `dir` is among those that led to `later`.
-    pub(crate) fn comes_before(&self, later: &Dataset, dir: u64, txg: Txg) -> Result<bool> {
+    pub(crate) fn comes_before(&self, later: &Dataset, dir: DirId, txg: Txg) -> Result<bool> {
         let mut later = later.clone();
         for _ in 0..10_000 {
             if later.is_snapshot() && txg >= later.phys.creation_txg {
@@ -149,7 +149,7 @@ impl Dsl {
                 return Ok(true);
             }
             let origin = self.dir(later.phys.dir, &later.name)?.phys.origin;
-            if origin == 0 {
+            if origin.is_none() {
                 return Ok(false);
             }
             later = self.dataset(origin, "origin")?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::objset::ObjsetType;
 
 use crate::property::{Applies, DatasetKind, Setting, ValueKind, ValueOrigin};
@@ -234,7 +234,7 @@ impl Dsl {
             Property::Creation => number(phys.creation_time_s),
             Property::Createtxg => number(phys.creation_txg.get()),
             Property::Guid => number(phys.guid.get()),
-            Property::Objsetid => number(dataset.id),
+            Property::Objsetid => number(dataset.id.get()),
             Property::Used if is_head => number(dir.used_bytes),
             Property::Used | Property::Unique => number(phys.unique_bytes),
             Property::Referenced => number(phys.referenced_bytes),
@@ -327,11 +327,11 @@ impl Dsl {
 
     /// Whether the directory was cloned, and not made empty.
     fn is_clone(&self, dir: &Dir) -> Result<bool> {
-        Ok(dir.phys.origin != 0 && Some(dir.phys.origin) != self.empty_snapshot()?)
+        Ok(dir.phys.origin.is_some() && Some(dir.phys.origin) != self.empty_snapshot()?)
     }
 
     /// The snapshot that all datasets begin with that are not clones; pools before version 11 have none.
-    fn empty_snapshot(&self) -> Result<Option<u64>> {
+    fn empty_snapshot(&self) -> Result<Option<DatasetId>> {
         let origin = self.child_ids(&self.root()?)?.into_iter().find(|(name, _)| name == "$ORIGIN");
         let Some((name, id)) = origin else { return Ok(None) };
         Ok(Some(self.head(&self.dir(id, &name)?)?.phys.prev_snap))
@@ -339,7 +339,7 @@ impl Dsl {
 
     fn previous_snapshot(&self, subject: &Subject, head: &Dataset) -> Result<Option<String>> {
         let id = head.phys.prev_snap;
-        if head.is_snapshot() || id == 0 || Some(id) == self.empty_snapshot()? {
+        if head.is_snapshot() || id.is_none() || Some(id) == self.empty_snapshot()? {
             return Ok(None);
         }
         let name = self.name_of(id)?;
@@ -351,7 +351,7 @@ impl Dsl {
         if !dir.is_zap {
             return Ok(None);
         }
-        let zap = dmu::zap::Zap::open(self.mos().object(dir.id)?)?;
+        let zap = dmu::zap::Zap::open(self.mos().object(dir.id.object())?)?;
         let value = zap.lookup(b"com.ixsystems:snapshots_changed").in_dataset(&dir.name)?;
         Ok(value.and_then(|value| value.first_u64()))
     }

@@ -19,7 +19,7 @@ use dmu::{Mode, Objset};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::object_type::ObjectType;
 use zil::{Record, ZilHeader};
 
@@ -33,7 +33,7 @@ impl Dsl {
     /// log blocks that are younger belong to nobody yet.
     pub fn traverse(&self, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let mos = self.mos();
-        traverse(mos.cache(), 0, &mos.rootbp(), Range::default(), visitor)?;
+        traverse(mos.cache(), DatasetId::MOS, &mos.rootbp(), Range::default(), visitor)?;
         let (mut id, mut blocks) = (0, DnodeBlocks::default());
         loop {
             match mos.next_object(id).and_then(|next| blocks.check(mos, next)) {
@@ -45,8 +45,9 @@ impl Dsl {
                     return ControlFlow::Continue(());
                 }
             }
-            match self.dataset_at(id) {
-                Ok(Some(phys)) => self.traverse_dataset(id, &phys, txg, visitor)?,
+            let dataset = DatasetId::new(id);
+            match self.dataset_at(dataset) {
+                Ok(Some(phys)) => self.traverse_dataset(dataset, &phys, txg, visitor)?,
                 Ok(None) => {}
                 Err(e) => visitor.lost(e),
             }
@@ -54,15 +55,21 @@ impl Dsl {
     }
 
     /// The record of dataset `id`, if that is one.
-    pub(crate) fn dataset_at(&self, id: u64) -> Result<Option<DatasetPhys>> {
-        let object = self.mos().object(id)?;
+    pub(crate) fn dataset_at(&self, id: DatasetId) -> Result<Option<DatasetPhys>> {
+        let object = self.mos().object(id.object())?;
         match object.dnode().bonus_type {
             ObjectType::DSL_DATASET => DatasetPhys::parse(object.bonus()).at_block(object.bookmark(0, 0)).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn traverse_dataset(&self, id: u64, phys: &DatasetPhys, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    fn traverse_dataset(
+        &self,
+        id: DatasetId,
+        phys: &DatasetPhys,
+        txg: Txg,
+        visitor: &mut dyn Visitor,
+    ) -> ControlFlow<()> {
         let cache = self.mos().cache();
         if !phys.is_snapshot() && !phys.bp.is_hole() {
             let header = Objset::open(cache.clone(), id, phys.bp, Mode::Raw, &format!("dataset {id}"))
@@ -79,7 +86,7 @@ impl Dsl {
 
     pub(crate) fn traverse_log(
         &self,
-        objset: u64,
+        objset: DatasetId,
         header: &ZilHeader,
         txg: Txg,
         visitor: &mut dyn Visitor,
@@ -116,7 +123,7 @@ impl DnodeBlocks {
 /// Shows the blocks of one log to a visitor.
 struct LogBlocks<'a> {
     visitor: &'a mut dyn Visitor,
-    objset: u64,
+    objset: DatasetId,
     claim_txg: Txg,
     txg: Txg,
     /// A block that two records point to is one block.
@@ -148,7 +155,7 @@ impl zil::LogVisitor for LogBlocks<'_> {
         if self.claim_txg != Txg::ZERO {
             let object = record.intent().ok().and_then(|intent| intent.object()).unwrap_or(0);
             for bp in record.clones().unwrap_or_default() {
-                let bookmark = Bookmark { objset: self.objset, object, level: LOG_LEVEL, blkid: 0 };
+                let bookmark = Bookmark { objset: self.objset.get(), object, level: LOG_LEVEL, blkid: 0 };
                 let flow = self.visitor.block(&Visit { bp: &bp, bookmark, dnode: None });
                 self.stopped = flow.is_break();
                 flow.map_continue(|_| ())?;
@@ -160,6 +167,6 @@ impl zil::LogVisitor for LogBlocks<'_> {
             return ControlFlow::Continue(());
         }
         let blkid = write.offset / bp.lsize().max(1);
-        self.show(bp, Bookmark { objset: self.objset, object: write.object, level: LOG_LEVEL, blkid })
+        self.show(bp, Bookmark { objset: self.objset.get(), object: write.object, level: LOG_LEVEL, blkid })
     }
 }

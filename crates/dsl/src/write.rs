@@ -62,7 +62,7 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::Guid;
+use format::ids::{DatasetId, DirId, Guid};
 use format::object_type::ObjectType;
 
 pub use bookmark::{create_bookmark, destroy_bookmark};
@@ -113,8 +113,8 @@ pub struct Change<'a> {
 
 impl Change<'_> {
     /// The record of a directory.
-    pub fn dir(&self, id: u64) -> Result<DirPhys> {
-        let object = self.mos.object(id)?;
+    pub fn dir(&self, id: DirId) -> Result<DirPhys> {
+        let object = self.mos.object(id.object())?;
         if object.dnode().bonus_type != ObjectType::DSL_DIR {
             return Err(Error::corrupt(format!("object {id} is no dataset directory")));
         }
@@ -122,8 +122,8 @@ impl Change<'_> {
     }
 
     /// The record of a dataset.
-    pub fn dataset(&self, id: u64) -> Result<DatasetPhys> {
-        let object = self.mos.object(id)?;
+    pub fn dataset(&self, id: DatasetId) -> Result<DatasetPhys> {
+        let object = self.mos.object(id.object())?;
         if object.dnode().bonus_type != ObjectType::DSL_DATASET {
             return Err(Error::corrupt(format!("object {id} is no dataset")));
         }
@@ -131,12 +131,12 @@ impl Change<'_> {
     }
 
     /// A directory and all above it.
-    fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
+    fn path_up(&self, dir: DirId) -> Result<Vec<DirId>> {
         let mut path = vec![dir];
         let mut at = dir;
         while path.len() <= crate::dir::DEPTH_MAX + 2 {
             at = self.dir(at)?.parent;
-            if at == 0 {
+            if at.is_none() {
                 return Ok(path);
             }
             path.push(at);
@@ -145,22 +145,27 @@ impl Change<'_> {
     }
 
     /// A directory of the pool itself, which is right below the root.
-    fn own_dir(&self, name: &str) -> Result<u64> {
-        let root = self.dir(self.in_directory("root_dataset")?)?;
+    fn own_dir(&self, name: &str) -> Result<DirId> {
+        let root = self.dir(self.root_dir()?)?;
         let absent = || Error::corrupt(format!("pool without a directory {name}"));
-        self.number(root.child_zap, name)?.ok_or_else(absent)
+        self.number(root.child_zap, name)?.map(DirId::new).ok_or_else(absent)
     }
 
-    fn update_dir(&self, id: u64, f: impl FnOnce(&mut DirPhys)) -> Result<()> {
+    /// The directory of the pool's root file system.
+    fn root_dir(&self) -> Result<DirId> {
+        Ok(DirId::new(self.in_directory("root_dataset")?))
+    }
+
+    fn update_dir(&self, id: DirId, f: impl FnOnce(&mut DirPhys)) -> Result<()> {
         let mut phys = self.dir(id)?;
         f(&mut phys);
-        self.mos.object(id)?.update(self.tx, |dnode| dnode.bonus = phys.bonus())
+        self.mos.object(id.object())?.update(self.tx, |dnode| dnode.bonus = phys.bonus())
     }
 
-    fn update_dataset(&self, id: u64, f: impl FnOnce(&mut DatasetPhys)) -> Result<()> {
+    fn update_dataset(&self, id: DatasetId, f: impl FnOnce(&mut DatasetPhys)) -> Result<()> {
         let mut phys = self.dataset(id)?;
         f(&mut phys);
-        self.mos.object(id)?.update(self.tx, |dnode| dnode.bonus = phys.bonus())
+        self.mos.object(id.object())?.update(self.tx, |dnode| dnode.bonus = phys.bonus())
     }
 
     /// Makes an object without contents.

@@ -30,7 +30,7 @@ use base::{Endian, Error, Reader, Result};
 use zerocopy::IntoBytes;
 
 use crate::blkptr::BlkPtr;
-use crate::ids::{Guid, Txg};
+use crate::ids::{DatasetId, DirId, Guid, Txg};
 
 /// A directory of the dataset tree: one for each file system or volume.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,9 +38,9 @@ use crate::ids::{Guid, Txg};
 pub struct DirPhys {
     /// Seconds; nothing reads it.
     pub creation_time_s: u64,
-    pub head_dataset: u64,
-    pub parent: u64,
-    pub origin: u64,
+    pub head_dataset: DatasetId,
+    pub parent: DirId,
+    pub origin: DatasetId,
     pub child_zap: u64,
     pub used_bytes: u64,
     pub compressed_bytes: u64,
@@ -67,9 +67,9 @@ impl DirPhys {
         let mut next = || r.u64().map_err(|_| Error::corrupt("DSL directory: bonus buffer too short"));
         Ok(DirPhys {
             creation_time_s: next()?,
-            head_dataset: next()?,
-            parent: next()?,
-            origin: next()?,
+            head_dataset: DatasetId::new(next()?),
+            parent: DirId::new(next()?),
+            origin: DatasetId::new(next()?),
             child_zap: next()?,
             used_bytes: next()?,
             compressed_bytes: next()?,
@@ -89,9 +89,9 @@ impl DirPhys {
         let [head, snapshots, children, child_reservation, reservation] = self.used_breakdown;
         let words = [
             self.creation_time_s,
-            self.head_dataset,
-            self.parent,
-            self.origin,
+            self.head_dataset.get(),
+            self.parent.get(),
+            self.origin.get(),
             self.child_zap,
             self.used_bytes,
             self.compressed_bytes,
@@ -121,10 +121,10 @@ fn padded(mut bytes: Vec<u8>, size: usize) -> Vec<u8> {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // see the drawing
 pub struct DatasetPhys {
-    pub dir: u64,
-    pub prev_snap: u64,
+    pub dir: DirId,
+    pub prev_snap: DatasetId,
     pub prev_snap_txg: Txg,
-    pub next_snap: u64,
+    pub next_snap: DatasetId,
     pub snapnames_zap: u64,
     pub num_children: u64,
     pub creation_time_s: u64,
@@ -165,10 +165,10 @@ impl DatasetPhys {
         let mut r = Reader::new(bonus, Endian::Little);
         let mut next = || r.u64().map_err(|_| short());
         let mut phys = DatasetPhys {
-            dir: next()?,
-            prev_snap: next()?,
+            dir: DirId::new(next()?),
+            prev_snap: DatasetId::new(next()?),
             prev_snap_txg: Txg::new(next()?),
-            next_snap: next()?,
+            next_snap: DatasetId::new(next()?),
             snapnames_zap: next()?,
             num_children: next()?,
             creation_time_s: next()?,
@@ -200,10 +200,10 @@ impl DatasetPhys {
     /// The bonus buffer.
     pub fn bonus(&self) -> Vec<u8> {
         let head = [
-            self.dir,
-            self.prev_snap,
+            self.dir.get(),
+            self.prev_snap.get(),
             self.prev_snap_txg.get(),
-            self.next_snap,
+            self.next_snap.get(),
             self.snapnames_zap,
             self.num_children,
             self.creation_time_s,

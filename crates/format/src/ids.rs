@@ -74,23 +74,59 @@ impl VdevNumber {
     }
 }
 
-impl Guid {
-    /// That of nothing.
-    pub const NONE: Guid = Guid(0);
+kind_of_number! {
+    /// The number of a dataset, a head or a snapshot: that of its object in the MOS, by which its object set is known, too.
+    DatasetId
+}
 
+kind_of_number! {
+    /// The number of a directory of datasets: that of its object in the MOS.
+    DirId
+}
+
+impl DatasetId {
+    /// By which the object set is known that is no dataset's, but has all of them: the MOS.
+    pub const MOS: DatasetId = DatasetId(0);
+
+    /// Its object in the MOS.
+    pub const fn object(self) -> u64 {
+        self.0
+    }
+}
+
+impl DirId {
+    /// Its object in the MOS.
+    pub const fn object(self) -> u64 {
+        self.0
+    }
+}
+
+/// For kinds of numbers of which 0 says that there is nothing.
+macro_rules! zero_is_none {
+    ($($name:ident),*) => {
+        $(impl $name {
+            /// That of nothing.
+            pub const NONE: $name = $name(0);
+
+            /// Whether it is that of nothing.
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+
+            /// Whether it is that of something.
+            pub const fn is_some(self) -> bool {
+                self.0 != 0
+            }
+        })*
+    };
+}
+
+zero_is_none!(Guid, DatasetId, DirId);
+
+impl Guid {
     /// A new one.
     pub fn random(env: &Env) -> Guid {
         Guid(env.random().max(1))
-    }
-
-    /// Whether it is that of nothing.
-    pub const fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether it is that of something.
-    pub const fn is_some(self) -> bool {
-        self.0 != 0
     }
 }
 

@@ -20,7 +20,7 @@
 
 use base::{Bookmark, Error, Result};
 
-use crate::ids::Txg;
+use crate::ids::{DatasetId, Txg};
 
 /// See the top of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl ScanPhys {
     /// A scrub is paused.
     pub const FLAG_PAUSED: u64 = 2;
     /// Number of an object set that was destroyed.
-    pub const DESTROYED: u64 = u64::MAX;
+    pub const DESTROYED: DatasetId = DatasetId::new(u64::MAX);
     /// The start of everything, and no place.
     pub const START: Bookmark = Bookmark { objset: 0, object: 0, level: 0, blkid: 0 };
 
@@ -141,6 +141,21 @@ impl ScanPhys {
             blkid,
             self.flags,
         ]
+    }
+
+    /// The dataset that it is in, or the MOS.
+    pub fn dataset(&self) -> DatasetId {
+        DatasetId::new(self.next.objset)
+    }
+
+    /// The dataset that it is in has become another: it goes on there, where it is.
+    pub fn set_dataset(&mut self, dataset: DatasetId) {
+        self.next.objset = dataset.get();
+    }
+
+    /// It begins with a dataset.
+    pub fn enter(&mut self, dataset: DatasetId) {
+        self.next = Bookmark { objset: dataset.get(), ..ScanPhys::START };
     }
 
     /// Whether it runs, and is not paused.

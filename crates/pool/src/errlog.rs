@@ -20,7 +20,7 @@ use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 use crate::{FeatureState, Pool, object_directory};
 
@@ -35,7 +35,7 @@ pub(crate) const LOOKS_MAX: usize = 100_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DamagedObject {
     /// Dataset, which is also the number of its object set; 0 is the MOS.
-    pub dataset: u64,
+    pub dataset: DatasetId,
     /// Object in it.
     pub object: u64,
 }
@@ -43,7 +43,7 @@ pub struct DamagedObject {
 /// A block of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrlogEntry {
-    dataset: u64,
+    dataset: DatasetId,
     object: u64,
     level: u64,
     block: u64,
@@ -74,9 +74,9 @@ impl ErrlogEntry {
         let mut places = PointerFinder::of(pool);
         let mut found = FoundBlocks { blocks: Vec::new(), are_all: true };
         let ErrlogEntry { object, level, block, .. } = *self;
-        let place_in = |id: u64| Bookmark { objset: id, object, level: level as i64, blkid: block };
+        let place_in = |id: DatasetId| Bookmark { objset: id.get(), object, level: level as i64, blkid: block };
         let birth = self.birth.filter(|birth| *birth != Txg::ZERO);
-        let mut look = |id: u64| match places.pointer(&place_in(id)) {
+        let mut look = |id: DatasetId| match places.pointer(&place_in(id)) {
             Ok(bp) if bp.is_hole() || bp.is_embedded() => {}
             Ok(bp) if birth.is_none_or(|birth| [bp.birth(), bp.physical_birth()].contains(&birth)) => {
                 found.blocks.push((place_in(id), bp));
@@ -84,7 +84,7 @@ impl ErrlogEntry {
             Ok(_) => {}
             Err(error) => found.are_all &= error.kind() == Kind::NotFound,
         };
-        let Some(birth) = birth.filter(|_| self.dataset != 0) else {
+        let Some(birth) = birth.filter(|_| self.dataset != DatasetId::MOS) else {
             look(self.dataset);
             return found;
         };
@@ -101,7 +101,7 @@ impl ErrlogEntry {
                 break;
             }
             look(id);
-            next = Some(dataset.phys.prev_snap).filter(|id| *id != 0);
+            next = Some(dataset.phys.prev_snap).filter(|id| id.is_some());
         }
         found.are_all &= !is_cut;
         found
@@ -126,7 +126,7 @@ impl Pool {
                 Some(_) => {
                     let found = entry.find(self, &mut looks).blocks;
                     // if none can be told to have it, the head stands for it
-                    let ids = found.iter().map(|(place, _)| place.objset);
+                    let ids = found.iter().map(|(place, _)| DatasetId::new(place.objset));
                     let ids = ids.chain(found.is_empty().then_some(entry.dataset));
                     damaged.extend(ids.map(|dataset| DamagedObject { dataset, object: entry.object }));
                 }
@@ -138,7 +138,8 @@ impl Pool {
     fn error_entries(&self) -> Result<Vec<ErrlogEntry>> {
         let mut entries = self.read_entries().in_pool(self.name())?;
         for (Bookmark { objset, object, level, blkid }, _) in self.cache().zio().damage().lost() {
-            let new = ErrlogEntry { dataset: objset, object, level: level as u64, block: blkid, birth: None };
+            let dataset = DatasetId::new(objset);
+            let new = ErrlogEntry { dataset, object, level: level as u64, block: blkid, birth: None };
             let is_new = |old: &ErrlogEntry| ErrlogEntry { birth: None, ..*old } != new;
             if entries.iter().all(is_new) {
                 entries.push(new);
@@ -158,16 +159,18 @@ impl Pool {
                 let key = numbers(&row.name)?;
                 if !by_head {
                     let [dataset, object, level, block] = *key.as_slice() else { return Err(bad_key(&row.name)) };
+                    let dataset = DatasetId::new(dataset);
                     entries.push(ErrlogEntry { dataset, object, level, block, birth: None });
                     continue;
                 }
                 let ([head], Some(id)) = (key.as_slice(), row.value.first_u64()) else {
                     return Err(bad_key(&row.name));
                 };
+                let dataset = DatasetId::new(*head);
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
                     let key = numbers(&row.name)?;
                     let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    entries.push(ErrlogEntry { dataset: *head, object, level, block, birth: Some(Txg::new(birth)) });
+                    entries.push(ErrlogEntry { dataset, object, level, block, birth: Some(Txg::new(birth)) });
                 }
                 // many heads may lead to one table
                 if entries.len() >= ENTRIES_MAX {
@@ -183,7 +186,7 @@ impl Pool {
 /// Finds the pointers to blocks by their places, as they are on disk.
 pub(crate) struct PointerFinder<'a> {
     pool: &'a Pool,
-    sets: HashMap<u64, Arc<Objset>>,
+    sets: HashMap<DatasetId, Arc<Objset>>,
 }
 
 impl PointerFinder<'_> {
@@ -193,7 +196,7 @@ impl PointerFinder<'_> {
 
     /// The pointer to the block at a place; a hole if there is none.
     pub(crate) fn pointer(&mut self, place: &Bookmark) -> Result<BlkPtr> {
-        let set = self.set(place.objset)?;
+        let set = self.set(DatasetId::new(place.objset))?;
         let level = match place.level {
             -1 => return Ok(set.rootbp()),
             level => u8::try_from(level).map_err(|_| Error::corrupt(format!("a block of level {level}")))?,
@@ -207,12 +210,12 @@ impl PointerFinder<'_> {
         self.pointer(place).is_ok_and(|now| now == *bp)
     }
 
-    fn set(&mut self, id: u64) -> Result<Arc<Objset>> {
+    fn set(&mut self, id: DatasetId) -> Result<Arc<Objset>> {
         if let Some(set) = self.sets.get(&id) {
             return Ok(set.clone());
         }
         let set = match id {
-            0 => self.pool.mos().clone(),
+            DatasetId::MOS => self.pool.mos().clone(),
             id => {
                 let dataset = self.pool.dsl().dataset(id, &format!("object {id}"))?;
                 self.pool.dsl().objset(&dataset, Mode::Raw)?

@@ -9,7 +9,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, TxgRanges, VdevSpec};
@@ -192,7 +192,7 @@ impl Pool {
             *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
             let cache = cache_for(zio, options.cache_bytes);
-            let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain, name)?;
+            let mos = Objset::open(cache.clone(), DatasetId::MOS, uberblock.rootbp, Mode::Plain, name)?;
             Ok::<_, Error>((tree, cache, mos))
         };
         // Labels know enough of the tree to read the MOS, which knows all of it.

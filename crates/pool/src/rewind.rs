@@ -80,7 +80,7 @@ pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions) -> 
 /// What is there of an open pool's metadata. Errors: those that keep it from being walked at all.
 pub fn findings(pool: &Pool) -> Result<PreviewFindings> {
     let mut datasets = 0u64;
-    for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
+    for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
         datasets += 1 + pool.dsl().snapshots(&pool.dsl().head(&dir)?)?.len() as u64;
     }
     let report = pool.check(CheckOptions { verify: Verify::Metadata, space: false }, &mut Blind)?;

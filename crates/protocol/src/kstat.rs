@@ -26,6 +26,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use format::ids::DatasetId;
+
 pub use read::{KstatTable, parse, read, read_all};
 
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
@@ -72,7 +74,7 @@ impl Kstat {
     }
 
     /// The table of a dataset, by the number of its object.
-    pub fn of_dataset(id: u64, name: String, values: impl IntoIterator<Item = (&'static str, u64)>) -> Kstat {
+    pub fn of_dataset(id: DatasetId, name: String, values: impl IntoIterator<Item = (&'static str, u64)>) -> Kstat {
         Kstat { text: Some(("dataset_name", name)), ..Kstat::new(format!("objset-{id:#x}"), values) }
     }
 

@@ -72,7 +72,7 @@ fn promote(load: &mut Workload, rng: &mut Rng) -> Result<()> {
     let mut clones = Vec::new();
     for name in load.names() {
         let origin = dsl.find_dir(&name)?.phys.origin;
-        let origin_name = if origin == 0 { String::new() } else { dsl.name_of(origin)? };
+        let origin_name = if origin.is_none() { String::new() } else { dsl.name_of(origin)? };
         if !origin_name.is_empty() && !origin_name.contains('$') {
             clones.push((name, origin_name));
         }

@@ -16,7 +16,7 @@ use format::feature::{
     DEVICE_REMOVAL, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS,
     LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
@@ -175,7 +175,7 @@ pub struct Workload {
     pub last_txg: Txg,
     env: Env,
     /// File systems that are open, by dataset.
-    zpls: HashMap<u64, Zpl>,
+    zpls: HashMap<DatasetId, Zpl>,
     rng: Rng,
 }
 
@@ -474,8 +474,8 @@ impl Workload {
             return Ok(zpl.clone());
         }
         let txgs = self.pool.txgs().clone();
-        let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id % 3) as usize];
-        let (xattr_sa, shares_blocks) = (id % 2 == 0, true);
+        let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id.get() % 3) as usize];
+        let (xattr_sa, shares_blocks) = (id.get() % 2 == 0, true);
         let options = zpl::ZplOptions { xattr_sa, record_bytes, shares_blocks, ..zpl::ZplOptions::default() };
         let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
         zpl.replay_log()?;

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use zio::Zio;
 
 use crate::walk::SEQ_WORD;
@@ -46,7 +46,7 @@ impl Claim {
     /// what is on devices that are gone `is_given_up`, it ends where they are needed, also if it has been claimed.
     pub fn find(
         zio: &Zio,
-        objset: u64,
+        objset: DatasetId,
         header: &ZilHeader,
         synced_txg: Txg,
         is_given_up: bool,
@@ -84,7 +84,7 @@ impl Claim {
     }
 
     /// Gives up what a log has in a pool that returns to the state of group `txg`: blocks of later groups are nobody's.
-    pub fn forget(zio: &Zio, objset: u64, header: &ZilHeader, txg: Txg) -> Claim {
+    pub fn forget(zio: &Zio, objset: DatasetId, header: &ZilHeader, txg: Txg) -> Claim {
         let mut old = OldBlocks { txg, blocks: Vec::new() };
         // wherever it ends, no block of that state is behind
         walk(zio, objset, header, &mut old);

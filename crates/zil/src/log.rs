@@ -222,7 +222,7 @@ impl Log {
     /// Starts a chain, which may fail.
     fn start(&self, size: usize) {
         let env = self.zio().env();
-        let name = [env.random(), env.random(), self.objset.id(), 1];
+        let name = [env.random(), env.random(), self.objset.id().get(), 1];
         let Ok(tx) = self.txgs.begin_for_log() else { return };
         let Ok(bp) = self.zio().allocate_log_block(tx.txg(), self.class(), size as u64, name) else { return };
         if !self.chain.lock().start(tx.txg(), bp) {

@@ -21,6 +21,7 @@ use std::ops::ControlFlow;
 use base::{AlignedBuf, Bookmark, Endian, Error, Reader, Result};
 use codec::checksum::Checksum;
 use format::blkptr::{BlkPtr, Dva};
+use format::ids::DatasetId;
 use zio::Zio;
 
 use crate::intent::fields::blkptr;
@@ -65,7 +66,7 @@ struct LogBlock {
 }
 
 /// Visits the blocks of a log and their records, in order; `objset` is for bookmarks.
-pub fn walk(zio: &Zio, objset: u64, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
+pub fn walk(zio: &Zio, objset: DatasetId, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
     let (last_block, last_record) = header.last_seqs();
     let mut seen: HashSet<Dva> = HashSet::new();
     let mut bp = header.first;
@@ -75,7 +76,7 @@ pub fn walk(zio: &Zio, objset: u64, header: &ZilHeader, visitor: &mut dyn LogVis
         if seq > last_block || !seen.insert(bp.dvas()[0]) {
             break;
         }
-        let bookmark = Bookmark { objset, object: 0, level: LEVEL, blkid: seq };
+        let bookmark = Bookmark { objset: objset.get(), object: 0, level: LEVEL, blkid: seq };
         if visitor.block(&bp, bookmark).is_break() {
             return WalkEnd::Broken;
         }

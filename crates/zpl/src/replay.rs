@@ -126,7 +126,8 @@ impl Replay<'_> {
         let data = match bp.is_hole() {
             true => vec![0; size as usize],
             false => {
-                let bookmark = Bookmark { objset: self.zpl.objset().id(), object, level: 0, blkid: offset / size };
+                let bookmark =
+                    Bookmark { objset: self.zpl.objset().id().get(), object, level: 0, blkid: offset / size };
                 let block =
                     self.zpl.objset().cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?;
                 block.to_vec()

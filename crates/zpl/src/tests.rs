@@ -15,7 +15,7 @@ use base::{Env, Kind, Result};
 use device::{Device, MemDevice};
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -76,7 +76,8 @@ fn fs_with(new: NewFs, options: ZplOptions) -> Fs {
 /// With objects counted by user and group, and all by project or not.
 fn fs_counting(new: NewFs, options: ZplOptions, by_project: bool) -> Fs {
     let objset =
-        Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default()).unwrap();
+        Objset::open_live(cache(), DatasetId::new(54), BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default())
+            .unwrap();
     objset.count_objects(by_project);
     let txgs = Arc::new(Txgs::new(Txg::new(4), Throttle::of(&Env::fixed(0), 8 << 30)));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
@@ -114,7 +115,15 @@ impl Fs {
     fn reopened(&self) -> Fs {
         let set = self.zpl.objset();
         let cache = Arc::new(Cache::new(set.cache().zio().clone(), 1 << 20));
-        let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", ObjsetPolicy::default()).unwrap();
+        let set = Objset::open_live(
+            cache,
+            DatasetId::new(54),
+            set.rootbp(),
+            ObjsetType::Zfs,
+            "t/fs",
+            ObjsetPolicy::default(),
+        )
+        .unwrap();
         let options = self.zpl.live().unwrap().options();
         let zpl = Zpl::open_writable(set, self.txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();
         Fs { root: zpl.root(), zpl, txgs: self.txgs.clone() }

@@ -215,7 +215,7 @@ impl Zpl {
     pub(crate) fn placed<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
         result.map_err(|e| match e.kind() {
             Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::Missing | Kind::Unsupported | Kind::Encrypted => {
-                let bookmark = Bookmark { objset: self.objset().id(), object: ino, level: 0, blkid: 0 };
+                let bookmark = Bookmark { objset: self.objset().id().get(), object: ino, level: 0, blkid: 0 };
                 e.at_block(bookmark).in_dataset(self.objset().name())
             }
             _ => e,

@@ -30,7 +30,7 @@ pub fn print(args: &LogArgs, opener: &mut Opener, out: &mut dyn Write) -> Result
         return print_log(&pool, &pool.dsl().find(&name)?, out).map(|()| true);
     }
     let mut well = true;
-    for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
+    for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
         let shown = pool.dsl().head(&dir).and_then(|head| match head.phys.bp.is_hole() {
             true => Ok(()),
             false => print_log(&pool, &head, out),

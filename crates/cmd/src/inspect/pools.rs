@@ -4,6 +4,7 @@ use std::io::Write;
 
 use base::Result;
 use dsl::Dataset;
+use format::ids::DirId;
 use pool::Pool;
 use protocol::words::nicenum::nicebytes;
 use protocol::words::time;
@@ -74,7 +75,7 @@ pub fn datasets(args: &PoolsArgs, opener: &mut Opener, out: &mut dyn Write) -> R
     Ok(well)
 }
 
-fn print(dataset: &Dataset, dir: u64, out: &mut dyn Write) -> Result<()> {
+fn print(dataset: &Dataset, dir: DirId, out: &mut dyn Write) -> Result<()> {
     let phys = &dataset.phys;
     let created = time::local(phys.creation_time_s, c"%Y-%m-%d %H:%M:%S %z");
     let crypt = if phys.bp.uses_crypt() { ", encrypted" } else { "" };
@@ -84,13 +85,13 @@ fn print(dataset: &Dataset, dir: u64, out: &mut dyn Write) -> Result<()> {
     let sizes = [phys.referenced_bytes, phys.compressed_bytes, phys.uncompressed_bytes, phys.unique_bytes];
     let [referenced, compressed, uncompressed, unique] = sizes.map(nicebytes);
     writeln!(out, "    {referenced} referenced, {compressed} compressed from {uncompressed}, {unique} unique")?;
-    if phys.prev_snap != 0 {
+    if phys.prev_snap.is_some() {
         writeln!(out, "    previous snapshot: object {}, txg {}", phys.prev_snap, phys.prev_snap_txg)?;
     }
     Ok(writeln!(out, "    {}", Pointer(&phys.bp))?)
 }
 
-fn to_json(pool: &Pool, dataset: &Dataset, dir: u64) -> Json {
+fn to_json(pool: &Pool, dataset: &Dataset, dir: DirId) -> Json {
     let phys = &dataset.phys;
     let kind = pool.dsl().objset(dataset, dmu::Mode::Raw).map(|objset| objset.kind().name()).ok();
     json!({

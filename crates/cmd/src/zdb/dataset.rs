@@ -7,7 +7,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
 use dsl::{Dataset, Dir};
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 use pool::Pool;
 use zil::ZilHeader;
 
@@ -49,12 +49,13 @@ fn print_dir(args: &ZdbArgs, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn
     }
     for (name, id) in table(pool, dir.phys.child_zap)? {
         if !name.starts_with('$') {
-            print_dir(args, pool, &dsl.dir(id, &format!("{}/{name}", dir.name))?, depth + 1, out)?;
+            print_dir(args, pool, &dsl.dir(DirId::new(id), &format!("{}/{name}", dir.name))?, depth + 1, out)?;
         }
     }
     let head = dsl.head(dir)?;
     let snapshots = table(pool, head.phys.snapnames_zap)?;
-    let snapshots = snapshots.into_iter().map(|(name, id)| dsl.dataset(id, &format!("{}@{name}", head.name)));
+    let open = |(name, id): (String, u64)| dsl.dataset(DatasetId::new(id), &format!("{}@{name}", head.name));
+    let snapshots = snapshots.into_iter().map(open);
     for dataset in snapshots.chain([Ok(head.clone())]) {
         let dataset = dataset?;
         match dsl.objset(&dataset, Mode::Raw) {

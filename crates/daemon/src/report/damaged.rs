@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
 use dmu::Mode;
+use format::ids::DatasetId;
 use pool::{DamagedObject, Pool};
 use protocol::datasets::Mounted;
 use zpl::Zpl;
@@ -34,13 +35,13 @@ struct Naming<'a> {
     pool: &'a Pool,
     mounts: &'a [Mounted],
     /// Name and contents of datasets, as far as they can be read.
-    open: HashMap<u64, Option<(String, Option<Zpl>)>>,
+    open: HashMap<DatasetId, Option<(String, Option<Zpl>)>>,
 }
 
 impl Naming<'_> {
     fn name(&mut self, damaged: &DamagedObject) -> String {
         let object = damaged.object;
-        if damaged.dataset == 0 {
+        if damaged.dataset == DatasetId::MOS {
             return format!("<metadata>:<0x{object:x}>");
         }
         let pool = self.pool;
@@ -58,7 +59,7 @@ impl Naming<'_> {
     }
 }
 
-fn open(pool: &Pool, id: u64) -> Option<(String, Option<Zpl>)> {
+fn open(pool: &Pool, id: DatasetId) -> Option<(String, Option<Zpl>)> {
     let name = pool.dsl().name_of(id).ok()?;
     let dataset = pool.dsl().dataset(id, &name).ok()?;
     let zpl = pool.dsl().objset(&dataset, Mode::Plain).and_then(Zpl::open).ok();

@@ -80,7 +80,7 @@ fn descends_from(pool: &Pool, fs: &str, ancestor: &str) -> bool {
     let dsl = pool.dsl();
     let (Ok(mut at), Ok(ancestor)) = (dsl.find_dir(fs), dsl.find_dir(ancestor)) else { return false };
     let mut seen = std::collections::HashSet::new();
-    while at.id != ancestor.id && at.phys.origin != 0 && seen.insert(at.id) {
+    while at.id != ancestor.id && at.phys.origin.is_some() && seen.insert(at.id) {
         let origin = dsl.name_of(at.phys.origin).and_then(|name| dsl.dataset(at.phys.origin, &name));
         let Ok(next) = origin.and_then(|origin| dsl.dir(origin.phys.dir, origin.file_system())) else { return false };
         at = next;
@@ -118,7 +118,7 @@ fn compare(
     let pool = host.pool();
     let find = |name: &str| pool.dsl().find(name).map_err(|error| cannot(&reason(&error)));
     let (from, to) = (find(&sides.from)?, find(to)?);
-    let _kept = host.keep_snapshots(&[from.id, to.id]).map_err(|error| cannot(&reason(&error)))?;
+    let _kept = host.keep_snapshots(&[from.id, to.id], &[]).map_err(|error| cannot(&reason(&error)))?;
     if !pool.dsl().is_before(&from, &to).map_err(|error| cannot(&reason(&error)))? {
         return Err(cannot("\n   Not an earlier snapshot from the same fs"));
     }

@@ -10,6 +10,7 @@ use base::{Error, Kind, Result};
 use dsl::accounting::Accounts;
 use dsl::property::DatasetKind;
 use dsl::{DEPTH_MAX, PropertyValue, Subject};
+use format::ids::DirId;
 use pool::Pool;
 use protocol::datasets::{
     DatasetRow, DatasetType, Failure, FoundDatasets, Owner, OwnerUsage, Select, SnapshotHolds, Types,
@@ -152,7 +153,7 @@ struct DatasetWalk<'a> {
     /// Names of all that was taken down.
     seen: HashSet<String>,
     /// Directories below the present root that were entered: each is once, or the tree is damaged.
-    entered: HashSet<u64>,
+    entered: HashSet<DirId>,
 }
 
 impl DatasetWalk<'_> {

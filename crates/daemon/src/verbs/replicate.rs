@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use base::{Error, Kind, Result};
 use dsl::Subject;
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::nvlist::NvList;
 use protocol::datasets::{Failure, RenameChange};
 
@@ -263,7 +263,7 @@ fn local_of(host: &dyn Host, name: &str) -> Result<Option<LocalDataset>> {
     let subject: Subject = subject;
     let Some(head) = subject.dataset() else { return Ok(None) };
     let origin = match subject.dir().phys.origin {
-        0 => None,
+        DatasetId::NONE => None,
         origin => Some(dsl.dataset(origin, name)?.phys.guid),
     };
     let local = |one: &dsl::Dataset| LocalSnapshot {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result};
 use dsl::send::StreamWriter;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use format::nvlist::NvList;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 use pool::Pool;
@@ -55,8 +55,9 @@ pub(super) fn send(
     for stream in &mut plan.streams {
         head.iter().for_each(|head| head.name(stream));
     }
-    let ids: Vec<u64> = plan.streams.iter().flat_map(PlannedStream::kept).collect();
-    let _kept = match host.keep_snapshots(&ids) {
+    let ids: Vec<DatasetId> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
+    let lists: Vec<u64> = plan.streams.iter().flat_map(PlannedStream::lists).collect();
+    let _kept = match host.keep_snapshots(&ids, &lists) {
         Ok(kept) => kept,
         Err(error) => {
             let first = plan.streams.first().map_or(order.to.as_str(), |stream| &stream.snapshot.name);

@@ -9,7 +9,7 @@ use base::{Block, Env};
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -121,8 +121,15 @@ struct World {
 impl World {
     fn new() -> World {
         let (cache, disk) = pool();
-        let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default())
-            .unwrap();
+        let set = Objset::open_live(
+            cache.clone(),
+            DatasetId::new(9),
+            BlkPtr::HOLE,
+            ObjsetType::Zfs,
+            "t/fs",
+            ObjsetPolicy::default(),
+        )
+        .unwrap();
         World {
             disk,
             cache,
@@ -205,7 +212,7 @@ impl World {
             return;
         }
         let fresh = Arc::new(Cache::new(zio, 1 << 20));
-        let reopened = Objset::open(fresh, 9, self.set.rootbp(), Mode::Plain, "t/fs").unwrap();
+        let reopened = Objset::open(fresh, DatasetId::new(9), self.set.rootbp(), Mode::Plain, "t/fs").unwrap();
         self.check(&reopened, "from disk");
         self.check_blocks(&reopened);
     }
@@ -241,7 +248,7 @@ impl World {
             }
         }
         let mut all = All(HashMap::new());
-        let _ = traverse(set.cache(), 9, &set.rootbp(), Default::default(), &mut all);
+        let _ = traverse(set.cache(), DatasetId::new(9), &set.rootbp(), Default::default(), &mut all);
         assert_eq!(all.0, self.alive);
         let (mut last, mut ids) = (0, Vec::new());
         while let Some(id) = set.next_object(last).unwrap() {
@@ -278,7 +285,7 @@ fn what_a_set_reads_waits_as_its_handle_says() {
     // nothing is in memory
     let cache = Arc::new(Cache::new(zio.clone(), 1 << 20));
     let bp = world.set.rootbp();
-    let (id, name) = (9, "t/fs");
+    let (id, name) = (DatasetId::new(9), "t/fs");
     world.disk.vanish(true);
     assert!(Objset::open(cache.clone(), id, bp, Mode::Plain, name).is_err());
     let waits = Objset::open(Arc::new(cache.reading(OnFailure::Wait)), id, bp, Mode::Plain, name).unwrap();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::Env;
 use device::MemDevice;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use vdev::{Health, Tree, VdevSpec};
 use zio::Zio;
 
@@ -49,7 +49,7 @@ impl Disk {
         tree.leaf(GUID).unwrap().state().set_health(Health::HEALTHY);
         let cache = Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20));
         let mut seen = Seen { past, ..Seen::default() };
-        assert!(traverse(&cache, 7, root, range, &mut seen).is_continue());
+        assert!(traverse(&cache, DatasetId::new(7), root, range, &mut seen).is_continue());
         seen
     }
 }

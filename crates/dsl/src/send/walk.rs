@@ -388,7 +388,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 
     fn push_read(&mut self, fields: RecordFields, object: u64, blkid: u64, bp: BlkPtr, physical: bool) -> Result<()> {
-        let bookmark = Bookmark { objset: self.objset.id(), object, level: 0, blkid };
+        let bookmark = Bookmark { objset: self.objset.id().get(), object, level: 0, blkid };
         self.bytes = self.bytes.saturating_add(bp.lsize());
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
         self.push(SendItem::Read(WantedBlock { fields, request, physical }))?;

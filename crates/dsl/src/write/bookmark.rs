@@ -14,7 +14,7 @@ use dmu::bpobj::Totals;
 use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
@@ -38,7 +38,7 @@ const TO_UPPER: u64 = 2;
 /// The bookmarks of one head.
 pub(super) struct Bookmarks<'a> {
     change: &'a Change<'a>,
-    head: u64,
+    head: DatasetId,
     /// 0 is none.
     table: u64,
 }
@@ -67,8 +67,8 @@ impl BookmarkRecord {
 }
 
 impl<'a> Bookmarks<'a> {
-    pub(super) fn open(change: &'a Change<'a>, head: u64) -> Result<Bookmarks<'a>> {
-        let object = change.mos.object(head)?;
+    pub(super) fn open(change: &'a Change<'a>, head: DatasetId) -> Result<Bookmarks<'a>> {
+        let object = change.mos.object(head.object())?;
         let is_table = object.dnode().object_type == ObjectType::ZAP_METADATA;
         let table = if is_table { Zap::open(object)?.u64(FIELD)?.unwrap_or(0) } else { 0 };
         Ok(Bookmarks { change, head, table })
@@ -149,7 +149,7 @@ impl<'a> Bookmarks<'a> {
             self.forget(&one)?;
         }
         self.change.free_object(self.table)?;
-        self.change.remove(self.head, FIELD)?;
+        self.change.remove(self.head.object(), FIELD)?;
         feature::count(self.change, BOOKMARKS, -1).map(drop)
     }
 
@@ -202,8 +202,8 @@ impl<'a> Bookmarks<'a> {
         self.table =
             self.change.create_table_with(ObjectType::ZAP_METADATA, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         feature::count(self.change, BOOKMARKS, 1)?;
-        feature::zapify(self.change, self.head)?;
-        self.change.add(self.head, FIELD, self.table)
+        feature::zapify(self.change, self.head.object())?;
+        self.change.add(self.head.object(), FIELD, self.table)
     }
 
     /// Adds a bookmark, in as few words as it needs.
@@ -284,7 +284,7 @@ pub fn destroy_bookmark(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<()
     change.remove(bookmarks.table, own)?;
     if all.len() == 1 {
         change.free_object(bookmarks.table)?;
-        change.remove(head.id, FIELD)?;
+        change.remove(head.id.object(), FIELD)?;
         feature::count(change, BOOKMARKS, -1)?;
     }
     Ok(())
@@ -311,10 +311,10 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.guids() };
         words[3] = redaction_list::create(change, &head)?;
     }
-    if change.mos.object(snapshot.id)?.dnode().object_type == ObjectType::ZAP_METADATA
+    if change.mos.object(snapshot.id.object())?.dnode().object_type == ObjectType::ZAP_METADATA
         && feature::is_enabled(change, BOOKMARK_V2)?
     {
-        words[11] = change.number(snapshot.id, IVSET_GUID)?.unwrap_or(0);
+        words[11] = change.number(snapshot.id.object(), IVSET_GUID)?.unwrap_or(0);
     }
     if feature::is_enabled(change, BOOKMARK_WRITTEN)? {
         let next = change.dataset(phys.next_snap)?;

@@ -21,7 +21,7 @@ use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::ASYNC_DESTROY;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::object_type::ObjectType;
 
 use super::space::{Delta, UsedColumn};
@@ -206,7 +206,7 @@ pub fn free_tree(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, free: &mut 
 
 fn walk_tree(change: &Change<'_>, root: &BlkPtr, range: Range, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Freed {
     let mut freeing = Freeing { change, free, left: count, path: Vec::new(), freed: Freed::default() };
-    let _ = traverse(change.mos.cache(), DESTROYED, root, range, &mut freeing);
+    let _ = traverse(change.mos.cache(), DatasetId::new(DESTROYED), root, range, &mut freeing);
     if freeing.freed.stopped.is_none() {
         freeing.leave(0);
     }

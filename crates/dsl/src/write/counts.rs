@@ -13,6 +13,7 @@
 use base::{Error, Result};
 use dmu::zap::{Zap, ZapValue};
 use format::feature::FILESYSTEM_LIMITS;
+use format::ids::DirId;
 use format::object_type::ObjectType;
 
 use super::{Change, feature};
@@ -32,24 +33,24 @@ pub(super) struct CountsBelow {
 }
 
 /// Where the pool counts file systems, one more for all above, and none below the new one.
-pub(super) fn count_new(change: &Change<'_>, parent: u64, dir: u64) -> Result<()> {
+pub(super) fn count_new(change: &Change<'_>, parent: DirId, dir: DirId) -> Result<()> {
     adjust(change, parent, 1, 0)?;
     if are_kept(change)? {
-        feature::zapify(change, dir)?;
+        feature::zapify(change, dir.object())?;
         store(change, dir, CountsBelow::default())?;
     }
     Ok(())
 }
 
 /// Changes the counts of file systems and snapshots in a directory and all above, where they are kept.
-pub(super) fn adjust(change: &Change<'_>, dir: u64, file_systems: i64, snapshots: i64) -> Result<()> {
+pub(super) fn adjust(change: &Change<'_>, dir: DirId, file_systems: i64, snapshots: i64) -> Result<()> {
     for dir in change.path_up(dir)? {
-        if change.mos.object(dir)?.dnode().object_type != ObjectType::ZAP_METADATA {
+        if change.mos.object(dir.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
             continue;
         }
         for (name, delta) in [(FILE_SYSTEM_COUNT, file_systems), (SNAPSHOT_COUNT, snapshots)] {
-            if let Some(count) = change.number(dir, name)? {
-                change.set(dir, name, &ZapValue::one(count.saturating_add_signed(delta)))?;
+            if let Some(count) = change.number(dir.object(), name)? {
+                change.set(dir.object(), name, &ZapValue::one(count.saturating_add_signed(delta)))?;
             }
         }
     }
@@ -57,12 +58,12 @@ pub(super) fn adjust(change: &Change<'_>, dir: u64, file_systems: i64, snapshots
 }
 
 /// What there is below a directory that gets another parent: it is counted from now on, if anything of the pool is.
-pub(super) fn below(change: &Change<'_>, dir: u64) -> Result<CountsBelow> {
+pub(super) fn below(change: &Change<'_>, dir: DirId) -> Result<CountsBelow> {
     if are_kept(change)? { begin(change, dir, 0) } else { Ok(CountsBelow::default()) }
 }
 
 /// Begins to count if a limit is given to a directory.
-pub(super) fn begin_if_limited(change: &Change<'_>, dir: u64, given: &Given) -> Result<()> {
+pub(super) fn begin_if_limited(change: &Change<'_>, dir: DirId, given: &Given) -> Result<()> {
     let is_limit = matches!(given.property, Some(Property::FilesystemLimit | Property::SnapshotLimit));
     if !is_limit || given.value == PropertyValue::Number(u64::MAX) {
         return Ok(());
@@ -78,25 +79,25 @@ fn are_kept(change: &Change<'_>) -> Result<bool> {
     Ok(feature::uses(change, FILESYSTEM_LIMITS)?.is_some_and(|count| count > 0))
 }
 
-fn begin(change: &Change<'_>, dir: u64, depth: usize) -> Result<CountsBelow> {
+fn begin(change: &Change<'_>, dir: DirId, depth: usize) -> Result<CountsBelow> {
     if depth > crate::dir::DEPTH_MAX {
         return Err(Error::corrupt("dataset tree is no tree"));
     }
-    feature::zapify(change, dir)?;
-    if let Some(file_systems) = change.number(dir, FILE_SYSTEM_COUNT)? {
-        return Ok(CountsBelow { file_systems, snapshots: change.number(dir, SNAPSHOT_COUNT)?.unwrap_or(0) });
+    feature::zapify(change, dir.object())?;
+    if let Some(file_systems) = change.number(dir.object(), FILE_SYSTEM_COUNT)? {
+        return Ok(CountsBelow { file_systems, snapshots: change.number(dir.object(), SNAPSHOT_COUNT)?.unwrap_or(0) });
     }
     let phys = change.dir(dir)?;
     let mut counts = CountsBelow::default();
     for (name, child) in names_in(change, phys.child_zap)? {
         // those are the pool's own
         if !name.starts_with('$') {
-            let below = begin(change, child, depth + 1)?;
+            let below = begin(change, DirId::new(child), depth + 1)?;
             counts.file_systems = counts.file_systems.saturating_add(below.file_systems).saturating_add(1);
             counts.snapshots = counts.snapshots.saturating_add(below.snapshots);
         }
     }
-    if phys.head_dataset != 0 {
+    if phys.head_dataset.is_some() {
         let snapshots = names_in(change, change.dataset(phys.head_dataset)?.snapnames_zap)?;
         let own = snapshots.iter().filter(|(name, _)| !name.starts_with('%')).count();
         counts.snapshots = counts.snapshots.saturating_add(own as u64);
@@ -105,9 +106,9 @@ fn begin(change: &Change<'_>, dir: u64, depth: usize) -> Result<CountsBelow> {
     Ok(counts)
 }
 
-fn store(change: &Change<'_>, dir: u64, counts: CountsBelow) -> Result<()> {
-    change.set(dir, FILE_SYSTEM_COUNT, &ZapValue::one(counts.file_systems))?;
-    change.set(dir, SNAPSHOT_COUNT, &ZapValue::one(counts.snapshots))
+fn store(change: &Change<'_>, dir: DirId, counts: CountsBelow) -> Result<()> {
+    change.set(dir.object(), FILE_SYSTEM_COUNT, &ZapValue::one(counts.file_systems))?;
+    change.set(dir.object(), SNAPSHOT_COUNT, &ZapValue::one(counts.snapshots))
 }
 
 /// The names and objects of a table; none if there is no table.

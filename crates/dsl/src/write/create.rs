@@ -15,7 +15,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{self, Bpobj};
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -37,11 +37,11 @@ const ORIGIN: &str = "$ORIGIN";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolDsl {
     /// Directory of the root file system.
-    pub root_dir: u64,
+    pub root_dir: DirId,
     /// Its head, whose object set is a hole yet.
-    pub root_dataset: u64,
+    pub root_dataset: DatasetId,
     /// The snapshot that all begin with.
-    pub origin: u64,
+    pub origin: DatasetId,
     /// List of what destroyed snapshots leave to be freed.
     pub free_list: u64,
     /// List of what is to be freed with the next group.
@@ -63,9 +63,9 @@ pub struct Created {
     /// File system or volume.
     pub kind: DatasetKind,
     /// Its directory.
-    pub dir: u64,
+    pub dir: DirId,
     /// Its head, whose object set is a hole yet.
-    pub dataset: u64,
+    pub dataset: DatasetId,
     /// What belongs inside of the object set: of a file system `version`, `utf8only`, `normalization`,
     /// `casesensitivity`, and default quotas if there are any; of a volume `volsize`, `volblocksize`.
     pub contents: Vec<(Property, u64)>,
@@ -81,7 +81,7 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
     needs::check(&given, feature::enabled(change)?, true)?;
     change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
     let root_dir = create_dir(change, None)?;
-    change.add(DIRECTORY, "root_dataset", root_dir)?;
+    change.add(DIRECTORY, "root_dataset", root_dir.get())?;
     create_dir(change, Some((root_dir, "$MOS")))?;
     create_dir(change, Some((root_dir, "$FREE")))?;
     let free_list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
@@ -142,21 +142,21 @@ pub fn create_dataset(
     Ok(Created { kind: new.kind, dir, dataset, contents })
 }
 
-/// The snapshot that all begin with; 0 in pools that are too old to have one.
-pub(super) fn common_origin(change: &Change<'_>) -> Result<u64> {
+/// The snapshot that all begin with; none in pools that are too old to have one.
+pub(super) fn common_origin(change: &Change<'_>) -> Result<DatasetId> {
     if !change.is_since(versions::ORIGIN)? {
-        return Ok(0);
+        return Ok(DatasetId::NONE);
     }
     let head = change.dir(change.own_dir(ORIGIN)?)?.head_dataset;
     Ok(change.dataset(head)?.prev_snap)
 }
 
 /// Makes a directory, and links it to its parent.
-pub(super) fn create_dir(change: &Change<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
+pub(super) fn create_dir(change: &Change<'_>, parent: Option<(DirId, &str)>) -> Result<DirId> {
     let object = change.create_object(ObjectType::DSL_DIR, (ObjectType::DSL_DIR, DirPhys::default().bonus()))?;
     let phys = DirPhys {
         creation_time_s: change.env.now_s(),
-        parent: parent.map_or(0, |(id, _)| id),
+        parent: parent.map_or(DirId::NONE, |(id, _)| id),
         props_zap: change.create_table(ObjectType::DSL_PROPS)?,
         child_zap: change.create_table(ObjectType::DSL_DIR_CHILD_MAP)?,
         flags: if change.is_since(versions::USED_BREAKDOWN)? { DirPhys::FLAG_USED_BREAKDOWN } else { 0 },
@@ -166,16 +166,16 @@ pub(super) fn create_dir(change: &Change<'_>, parent: Option<(u64, &str)>) -> Re
     if let Some((parent, name)) = parent {
         change.add(change.dir(parent)?.child_zap, name, object.id())?;
     }
-    Ok(object.id())
+    Ok(DirId::new(object.id()))
 }
 
-pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> Result<DatasetPhys> {
+pub(super) fn blank_dataset(change: &Change<'_>, dir: DirId) -> Result<DatasetPhys> {
     let txg = change.tx.txg();
     Ok(DatasetPhys {
         dir,
-        prev_snap: 0,
+        prev_snap: DatasetId::NONE,
         prev_snap_txg: Txg::ZERO,
-        next_snap: 0,
+        next_snap: DatasetId::NONE,
         snapnames_zap: 0,
         num_children: 0,
         creation_time_s: change.env.now_s(),
@@ -195,12 +195,13 @@ pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> Result<DatasetPhys
     })
 }
 
-pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<u64> {
-    Ok(change.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?.id())
+pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<DatasetId> {
+    let object = change.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?;
+    Ok(DatasetId::new(object.id()))
 }
 
 /// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
-pub(super) fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
+pub(super) fn create_origin(change: &Change<'_>, root_dir: DirId) -> Result<DatasetId> {
     let dir = create_dir(change, Some((root_dir, ORIGIN)))?;
     let mut head = blank_dataset(change, dir)?;
     head.snapnames_zap =
@@ -215,19 +216,19 @@ pub(super) fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
         ..blank_dataset(change, dir)?
     };
     let snapshot_id = put_dataset(change, &snapshot)?;
-    let dead = dead.clone_parts(Txg::MAX, 0)?;
+    let dead = dead.clone_parts(Txg::MAX, DatasetId::NONE)?;
     dead.add_key(Txg::ZERO)?;
     head.deadlist = dead.id();
     (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
     change.update_dataset(head_id, |phys| *phys = head.clone())?;
-    change.add(head.snapnames_zap, ORIGIN, snapshot_id)?;
+    change.add(head.snapnames_zap, ORIGIN, snapshot_id.get())?;
     change.update_dir(dir, |phys| phys.head_dataset = head_id)?;
     Ok(snapshot_id)
 }
 
 /// Makes the head of a directory, a clone of `origin`; in an old pool that may be none.
-pub(super) fn create_head(change: &Change<'_>, dir: u64, origin: u64) -> Result<u64> {
-    if origin == 0 {
+pub(super) fn create_head(change: &Change<'_>, dir: DirId, origin: DatasetId) -> Result<DatasetId> {
+    if origin.is_none() {
         let names = change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         let deadlist = Deadlist::create(change)?.id();
         let head = DatasetPhys { snapnames_zap: names, deadlist, ..blank_dataset(change, dir)? };
@@ -264,22 +265,22 @@ pub(super) fn create_head(change: &Change<'_>, dir: u64, origin: u64) -> Result<
 }
 
 /// A snapshot has a clone, or the oldest snapshot of one, behind it.
-pub(super) fn note_next_clone(change: &Change<'_>, of: u64, next: u64) -> Result<()> {
+pub(super) fn note_next_clone(change: &Change<'_>, of: DatasetId, next: DatasetId) -> Result<()> {
     let clones = match change.dataset(of)?.next_clones_zap {
         0 => change.create_table(ObjectType::NEXT_CLONES)?,
         table => table,
     };
-    change.add_number(clones, next)?;
+    change.add_number(clones, next.object())?;
     change.update_dataset(of, |phys| phys.next_clones_zap = clones)
 }
 
 /// A snapshot of a directory has that head as a clone.
-pub(super) fn note_clone(change: &Change<'_>, dir: u64, head: u64) -> Result<()> {
+pub(super) fn note_clone(change: &Change<'_>, dir: DirId, head: DatasetId) -> Result<()> {
     if change.dir(dir)?.clones_zap == 0 {
         let table = change.create_table(ObjectType::DSL_CLONES)?;
         change.update_dir(dir, |phys| phys.clones_zap = table)?;
     }
-    change.add_number(change.dir(dir)?.clones_zap, head)
+    change.add_number(change.dir(dir)?.clones_zap, head.object())
 }
 
 /// What is given, or the parent has, or is the default, of all that belongs inside of an object set.

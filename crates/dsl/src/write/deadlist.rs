@@ -22,7 +22,7 @@ use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
 use format::feature::EMPTY_BPOBJ;
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY, feature, versions};
@@ -128,14 +128,14 @@ impl<'a> Deadlist<'a> {
 
     /// Makes an empty dead list with the parts whose key is below `end_txg`. If this one is plain, and the pool has parts
     /// by now, it gets those of snapshot `latest` and all before it.
-    pub(super) fn clone_parts(&self, end_txg: Txg, latest: u64) -> Result<Deadlist<'a>> {
+    pub(super) fn clone_parts(&self, end_txg: Txg, latest: DatasetId) -> Result<Deadlist<'a>> {
         let list = Deadlist::create(self.change)?;
         if list.is_plain {
             return Ok(list);
         }
         if self.is_plain {
             let (mut at, mut before_txg) = (latest, Txg::MAX);
-            while at != 0 {
+            while at.is_some() {
                 let phys = self.change.dataset(at)?;
                 if phys.prev_snap_txg >= before_txg {
                     return Err(Error::corrupt("chain of snapshots does not go back in time"));
@@ -432,7 +432,7 @@ fn leave_empty_list(change: &Change<'_>, users: i64) -> Result<()> {
 
 /// The heads of all clones of later snapshots, and of these clones', need no part of their own any more for blocks
 /// born after `txg`.
-pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: u64, txg: Txg) -> Result<()> {
+pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: DirId, txg: Txg) -> Result<()> {
     let change = lists.change();
     let (mut left, mut seen) = (vec![dir], 0);
     while let Some(dir) = left.pop() {
@@ -445,9 +445,9 @@ pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: u64, txg:
             continue;
         }
         for (_, clone) in change.by_number(table)? {
-            let clone = change.dataset(clone)?;
+            let clone = change.dataset(DatasetId::new(clone))?;
             let origin = change.dir(clone.dir)?.origin;
-            if origin != 0 && change.dataset(origin)?.creation_txg > txg {
+            if origin.is_some() && change.dataset(origin)?.creation_txg > txg {
                 lists.get(clone.deadlist)?.remove_key(txg)?;
                 left.push(clone.dir);
             }

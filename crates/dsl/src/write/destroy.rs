@@ -9,7 +9,7 @@ use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
@@ -40,7 +40,7 @@ pub struct DestroyedDataset {
 pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<DestroyedDataset> {
     let dir = dsl.find_dir(name)?;
     let head = dsl.head(&dir)?;
-    if dir.phys.parent == 0 {
+    if dir.phys.parent.is_none() {
         return Err(Error::new(Kind::Invalid, "operation does not apply to pools"));
     }
     let has_snapshots = change.entries_of(head.phys.snapnames_zap)? > 0;
@@ -48,7 +48,7 @@ pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Des
         return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
     }
     let origin = match head.phys.prev_snap {
-        0 => None,
+        DatasetId::NONE => None,
         origin => Some((origin, dsl.name_of(origin)?)),
     };
     let blocks = destroy_head(change, dir.id, head.id, name).in_dataset(name)?;
@@ -59,7 +59,7 @@ pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Des
     Ok(DestroyedDataset { blocks, origin })
 }
 
-fn destroy_head(change: &Change<'_>, dir: u64, id: u64, name: &str) -> Result<Destroyed> {
+fn destroy_head(change: &Change<'_>, dir: DirId, id: DatasetId, name: &str) -> Result<Destroyed> {
     forget_refreservation(change, dir, id)?;
     let head = change.dataset(id)?;
     leave_origin(change, &head, id)?;
@@ -72,12 +72,12 @@ fn destroy_head(change: &Change<'_>, dir: u64, id: u64, name: &str) -> Result<De
     feature::leave_all(change, id)?;
     destroy_snapshot::forget_boot_file_system(change, id)?;
     change.free_object(head.snapnames_zap)?;
-    feature::free_record(change, id)?;
+    feature::free_record(change, id.object())?;
     destroy_dir(change, dir, name.rsplit_once('/').map_or(name, |(_, name)| name))?;
     Ok(destroyed)
 }
 
-fn forget_refreservation(change: &Change<'_>, dir: u64, head: u64) -> Result<()> {
+fn forget_refreservation(change: &Change<'_>, dir: DirId, head: DatasetId) -> Result<()> {
     let reserved = room::refreservation_of(change, dir)?;
     let unique = change.dataset(head)?.unique_bytes;
     match reserved.saturating_sub(unique) as i64 {
@@ -86,8 +86,8 @@ fn forget_refreservation(change: &Change<'_>, dir: u64, head: u64) -> Result<()>
     }
 }
 
-fn leave_origin(change: &Change<'_>, head: &DatasetPhys, id: u64) -> Result<()> {
-    if head.prev_snap == 0 {
+fn leave_origin(change: &Change<'_>, head: &DatasetPhys, id: DatasetId) -> Result<()> {
+    if head.prev_snap.is_none() {
         return Ok(());
     }
     let origin = change.dataset(head.prev_snap)?;
@@ -103,7 +103,7 @@ fn leave_origin(change: &Change<'_>, head: &DatasetPhys, id: u64) -> Result<()> 
 }
 
 /// Takes the head's blocks from its directory's accounts, and into the queue.
-fn give_up_blocks(change: &Change<'_>, dir: u64, head: &DatasetPhys) -> Result<Destroyed> {
+fn give_up_blocks(change: &Change<'_>, dir: DirId, head: &DatasetPhys) -> Result<Destroyed> {
     let phys = change.dir(dir)?;
     let all = Delta {
         used: phys.used_bytes as i64,
@@ -129,7 +129,7 @@ pub(super) fn discard(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, totals
     Ok(Destroyed::Queued)
 }
 
-fn destroy_dir(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
+fn destroy_dir(change: &Change<'_>, id: DirId, name: &str) -> Result<()> {
     space::reserve(change, id, 0)?;
     let dir = change.dir(id)?;
     // what receives is not counted
@@ -149,15 +149,15 @@ fn destroy_dir(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
     leave_key(change, id)?;
     let parent = change.dir(dir.parent)?;
     change.remove(parent.child_zap, name)?;
-    feature::free_record(change, id)
+    feature::free_record(change, id.object())
 }
 
 /// The wrapped key of a directory goes with the last one that has it: clones have that of their origin.
-fn leave_key(change: &Change<'_>, dir: u64) -> Result<()> {
-    if change.mos.object(dir)?.dnode().object_type != ObjectType::ZAP_METADATA {
+fn leave_key(change: &Change<'_>, dir: DirId) -> Result<()> {
+    if change.mos.object(dir.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
         return Ok(());
     }
-    let Some(key) = change.number(dir, KEY_FIELD)? else { return Ok(()) };
+    let Some(key) = change.number(dir.object(), KEY_FIELD)? else { return Ok(()) };
     match change.number(key, KEY_USERS)? {
         Some(users) if users > 1 => change.set(key, KEY_USERS, &ZapValue::one(users - 1)),
         _ => change.free_object(key),

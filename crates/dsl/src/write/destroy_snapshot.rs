@@ -13,7 +13,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{Bpobj, Totals};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::{Deadlist, OpenDeadlists};
@@ -32,12 +32,12 @@ pub enum SnapshotFate {
     /// It is gone.
     Destroyed {
         /// Its object.
-        id: u64,
+        id: DatasetId,
         /// The dataset behind it.
-        next: u64,
+        next: DatasetId,
     },
     /// It goes with its last hold or clone; its object.
-    Deferred(u64),
+    Deferred(DatasetId),
     /// There was none.
     Absent,
 }
@@ -113,7 +113,7 @@ pub(super) fn holds_on(change: &Change<'_>, snapshot: &DatasetPhys) -> Result<u6
 }
 
 /// Destroys snapshot `id`, which is called `name` and has neither holds nor clones.
-pub(super) fn remove(lists: &mut OpenDeadlists<'_>, id: u64, name: &str) -> Result<()> {
+pub(super) fn remove(lists: &mut OpenDeadlists<'_>, id: DatasetId, name: &str) -> Result<()> {
     let change = lists.change();
     let phys = change.dataset(id)?;
     let head_id = change.dir(phys.dir)?.head_dataset;
@@ -162,12 +162,17 @@ pub(super) fn remove(lists: &mut OpenDeadlists<'_>, id: u64, name: &str) -> Resu
     for table in [phys.next_clones_zap, phys.props_zap, phys.userrefs_zap] {
         change.free_object(table)?;
     }
-    feature::free_record(change, id)
+    feature::free_record(change, id.object())
 }
 
 /// Joins what is before and behind a snapshot. Returns the snapshot before, and what becomes unique to that.
-fn bridge(change: &Change<'_>, id: u64, phys: &DatasetPhys, next_dead: &Deadlist<'_>) -> Result<Option<(u64, Totals)>> {
-    if phys.prev_snap == 0 {
+fn bridge(
+    change: &Change<'_>,
+    id: DatasetId,
+    phys: &DatasetPhys,
+    next_dead: &Deadlist<'_>,
+) -> Result<Option<(DatasetId, Totals)>> {
+    if phys.prev_snap.is_none() {
         return Ok(None);
     }
     let prev = change.dataset(phys.prev_snap)?;
@@ -195,9 +200,9 @@ fn release_blocks(change: &Change<'_>, phys: &DatasetPhys, next_dead: &Deadlist<
 /// the snapshot, which becomes that of the next one. What is freed is freed with the next group.
 fn take_over_plain(
     change: &Change<'_>,
-    id: u64,
+    id: DatasetId,
     phys: &DatasetPhys,
-    (next_id, next_dead): (u64, Deadlist<'_>),
+    (next_id, next_dead): (DatasetId, Deadlist<'_>),
     own_dead: &Deadlist<'_>,
 ) -> Result<()> {
     let (dead, kept): (Vec<BlkPtr>, Vec<BlkPtr>) =
@@ -216,9 +221,9 @@ fn take_over_plain(
 }
 
 /// A head's previous snapshot has changed: what is its alone, and what of its refreservation is not used.
-fn recount_unique(change: &Change<'_>, id: u64) -> Result<()> {
+fn recount_unique(change: &Change<'_>, id: DatasetId) -> Result<()> {
     let head = change.dataset(id)?;
-    let before = if head.prev_snap == 0 { 0 } else { change.dataset(head.prev_snap)?.referenced_bytes };
+    let before = if head.prev_snap.is_none() { 0 } else { change.dataset(head.prev_snap)?.referenced_bytes };
     let dead = Deadlist::open(change, head.deadlist)?.totals()?.used;
     let unique = head.referenced_bytes.wrapping_sub(before.wrapping_sub(dead));
     let is_accurate = change.is_since(versions::UNIQUE_ACCURATE)?;
@@ -238,10 +243,10 @@ fn recount_unique(change: &Change<'_>, id: u64) -> Result<()> {
 }
 
 /// The pool boots from a dataset no more.
-pub(super) fn forget_boot_file_system(change: &Change<'_>, id: u64) -> Result<()> {
+pub(super) fn forget_boot_file_system(change: &Change<'_>, id: DatasetId) -> Result<()> {
     let Some(table) = change.number(DIRECTORY, "pool_props")? else { return Ok(()) };
     match change.number(table, "bootfs")? {
-        Some(booted) if booted == id => change.remove(table, "bootfs").map(drop),
+        Some(booted) if booted == id.get() => change.remove(table, "bootfs").map(drop),
         _ => Ok(()),
     }
 }

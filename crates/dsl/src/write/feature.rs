@@ -6,6 +6,7 @@
 use base::Result;
 use dmu::zap::{Editor, Zap, ZapValue};
 use format::feature::{BOOKMARKS, EXTENSIBLE_DATASET, FeatureSet};
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY};
@@ -47,42 +48,42 @@ pub fn count(change: &Change<'_>, guid: &str, delta: i64) -> Result<u64> {
 
 /// Notes that a dataset uses a feature, if that is not noted yet: it has blocks that only versions with
 /// the feature can read.
-pub fn use_in(change: &Change<'_>, dataset: u64, guid: &str) -> Result<()> {
-    zapify(change, dataset)?;
-    if change.number(dataset, guid)?.is_some() {
+pub fn use_in(change: &Change<'_>, dataset: DatasetId, guid: &str) -> Result<()> {
+    zapify(change, dataset.object())?;
+    if change.number(dataset.object(), guid)?.is_some() {
         return Ok(());
     }
-    change.add(dataset, guid, 0)?;
+    change.add(dataset.object(), guid, 0)?;
     count(change, guid, 1).map(drop)
 }
 
 /// Notes that a dataset uses no feature any more.
-pub(super) fn leave_all(change: &Change<'_>, dataset: u64) -> Result<()> {
+pub(super) fn leave_all(change: &Change<'_>, dataset: DatasetId) -> Result<()> {
     used_by(change, dataset)?.iter().try_for_each(|(guid, _)| count(change, guid, -1).map(drop))
 }
 
 /// As [`leave_all`], of a dataset that stays.
-pub(super) fn drop_all(change: &Change<'_>, dataset: u64) -> Result<()> {
+pub(super) fn drop_all(change: &Change<'_>, dataset: DatasetId) -> Result<()> {
     for (guid, _) in used_by(change, dataset)? {
         count(change, &guid, -1)?;
-        change.remove(dataset, &guid)?;
+        change.remove(dataset.object(), &guid)?;
     }
     Ok(())
 }
 
 /// Notes that a dataset uses all features that another one does, with what is known of each.
-pub(super) fn copy_all(change: &Change<'_>, from: u64, to: u64) -> Result<()> {
+pub(super) fn copy_all(change: &Change<'_>, from: DatasetId, to: DatasetId) -> Result<()> {
     for (guid, value) in used_by(change, from)? {
-        zapify(change, to)?;
-        change.set(to, &guid, &value)?;
+        zapify(change, to.object())?;
+        change.set(to.object(), &guid, &value)?;
         count(change, &guid, 1)?;
     }
     Ok(())
 }
 
 /// The features that a dataset uses, with what is known of each.
-pub(super) fn used_by(change: &Change<'_>, dataset: u64) -> Result<Vec<(String, ZapValue)>> {
-    let object = change.mos.object(dataset)?;
+pub(super) fn used_by(change: &Change<'_>, dataset: DatasetId) -> Result<Vec<(String, ZapValue)>> {
+    let object = change.mos.object(dataset.object())?;
     if object.dnode().object_type.0 != 0xc4 {
         return Ok(Vec::new());
     }

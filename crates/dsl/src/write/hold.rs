@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 
 use super::deadlist::OpenDeadlists;
@@ -20,9 +21,9 @@ pub struct GoneSnapshot {
     /// Its full name.
     pub name: String,
     /// Its object.
-    pub id: u64,
+    pub id: DatasetId,
     /// The dataset behind it.
-    pub next: u64,
+    pub next: DatasetId,
 }
 
 /// Holds snapshots, all or none: pairs of a full name and a tag. Returns those that cannot be held, and why not:
@@ -97,7 +98,7 @@ pub fn release(
 }
 
 /// Snapshots that go if these holds are taken away, as their destruction has waited for that: name and object of each.
-pub fn gone_without(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Result<Vec<(String, u64)>> {
+pub fn gone_without(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Result<Vec<(String, DatasetId)>> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, _) in holds {
         *counts.entry(name).or_default() += 1;
@@ -114,22 +115,22 @@ pub fn gone_without(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) 
 }
 
 /// The snapshot that goes if a clone does, as its destruction has waited for that.
-pub fn gone_with_clone(change: &Change<'_>, clone: u64) -> Result<Option<u64>> {
+pub fn gone_with_clone(change: &Change<'_>, clone: DatasetId) -> Result<Option<DatasetId>> {
     let dataset = change.dataset(clone)?;
     let origin = change.dir(dataset.dir)?.origin;
-    let is_last = origin != 0 && dataset.prev_snap == origin && is_left_to(change, origin, 0, 1)?;
+    let is_last = origin.is_some() && dataset.prev_snap == origin && is_left_to(change, origin, 0, 1)?;
     Ok(is_last.then_some(origin))
 }
 
 /// Whether the destruction of a snapshot waits for nothing but so many holds and clones.
-fn is_left_to(change: &Change<'_>, id: u64, holds: u64, clones: u64) -> Result<bool> {
+fn is_left_to(change: &Change<'_>, id: DatasetId, holds: u64, clones: u64) -> Result<bool> {
     let phys = change.dataset(id)?;
     let is_wanted = phys.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0;
     Ok(is_wanted && phys.num_children <= 1 + clones && destroy_snapshot::holds_on(change, &phys)? <= holds)
 }
 
 /// Destroys a snapshot whose destruction has waited for its last hold or clone, if that is gone.
-pub(super) fn remove_if_deferred(change: &Change<'_>, id: u64, name: &str) -> Result<Option<GoneSnapshot>> {
+pub(super) fn remove_if_deferred(change: &Change<'_>, id: DatasetId, name: &str) -> Result<Option<GoneSnapshot>> {
     if !is_left_to(change, id, 0, 0)? {
         return Ok(None);
     }

@@ -18,7 +18,7 @@ use dmu::bpobj::{SizeOf, Totals};
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
@@ -28,7 +28,7 @@ use super::{Change, room, space};
 
 /// Collects what one head writes and kills in one group.
 pub struct DatasetLedger<'a> {
-    dataset: u64,
+    dataset: DatasetId,
     prev_snap_txg: Txg,
     size_of: SizeOf<'a>,
     born: Totals,
@@ -48,10 +48,10 @@ struct LiveLedger {
 }
 
 impl LiveLedger {
-    fn of(mos: &Arc<Objset>, dir: u64) -> Result<Option<LiveLedger>> {
+    fn of(mos: &Arc<Objset>, dir: DirId) -> Result<Option<LiveLedger>> {
         let Some(list) = livelist::find(mos, dir)? else { return Ok(None) };
-        let origin = DirPhys::parse(mos.object(dir)?.bonus())?.origin;
-        let since_txg = DatasetPhys::parse(mos.object(origin)?.bonus())?.creation_txg;
+        let origin = DirPhys::parse(mos.object(dir.object())?.bonus())?.origin;
+        let since_txg = DatasetPhys::parse(mos.object(origin.object())?.bonus())?.creation_txg;
         Ok(Some(LiveLedger { list, since_txg, changes: LiveChanges::default() }))
     }
 
@@ -62,8 +62,8 @@ impl LiveLedger {
 
 impl<'a> DatasetLedger<'a> {
     /// For head `dataset` of a MOS. `size_of` is as in [`Change`].
-    pub fn open(mos: &Arc<Objset>, dataset: u64, size_of: SizeOf<'a>) -> Result<DatasetLedger<'a>> {
-        let phys = DatasetPhys::parse(mos.object(dataset)?.bonus())?;
+    pub fn open(mos: &Arc<Objset>, dataset: DatasetId, size_of: SizeOf<'a>) -> Result<DatasetLedger<'a>> {
+        let phys = DatasetPhys::parse(mos.object(dataset.object())?.bonus())?;
         Ok(DatasetLedger {
             dataset,
             prev_snap_txg: phys.prev_snap_txg,
@@ -125,7 +125,7 @@ impl<'a> DatasetLedger<'a> {
             change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(used))?;
         }
         let origin_txg = match change.dir(head.dir)?.origin {
-            0 => Txg::ZERO,
+            DatasetId::NONE => Txg::ZERO,
             origin => change.dataset(origin)?.creation_txg,
         };
         space::move_space(change, head.dir, used_after(origin_txg) as i64, UsedColumn::Head, UsedColumn::Snapshots)?;

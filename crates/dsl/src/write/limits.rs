@@ -7,6 +7,7 @@
 //! ```
 
 use base::{Error, Kind, Result};
+use format::ids::DirId;
 
 use super::space::{Delta, UsedColumn};
 use super::{Change, room, space};
@@ -49,7 +50,7 @@ impl DatasetLimits {
     }
 
     /// Puts the limits of a new directory in force.
-    pub(super) fn put_on_new(self, change: &Change<'_>, dir: u64) -> Result<()> {
+    pub(super) fn put_on_new(self, change: &Change<'_>, dir: DirId) -> Result<()> {
         change.update_dir(dir, |phys| phys.quota = self.quota)?;
         if self.refreservation > 0 {
             space::charge(change, dir, UsedColumn::Refreservation, Delta::used(self.refreservation as i64))?;
@@ -119,7 +120,7 @@ impl<'a> LimitChange<'a> {
         let reserved = more(dir.used_bytes, before.reservation, after.reservation);
         if reserved > 0 {
             let available = match dir.parent {
-                0 => usable_bytes.saturating_sub(dir.used_bytes),
+                DirId::NONE => usable_bytes.saturating_sub(dir.used_bytes),
                 parent => dsl.available_in_dir(&dsl.dir(parent, subject.name())?, usable_bytes)?,
             };
             if reserved > available || dir.quota > 0 && after.reservation > dir.quota {

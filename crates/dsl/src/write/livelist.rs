@@ -21,7 +21,7 @@ use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::feature::LIVELIST;
-use format::ids::Txg;
+use format::ids::{DirId, Txg};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -37,19 +37,19 @@ const PART_MAX: u64 = 4 << 20;
 type BirthKey = ([u64; 2], Txg);
 
 /// Makes an empty list for a new clone, if the pool has the feature.
-pub(super) fn create(change: &Change<'_>, dir: u64) -> Result<()> {
+pub(super) fn create(change: &Change<'_>, dir: DirId) -> Result<()> {
     if !feature::is_enabled(change, LIVELIST)? {
         return Ok(());
     }
-    feature::zapify(change, dir)?;
+    feature::zapify(change, dir.object())?;
     let list = Deadlist::create(change)?;
-    change.add(dir, FIELD, list.id())?;
+    change.add(dir.object(), FIELD, list.id())?;
     feature::count(change, LIVELIST, 1).map(drop)
 }
 
 /// The list of a directory's clone.
-pub(super) fn find(mos: &Arc<Objset>, dir: u64) -> Result<Option<u64>> {
-    let object = mos.object(dir)?;
+pub(super) fn find(mos: &Arc<Objset>, dir: DirId) -> Result<Option<u64>> {
+    let object = mos.object(dir.object())?;
     match object.dnode().object_type {
         ObjectType::ZAP_METADATA => Zap::open(object)?.u64(FIELD),
         _ => Ok(None),
@@ -57,10 +57,10 @@ pub(super) fn find(mos: &Arc<Objset>, dir: u64) -> Result<Option<u64>> {
 }
 
 /// Gives up the list of a clone, if it has one: it would be wrong from now on, and a wrong one frees what is in use.
-pub(super) fn drop_of(change: &Change<'_>, dir: u64) -> Result<()> {
+pub(super) fn drop_of(change: &Change<'_>, dir: DirId) -> Result<()> {
     let Some(list) = find(change.mos, dir)? else { return Ok(()) };
     Deadlist::open(change, list)?.free()?;
-    change.remove(dir, FIELD)?;
+    change.remove(dir.object(), FIELD)?;
     feature::count(change, LIVELIST, -1).map(drop)
 }
 
@@ -151,7 +151,7 @@ fn still_live(change: &Change<'_>, part: u64) -> Result<Vec<BlkPtr>> {
 
 /// Gives the blocks of a clone that is destroyed to [`free_clones`], by its list. False if it has none, or one that does not
 /// say what the accounts say: then it has been given up.
-pub(super) fn destroy(change: &Change<'_>, dir: u64) -> Result<bool> {
+pub(super) fn destroy(change: &Change<'_>, dir: DirId) -> Result<bool> {
     let Some(list) = find(change.mos, dir)? else { return Ok(false) };
     let phys = change.dir(dir)?;
     let totals = Deadlist::open(change, list)?.totals()?;
@@ -172,7 +172,7 @@ pub(super) fn destroy(change: &Change<'_>, dir: u64) -> Result<bool> {
         }
     };
     change.add_number(table, list)?;
-    change.remove(dir, FIELD)?;
+    change.remove(dir.object(), FIELD)?;
     Ok(true)
 }
 

@@ -10,7 +10,7 @@
 use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
@@ -21,16 +21,16 @@ use crate::Dsl;
 use crate::name::{LEN_MAX, refuse_internal};
 
 /// Datasets of one directory, each with its object, the latest first.
-type SnapshotChain = Vec<(u64, DatasetPhys)>;
+type SnapshotChain = Vec<(DatasetId, DatasetPhys)>;
 
 /// What a promotion moves.
 struct Promotion<'a> {
     change: &'a Change<'a>,
-    clone_dir: (u64, DirPhys),
-    origin_dir: (u64, DirPhys),
-    clone: u64,
-    origin: u64,
-    origin_head: u64,
+    clone_dir: (DirId, DirPhys),
+    origin_dir: (DirId, DirPhys),
+    clone: DatasetId,
+    origin: DatasetId,
+    origin_head: DatasetId,
     /// The origin, and the snapshots before it.
     shared: SnapshotChain,
     /// The clone, and its snapshots.
@@ -49,7 +49,7 @@ pub fn promote(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Vec<String>
     dsl.refuse_encrypted(&dir)?;
     let head = dsl.head(&dir)?;
     let no_clone = || Error::new(Kind::Invalid, "not a cloned filesystem");
-    if dir.phys.origin == 0 || change.dataset(dir.phys.origin)?.creation_txg < Txg::INITIAL {
+    if dir.phys.origin.is_none() || change.dataset(dir.phys.origin)?.creation_txg < Txg::INITIAL {
         return Err(no_clone());
     }
     let origin = change.dataset(dir.phys.origin)?;
@@ -86,9 +86,9 @@ pub fn promote(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Vec<String>
 
 impl Promotion<'_> {
     /// Names and objects of the snapshots that change sides.
-    fn names_to_move(&self, dsl: &Dsl) -> Result<Vec<(String, u64)>> {
+    fn names_to_move(&self, dsl: &Dsl) -> Result<Vec<(String, DatasetId)>> {
         let head = self.change.dataset(self.origin_head)?;
-        let mut names = dsl.names(head.snapnames_zap)?;
+        let mut names = dsl.snapshot_ids(&head)?;
         names.retain(|(_, id)| self.shared.iter().any(|(shared, _)| shared == id));
         if names.len() != self.shared.len() {
             return Err(Error::corrupt("snapshots without names"));
@@ -96,7 +96,7 @@ impl Promotion<'_> {
         Ok(names)
     }
 
-    fn conflicts(&self, names: &[(String, u64)]) -> Result<Vec<String>> {
+    fn conflicts(&self, names: &[(String, DatasetId)]) -> Result<Vec<String>> {
         let clone = self.change.dataset(self.clone)?;
         let mut conflicts = Vec::new();
         for (name, _) in names {
@@ -114,11 +114,11 @@ impl Promotion<'_> {
     /// What all snapshots that change sides use: what the origin refers to, and what has died before it.
     fn moved_space(&self) -> Result<Totals> {
         let mut moved = sizes(&self.change.dataset(self.origin)?);
-        for (_, phys) in self.shared.iter().filter(|(_, phys)| phys.prev_snap != 0) {
+        for (_, phys) in self.shared.iter().filter(|(_, phys)| phys.prev_snap.is_some()) {
             moved = moved.plus(Deadlist::open(self.change, phys.deadlist)?.totals()?);
         }
         match self.origin_dir.1.origin {
-            0 => Ok(moved),
+            DatasetId::NONE => Ok(moved),
             older => Ok(moved.minus(sizes(&self.change.dataset(older)?))),
         }
     }
@@ -144,12 +144,12 @@ impl Promotion<'_> {
         self.change.update_dir(*clone_dir, |phys| phys.origin = older)?;
         self.change.update_dir(*origin_dir, |phys| phys.origin = self.origin)?;
         if origin_phys.clones_zap != 0 {
-            let key = |id: u64| format!("{id:x}");
+            let key = |id: DatasetId| format!("{id:x}");
             self.change.remove(origin_phys.clones_zap, &key(self.clone))?;
-            if older != 0 {
+            if older.is_some() {
                 let clones = self.change.dir(self.change.dataset(older)?.dir)?.clones_zap;
                 self.change.remove(clones, &key(self.origin_head))?;
-                self.change.add_number(clones, self.clone)?;
+                self.change.add_number(clones, self.clone.object())?;
             }
             create::note_clone(self.change, *clone_dir, self.origin_head)?;
         }
@@ -159,13 +159,13 @@ impl Promotion<'_> {
         to.next_changed(origin.creation_txg, &next)
     }
 
-    fn move_snapshots(&self, names: &[(String, u64)]) -> Result<()> {
+    fn move_snapshots(&self, names: &[(String, DatasetId)]) -> Result<()> {
         let (clone_dir, origin_dir) = (self.clone_dir.0, self.origin_dir.0);
         let from = self.change.dataset(self.origin_head)?.snapnames_zap;
         let to = self.change.dataset(self.clone)?.snapnames_zap;
         for (name, id) in names {
             self.change.remove(from, name)?;
-            self.change.add(to, name, *id)?;
+            self.change.add(to, name, id.get())?;
             self.change.update_dataset(*id, |phys| phys.dir = clone_dir)?;
             let clones = self.change.dataset(*id)?.next_clones_zap;
             let (left, new) = (self.change.dir(origin_dir)?.clones_zap, self.change.dir(clone_dir)?.clones_zap);
@@ -173,12 +173,12 @@ impl Promotion<'_> {
                 continue;
             }
             for (_, clone) in self.change.by_number(clones)? {
-                let dir = self.change.dataset(clone)?.dir;
+                let dir = self.change.dataset(DatasetId::new(clone))?.dir;
                 // the former head is in the clone's table already
                 if dir != origin_dir {
                     let head = self.change.dir(dir)?.head_dataset;
                     self.change.remove(left, &format!("{head:x}"))?;
-                    self.change.add_number(new, head)?;
+                    self.change.add_number(new, head.object())?;
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Promotion<'_> {
         let Promotion { clone_dir: (clone_dir, clone_phys), origin_dir: (origin_dir, origin_phys), .. } = self;
         let origin = self.change.dataset(self.origin)?;
         let older_txg = match origin_phys.origin {
-            0 => Txg::ZERO,
+            DatasetId::NONE => Txg::ZERO,
             older => self.change.dataset(older)?.creation_txg,
         };
         let in_snapshots = |phys: &DirPhys| phys.used_breakdown[UsedColumn::Snapshots as usize] as i64;
@@ -232,12 +232,12 @@ impl Promotion<'_> {
 }
 
 /// Dataset `from` and those before it, without `until`.
-fn chain(change: &Change<'_>, from: u64, until: u64) -> Result<SnapshotChain> {
+fn chain(change: &Change<'_>, from: DatasetId, until: DatasetId) -> Result<SnapshotChain> {
     let mut chain = SnapshotChain::new();
     let mut at = from;
     let mut txg = Txg::MAX;
     while at != until {
-        if at == 0 {
+        if at.is_none() {
             return Err(Error::corrupt("a chain of snapshots does not lead to its origin"));
         }
         let phys = change.dataset(at)?;

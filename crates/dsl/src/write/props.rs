@@ -14,6 +14,7 @@ use std::cmp::Ordering;
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::feature::ZSTD_COMPRESS;
+use format::ids::{DatasetId, DirId};
 use format::object_type::ObjectType;
 
 use super::limits::{DatasetLimits, LimitChange};
@@ -116,7 +117,7 @@ pub fn inherit_property(
 
 /// Notes that a dataset uses zstd as soon as it is set: versions without it do not know the value. Other
 /// features are in use when the first block is written with them.
-fn use_feature(change: &Change<'_>, head: u64, given: &Given) -> Result<()> {
+fn use_feature(change: &Change<'_>, head: DatasetId, given: &Given) -> Result<()> {
     match needs::feature_for(given) {
         Some(ZSTD_COMPRESS) => feature::use_in(change, head, ZSTD_COMPRESS),
         _ => Ok(()),
@@ -124,7 +125,7 @@ fn use_feature(change: &Change<'_>, head: u64, given: &Given) -> Result<()> {
 }
 
 /// Stores the properties of a new dataset, whose head is `head`.
-pub(super) fn store_given(change: &Change<'_>, dir: u64, head: u64, given: &[Given]) -> Result<()> {
+pub(super) fn store_given(change: &Change<'_>, dir: DirId, head: DatasetId, given: &[Given]) -> Result<()> {
     let table = change.dir(dir)?.props_zap;
     let mut limits = DatasetLimits::default();
     for given in given {
@@ -142,7 +143,7 @@ pub(super) fn store_given(change: &Change<'_>, dir: u64, head: u64, given: &[Giv
     limits.put_on_new(change, dir)
 }
 
-pub(super) fn put(change: &Change<'_>, subject: &Subject, id: u64, given: &Given) -> Result<()> {
+pub(super) fn put(change: &Change<'_>, subject: &Subject, id: DatasetId, given: &Given) -> Result<()> {
     if subject.kind() != DatasetKind::Snapshot {
         return put_value(change, subject.dir().phys.props_zap, given);
     }

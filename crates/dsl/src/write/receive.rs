@@ -16,7 +16,7 @@ use format::feature::{
     EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
     REDACTED_DATASETS, ZSTD_COMPRESS,
 };
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -110,11 +110,11 @@ impl StreamRedaction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunReceive {
     /// The head that takes what comes.
-    pub dataset: u64,
+    pub dataset: DatasetId,
     /// Its full name.
     pub name: String,
     /// The head that gets it in the end; the same if it is new.
-    pub head: u64,
+    pub head: DatasetId,
     /// Its object set is to be made.
     pub is_empty: bool,
 }
@@ -177,9 +177,9 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
 }
 
 /// Makes a dataset that was begun redacted as the stream is, whatever it was made from.
-fn put_redaction(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
+fn put_redaction(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Result<()> {
     if feature::used_by(change, id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
-        change.remove(id, REDACTED_DATASETS)?;
+        change.remove(id.object(), REDACTED_DATASETS)?;
         feature::count(change, REDACTED_DATASETS, -1)?;
     }
     if !new.begin.features.has(StreamFeatures::REDACTED) {
@@ -188,14 +188,14 @@ fn put_redaction(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
     let Some(guids) = &new.redaction.snapshots else {
         return refused(Kind::Corrupt, "invalid stream: it is redacted, and does not tell for which snapshots");
     };
-    feature::zapify(change, id)?;
-    change.set(id, REDACTED_DATASETS, &ZapValue::of_guids(guids))?;
+    feature::zapify(change, id.object())?;
+    change.set(id.object(), REDACTED_DATASETS, &ZapValue::of_guids(guids))?;
     feature::count(change, REDACTED_DATASETS, 1).map(drop)
 }
 
 /// Refuses a stream that does not fill all that was left out of the redacted snapshot that it begins from, nor leaves that
 /// out itself.
-fn check_redaction(change: &Change<'_>, from: u64, new: &NewReceive) -> Result<()> {
+fn check_redaction(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Result<()> {
     let redacted = feature::used_by(change, from)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
     let Some((_, here)) = redacted.filter(|_| new.begin.from_guid.is_some()) else { return Ok(()) };
     let here = here.guids();
@@ -267,7 +267,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
 }
 
 /// The snapshot that a stream into a head that is there begins from.
-fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -> Result<u64> {
+fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -> Result<DatasetId> {
     let fs = &new.target;
     if new.begin.flags & StreamBegin::FLAG_CLONE != 0 || new.origin.is_some() {
         return refused(Kind::Exists, format!("destination '{fs}' exists\nmust not exist to receive a clone"));
@@ -301,7 +301,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     let no_source = || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
     let mut at = head.phys.prev_snap;
     let mut txg = Txg::MAX;
-    while at != 0 {
+    while at.is_some() {
         let snapshot = change.dataset(at)?;
         if snapshot.dir != head.phys.dir || snapshot.prev_snap_txg >= txg {
             return no_source();
@@ -311,7 +311,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         }
         (at, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);
     }
-    if at == 0 {
+    if at.is_none() {
         return no_source();
     }
     let from = Dataset { id: at, name: fs.clone(), phys: change.dataset(at)? };
@@ -336,14 +336,14 @@ fn check_large_blocks(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> 
     Ok(())
 }
 
-fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
-    feature::zapify(change, id)?;
+fn put_resume_state(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Result<()> {
+    feature::zapify(change, id.object())?;
     let begin = &new.begin;
     if begin.from_guid.is_some() {
-        change.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid.get()))?;
+        change.set(id.object(), "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid.get()))?;
     }
-    change.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid.get()))?;
-    change.set(id, "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
+    change.set(id.object(), "com.delphix:resume_toguid", &ZapValue::one(new.to_guid.get()))?;
+    change.set(id.object(), "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
     save_receive_point(change, id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
     for (feature, name) in [
         (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
@@ -351,23 +351,23 @@ fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()
         (StreamFeatures::COMPRESSED, "com.delphix:resume_compressok"),
     ] {
         if begin.features.has(feature) {
-            change.set(id, name, &ZapValue::one(1))?;
+            change.set(id.object(), name, &ZapValue::one(1))?;
         }
     }
     match &new.redaction.from_snapshots {
-        Some(guids) => change.set(id, "com.delphix:resume_redact_book_snaps", &ZapValue::of_guids(guids)),
+        Some(guids) => change.set(id.object(), "com.delphix:resume_redact_book_snaps", &ZapValue::of_guids(guids)),
         None => Ok(()),
     }
 }
 
 /// Notes how far a receive has come, if it is one that can be resumed.
-pub fn save_receive_point(change: &Change<'_>, id: u64, point: ReceivePoint) -> Result<()> {
-    if change.mos.object(id)?.dnode().object_type != ObjectType::ZAP_METADATA {
+pub fn save_receive_point(change: &Change<'_>, id: DatasetId, point: ReceivePoint) -> Result<()> {
+    if change.mos.object(id.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
         return Ok(());
     }
-    change.set(id, "com.delphix:resume_object", &ZapValue::one(point.object))?;
-    change.set(id, "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
-    change.set(id, "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
+    change.set(id.object(), "com.delphix:resume_object", &ZapValue::one(point.object))?;
+    change.set(id.object(), "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
+    change.set(id.object(), "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
 }
 
 /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
@@ -408,8 +408,8 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
 }
 
 /// How far an interrupted receive came.
-pub fn receive_point(change: &Change<'_>, id: u64) -> Result<ReceivePoint> {
-    let number = |name: &str| Ok::<u64, Error>(change.number(id, name)?.unwrap_or(0));
+pub fn receive_point(change: &Change<'_>, id: DatasetId) -> Result<ReceivePoint> {
+    let number = |name: &str| Ok::<u64, Error>(change.number(id.object(), name)?.unwrap_or(0));
     Ok(ReceivePoint {
         object: number("com.delphix:resume_object")?,
         offset: number("com.delphix:resume_offset")?,
@@ -469,7 +469,7 @@ pub fn take_over(
 fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, head: &DatasetPhys) -> Result<()> {
     let (new, old) = (Deadlist::open(change, received.deadlist)?, Deadlist::open(change, head.deadlist)?);
     let origin_txg = match change.dir(head.dir)?.origin {
-        0 => Txg::ZERO,
+        DatasetId::NONE => Txg::ZERO,
         origin => change.dataset(origin)?.creation_txg,
     };
     let previous = change.dataset(head.prev_snap)?;
@@ -485,7 +485,7 @@ fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, h
     space::move_space(change, head.dir, moved, UsedColumn::Head, UsedColumn::Snapshots)?;
     space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(unused))?;
     change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = unique)?;
-    let put = |id: u64, from: &DatasetPhys| {
+    let put = |id: DatasetId, from: &DatasetPhys| {
         change.update_dataset(id, |phys| {
             phys.bp = from.bp;
             phys.deadlist = from.deadlist;
@@ -503,14 +503,14 @@ fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, h
     livelist::drop_of(change, received.dir)
 }
 
-fn exchange_features(change: &Change<'_>, one: u64, other: u64) -> Result<()> {
+fn exchange_features(change: &Change<'_>, one: DatasetId, other: DatasetId) -> Result<()> {
     let (of_one, of_other) = (feature::used_by(change, one)?, feature::used_by(change, other)?);
     feature::drop_all(change, one)?;
     feature::drop_all(change, other)?;
     for (to, features) in [(one, of_other), (other, of_one)] {
         for (guid, value) in features {
-            feature::zapify(change, to)?;
-            change.set(to, &guid, &value)?;
+            feature::zapify(change, to.object())?;
+            change.set(to.object(), &guid, &value)?;
             feature::count(change, &guid, 1)?;
         }
     }
@@ -525,7 +525,7 @@ pub fn end_receive(
     begun: &BegunReceive,
     new: &NewReceive,
     usable_bytes: u64,
-) -> Result<Option<u64>> {
+) -> Result<Option<DatasetId>> {
     let before = change.dataset(begun.head)?.flags;
     change.update_dataset(begun.head, |phys| phys.flags &= !DatasetPhys::FLAG_INCONSISTENT)?;
     let name = format!("{}@{}", dsl.name_of(begun.head)?, new.snapshot);
@@ -543,13 +543,13 @@ pub fn end_receive(
 
 /// Ends a receive in the group of [`take_over`], which has found that nothing is in the way of the snapshot
 /// that is taken and returned here. Errors: those of reading; what this group has done is to be given up then.
-pub fn end_take_over(change: &Change<'_>, dsl: &Dsl, begun: &BegunReceive, new: &NewReceive) -> Result<u64> {
+pub fn end_take_over(change: &Change<'_>, dsl: &Dsl, begun: &BegunReceive, new: &NewReceive) -> Result<DatasetId> {
     let name = dsl.name_of(begun.head)?;
     let head = dsl.dataset(begun.head, &name)?;
     take_received(change, &Planned::new(format!("{name}@{}", new.snapshot), head), new)
 }
 
-fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Result<u64> {
+fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Result<DatasetId> {
     let id = snapshot::take(change, planned, &[])?;
     change.update_dataset(id, |phys| {
         phys.guid = new.to_guid;
@@ -557,8 +557,8 @@ fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Re
     })?;
     let head = planned.head.id;
     for name in RESUME {
-        if change.mos.object(head)?.dnode().object_type.0 == 0xc4 {
-            change.remove(head, name)?;
+        if change.mos.object(head.object())?.dnode().object_type.0 == 0xc4 {
+            change.remove(head.object(), name)?;
         }
     }
     Ok(id)

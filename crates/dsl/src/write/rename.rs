@@ -5,6 +5,7 @@
 
 use base::tunables::ZFS_MAX_DATASET_NESTING;
 use base::{Error, Kind, Result};
+use format::ids::DirId;
 
 use super::space::{Delta, UsedColumn};
 use super::{Change, counts, space};
@@ -24,7 +25,7 @@ pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> R
     let Some((above, own_name)) = new.rsplit_once('/') else {
         return invalid("missing dataset name");
     };
-    if dir.phys.parent == 0 {
+    if dir.phys.parent.is_none() {
         return invalid("operation does not apply to pools");
     }
     if new.split('/').next() != old.split('/').next() {
@@ -53,10 +54,10 @@ pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> R
     let old_name = old.rsplit_once('/').map_or(old, |(_, name)| name);
     change.remove(change.dir(old_parent)?.child_zap, old_name)?;
     change.update_dir(dir.id, |phys| phys.parent = parent.dir().id)?;
-    change.add(change.dir(parent.dir().id)?.child_zap, own_name, dir.id)
+    change.add(change.dir(parent.dir().id)?.child_zap, own_name, dir.id.get())
 }
 
-fn move_accounts(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
+fn move_accounts(change: &Change<'_>, dir: &Dir, to: DirId) -> Result<()> {
     let phys = &dir.phys;
     let below = counts::below(change, dir.id)?;
     let (file_systems, snapshots) = (below.file_systems.saturating_add(1), below.snapshots);
@@ -75,7 +76,7 @@ fn move_accounts(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
 }
 
 /// Quotas of the directories that come to be above, and were not.
-fn check_quotas(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
+fn check_quotas(change: &Change<'_>, dir: &Dir, to: DirId) -> Result<()> {
     let bytes = dir.phys.used_bytes.max(dir.phys.reserved);
     let before = change.path_up(dir.phys.parent)?;
     for above in change.path_up(to)?.into_iter().filter(|above| !before.contains(above)) {

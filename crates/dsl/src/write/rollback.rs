@@ -10,7 +10,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::Totals;
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
@@ -69,10 +69,10 @@ pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> 
     go_back(change, head.id, &head.phys, &target).in_dataset(fs).map(Some)
 }
 
-fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhys) -> Result<RolledBack> {
+fn go_back(change: &Change<'_>, id: DatasetId, head: &DatasetPhys, target: &DatasetPhys) -> Result<RolledBack> {
     let dead = Deadlist::open(change, head.deadlist)?;
     let origin_txg = match change.dir(head.dir)?.origin {
-        0 => Txg::ZERO,
+        DatasetId::NONE => Txg::ZERO,
         origin => change.dataset(origin)?.creation_txg,
     };
     let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, Txg::MAX)?);
@@ -134,7 +134,7 @@ pub fn rename_snapshot(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str, rec
     }
     for (dir, names, id) in found {
         change.remove(names, from)?;
-        change.add(names, to, id)?;
+        change.add(names, to, id.get())?;
         snapshot::note_snapshots_changed(change, dir)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! How much may still be written to a head, and what refuses more.
 
 use base::{Error, Kind, Result};
+use format::ids::DirId;
 
 use super::Change;
 use crate::property::rules::Given;
@@ -46,7 +47,7 @@ impl Dsl {
             if phys.quota != 0 && left <= bytes {
                 return Ok(true);
             }
-            if phys.parent == 0 {
+            if phys.parent.is_none() {
                 return Ok(false);
             }
             at = self.dir(phys.parent, &dir.name)?;
@@ -56,7 +57,7 @@ impl Dsl {
 }
 
 /// What is reserved for a directory's head: the property `refreservation`.
-pub(super) fn refreservation_of(change: &Change<'_>, dir: u64) -> Result<u64> {
+pub(super) fn refreservation_of(change: &Change<'_>, dir: DirId) -> Result<u64> {
     let props = change.dir(dir)?.props_zap;
     let name = Property::Refreservation.name();
     if let Some(number) = change.number(props, name)? {

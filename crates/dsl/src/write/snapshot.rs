@@ -15,7 +15,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::{Match, Zap, ZapValue};
 use format::dsl::DatasetPhys;
 use format::feature::{BOOKMARK_V2, EXTENSIBLE_DATASET};
-use format::ids::Txg;
+use format::ids::{DatasetId, DirId, Txg};
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
@@ -34,7 +34,7 @@ const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 #[derive(Debug)]
 pub enum Taken {
     /// All were taken: name and object of each.
-    All(Vec<(String, u64)>),
+    All(Vec<(String, DatasetId)>),
     /// None: one of the heads has a snapshot of this group already. The next group can have them.
     NextGroup,
     /// None: those that cannot be, and why not.
@@ -83,7 +83,7 @@ pub fn take_snapshots(
     if !refused.is_empty() {
         return Ok(Taken::Refused(refused));
     }
-    let mut heads: Vec<u64> = planned.iter().map(|plan| plan.head.id).collect();
+    let mut heads: Vec<DatasetId> = planned.iter().map(|plan| plan.head.id).collect();
     heads.sort_unstable();
     heads.dedup();
     if heads.len() != planned.len() {
@@ -118,15 +118,16 @@ pub(super) fn plan(change: &Change<'_>, dsl: &Dsl, name: &str, usable_bytes: u64
 }
 
 /// Object of a head's snapshot of that name.
-pub(super) fn find_named(change: &Change<'_>, head: &DatasetPhys, name: &str) -> Result<Option<u64>> {
+pub(super) fn find_named(change: &Change<'_>, head: &DatasetPhys, name: &str) -> Result<Option<DatasetId>> {
     let names = Zap::open(change.mos.object(head.snapnames_zap)?)?;
-    match head.flags & DatasetPhys::FLAG_CASE_INSENSITIVE {
-        0 => names.u64(name),
-        _ => Ok(names.lookup_match(name.as_bytes(), Match::Normalized)?.and_then(|(_, id)| id.first_u64())),
-    }
+    let id = match head.flags & DatasetPhys::FLAG_CASE_INSENSITIVE {
+        0 => names.u64(name)?,
+        _ => names.lookup_match(name.as_bytes(), Match::Normalized)?.and_then(|(_, id)| id.first_u64()),
+    };
+    Ok(id.map(DatasetId::new))
 }
 
-pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Result<u64> {
+pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Result<DatasetId> {
     let (head_id, head) = (plan.head.id, &plan.head.phys);
     let (_, own) = split_snapshot(&plan.name)?;
     counts::adjust(change, head.dir, 0, 1)?;
@@ -147,8 +148,8 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
     let id = create::put_dataset(change, &snapshot)?;
     feature::copy_all(change, head_id, id)?;
     if head.bp.uses_crypt() && feature::is_enabled(change, BOOKMARK_V2)? {
-        feature::zapify(change, id)?;
-        change.add(id, IVSET_GUID, change.new_guid().get())?;
+        feature::zapify(change, id.object())?;
+        change.add(id.object(), IVSET_GUID, change.new_guid().get())?;
     }
     put_between(change, head, head_id, id)?;
     let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);
@@ -166,15 +167,15 @@ pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Resu
         (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, txg, 0);
         phys.flags |= accurate;
     })?;
-    change.add(head.snapnames_zap, own, id)?;
+    change.add(head.snapnames_zap, own, id.get())?;
     note_snapshots_changed(change, head.dir)?;
     store_on_snapshot(change, id, given)?;
     Ok(id)
 }
 
 /// Makes a new snapshot the next one of the snapshot before it.
-fn put_between(change: &Change<'_>, head: &DatasetPhys, head_id: u64, id: u64) -> Result<()> {
-    if head.prev_snap == 0 {
+fn put_between(change: &Change<'_>, head: &DatasetPhys, head_id: DatasetId, id: DatasetId) -> Result<()> {
+    if head.prev_snap.is_none() {
         return Ok(());
     }
     let before = change.dataset(head.prev_snap)?;
@@ -185,26 +186,31 @@ fn put_between(change: &Change<'_>, head: &DatasetPhys, head_id: u64, id: u64) -
 }
 
 /// A snapshot has another clone instead of one: the oldest dataset after it there.
-pub(super) fn replace_next_clone(change: &Change<'_>, of: &DatasetPhys, old: u64, new: Option<u64>) -> Result<()> {
+pub(super) fn replace_next_clone(
+    change: &Change<'_>,
+    of: &DatasetPhys,
+    old: DatasetId,
+    new: Option<DatasetId>,
+) -> Result<()> {
     if of.next_clones_zap == 0 {
         return Ok(());
     }
     change.remove(of.next_clones_zap, &format!("{old:x}"))?;
-    new.map_or(Ok(()), |new| change.add_number(of.next_clones_zap, new))
+    new.map_or(Ok(()), |new| change.add_number(of.next_clones_zap, new.object()))
 }
 
 /// Notes when snapshots of a directory were last made or destroyed.
-pub(super) fn note_snapshots_changed(change: &Change<'_>, dir: u64) -> Result<()> {
+pub(super) fn note_snapshots_changed(change: &Change<'_>, dir: DirId) -> Result<()> {
     if !feature::is_enabled(change, EXTENSIBLE_DATASET)? {
         return Ok(());
     }
-    feature::zapify(change, dir)?;
+    feature::zapify(change, dir.object())?;
     let (now_s, now_ns) = change.env.now();
-    change.set(dir, SNAPSHOTS_CHANGED, &ZapValue::new(8, &[now_s, u64::from(now_ns)]))
+    change.set(dir.object(), SNAPSHOTS_CHANGED, &ZapValue::new(8, &[now_s, u64::from(now_ns)]))
 }
 
 /// Stores properties of users on a snapshot.
-fn store_on_snapshot(change: &Change<'_>, id: u64, given: &[Given]) -> Result<()> {
+fn store_on_snapshot(change: &Change<'_>, id: DatasetId, given: &[Given]) -> Result<()> {
     if given.is_empty() {
         return Ok(());
     }

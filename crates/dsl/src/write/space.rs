@@ -16,6 +16,7 @@
 use base::{Error, Result};
 use dmu::bpobj::Totals;
 use format::dsl::DirPhys;
+use format::ids::DirId;
 
 use super::Change;
 
@@ -60,7 +61,7 @@ pub(super) fn charged(used: u64, reserved: u64, delta: i64) -> i64 {
 }
 
 /// Charges a directory's column, and all directories above it.
-pub(super) fn charge(change: &Change<'_>, dir: u64, column: UsedColumn, delta: Delta) -> Result<()> {
+pub(super) fn charge(change: &Change<'_>, dir: DirId, column: UsedColumn, delta: Delta) -> Result<()> {
     charge_and_move(change, dir, delta, delta.used, UsedColumn::Refreservation, column)
 }
 
@@ -68,7 +69,7 @@ pub(super) fn charge(change: &Change<'_>, dir: u64, column: UsedColumn, delta: D
 /// (less than nothing, if `share` is more); and all directories above it.
 pub(super) fn charge_and_move(
     change: &Change<'_>,
-    dir: u64,
+    dir: DirId,
     delta: Delta,
     share: i64,
     from: UsedColumn,
@@ -76,7 +77,7 @@ pub(super) fn charge_and_move(
 ) -> Result<()> {
     let (mut dir, mut delta, mut share, mut from, mut to) = (dir, delta, share, from, to);
     for _ in 0..crate::dir::DEPTH_MAX + 2 {
-        let mut above = (0, 0);
+        let mut above = (DirId::NONE, 0);
         change.update_dir(dir, |phys| {
             above = (phys.parent, charged(phys.used_bytes, phys.reserved, delta.used));
             phys.used_bytes = phys.used_bytes.wrapping_add_signed(delta.used);
@@ -84,7 +85,7 @@ pub(super) fn charge_and_move(
             phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
             move_columns(phys, delta.used.wrapping_sub(share), share, from, to);
         })?;
-        if above.0 == 0 {
+        if above.0.is_none() {
             return Ok(());
         }
         (dir, share, from, to) = (above.0, delta.used, UsedColumn::ChildReservations, UsedColumn::Children);
@@ -94,7 +95,7 @@ pub(super) fn charge_and_move(
 }
 
 /// Moves bytes from one column of a directory to another.
-pub(super) fn move_space(change: &Change<'_>, dir: u64, bytes: i64, from: UsedColumn, to: UsedColumn) -> Result<()> {
+pub(super) fn move_space(change: &Change<'_>, dir: DirId, bytes: i64, from: UsedColumn, to: UsedColumn) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
@@ -102,15 +103,15 @@ pub(super) fn move_space(change: &Change<'_>, dir: u64, bytes: i64, from: UsedCo
 }
 
 /// Changes what is reserved for a directory.
-pub(super) fn reserve(change: &Change<'_>, dir: u64, bytes: u64) -> Result<()> {
-    let (mut parent, mut delta) = (0, 0);
+pub(super) fn reserve(change: &Change<'_>, dir: DirId, bytes: u64) -> Result<()> {
+    let (mut parent, mut delta) = (DirId::NONE, 0);
     change.update_dir(dir, |phys| {
         delta = phys.used_bytes.max(bytes).wrapping_sub(phys.used_bytes.max(phys.reserved)) as i64;
         parent = phys.parent;
         phys.reserved = bytes;
     })?;
     match parent {
-        0 => Ok(()),
+        DirId::NONE => Ok(()),
         _ if delta == 0 => Ok(()),
         parent => charge(change, parent, UsedColumn::ChildReservations, Delta::used(delta)),
     }

@@ -14,7 +14,7 @@ use dmu::zap::ZapValue;
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -80,8 +80,15 @@ impl World {
     /// With a dataset layer, and the features `features`.
     fn new(features: &[&str]) -> (World, PoolDsl) {
         let cache = cache();
-        let mos = Objset::open_live(cache.clone(), 0, BlkPtr::HOLE, ObjsetType::Meta, "tank", ObjsetPolicy::default())
-            .unwrap();
+        let mos = Objset::open_live(
+            cache.clone(),
+            DatasetId::NONE,
+            BlkPtr::HOLE,
+            ObjsetType::Meta,
+            "tank",
+            ObjsetPolicy::default(),
+        )
+        .unwrap();
         let world = World {
             cache,
             mos,
@@ -154,7 +161,7 @@ impl World {
         (sourced.value, sourced.source)
     }
 
-    fn snapshot(&self, name: &str) -> u64 {
+    fn snapshot(&self, name: &str) -> DatasetId {
         match self.change(|change| take_snapshots(change, &self.dsl(), &[name.to_owned()], &[], USABLE)).unwrap() {
             Taken::All(taken) => taken[0].1,
             taken => panic!("{taken:?}"),
@@ -441,8 +448,8 @@ fn counts_of_a_damaged_directory_overflow_nothing() {
     let dir = world.dsl().find_dir("tank/a/b").unwrap().id;
     world.change(|change| {
         for name in ["com.joyent:filesystem_count", "com.joyent:snapshot_count"] {
-            assert!(change.number(dir, name).unwrap().is_some());
-            change.set(dir, name, &ZapValue::one(u64::MAX)).unwrap();
+            assert!(change.number(dir.object(), name).unwrap().is_some());
+            change.set(dir.object(), name, &ZapValue::one(u64::MAX)).unwrap();
         }
     });
     world.set("tank/a", "filesystem_limit", "9").unwrap();

@@ -9,7 +9,7 @@
 
 use base::{Error, Result};
 use dmu::bpobj::{self, Bpobj};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 use super::{Change, DIRECTORY, create, versions};
 use crate::Dsl;
@@ -22,13 +22,13 @@ pub fn upgrade_datasets(change: &Change<'_>, dsl: &Dsl, before: u64) -> Result<(
         give_origins(change, dsl)?;
     }
     if comes(versions::DEADLISTS)? {
-        let root = change.in_directory("root_dataset")?;
+        let root = change.root_dir()?;
         create::create_dir(change, Some((root, "$FREE")))?;
         let list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
         change.add(DIRECTORY, "free_bpobj", list)?;
-        for dir in dsl.walk()?.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
+        for dir in dsl.walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
             let dir = change.dir(dir.id)?;
-            if dir.origin != 0 {
+            if dir.origin.is_some() {
                 create::note_clone(change, change.dataset(dir.origin)?.dir, dir.head_dataset)?;
             }
         }
@@ -39,14 +39,14 @@ pub fn upgrade_datasets(change: &Change<'_>, dsl: &Dsl, before: u64) -> Result<(
 /// Makes the snapshot that all begin with, and notes for each snapshot which clones it has.
 fn give_origins(change: &Change<'_>, dsl: &Dsl) -> Result<()> {
     let dirs = dsl.walk()?;
-    let origin = create::create_origin(change, change.in_directory("root_dataset")?)?;
-    for dir in dirs.into_iter().filter(|dir| dir.phys.head_dataset != 0) {
+    let origin = create::create_origin(change, change.root_dir()?)?;
+    for dir in dirs.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
         let (mut at, mut txg) = (dir.phys.head_dataset, Txg::MAX);
         // the oldest one of the directory's own, and what it comes from
         let from = loop {
             let phys = change.dataset(at)?;
-            if phys.prev_snap == 0 {
-                break 0;
+            if phys.prev_snap.is_none() {
+                break DatasetId::NONE;
             }
             if phys.prev_snap_txg >= txg {
                 return Err(Error::corrupt("chain of snapshots does not go back in time").in_dataset(&dir.name));
@@ -57,13 +57,13 @@ fn give_origins(change: &Change<'_>, dsl: &Dsl) -> Result<()> {
             }
             at = phys.prev_snap;
         };
-        if from == 0 {
+        if from.is_none() {
             let origin_txg = change.dataset(origin)?.creation_txg;
             change.update_dataset(at, |phys| (phys.prev_snap, phys.prev_snap_txg) = (origin, origin_txg))?;
             change.update_dir(dir.id, |phys| phys.origin = origin)?;
             change.update_dataset(origin, |phys| phys.num_children += 1)?;
         }
-        create::note_next_clone(change, if from == 0 { origin } else { from }, at)?;
+        create::note_next_clone(change, if from.is_none() { origin } else { from }, at)?;
     }
     Ok(())
 }

@@ -51,14 +51,15 @@ impl Source for FileSystem {
     fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let snapshot = |dataset: &dsl::Dataset| Snapshot {
             name: dataset.name.split_once('@').expect("snapshots have a name").1.to_owned(),
-            dataset: dataset.id,
+            dataset: dataset.id.get(),
             created_s: dataset.phys.creation_time_s,
         };
         Ok(self.snapshots.iter().map(snapshot).collect())
     }
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
-        let dataset = self.snapshots.iter().find(|dataset| dataset.id == snapshot.dataset).expect("it was listed");
+        let dataset =
+            self.snapshots.iter().find(|dataset| dataset.id.get() == snapshot.dataset).expect("it was listed");
         Ok(Arc::new(Zpl::open(self.pool.dsl().objset(dataset, Mode::Plain)?)?))
     }
 }

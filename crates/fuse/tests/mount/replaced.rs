@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result, RwLock};
+use format::ids::DatasetId;
 use fuse::{DatasetSpace, MountOptions, Snapshot, Source};
 use pool::LivePool;
 use zpl::{NewFs, Zpl, create_fs};
@@ -240,7 +241,7 @@ fn what_cannot_be_frozen_says_so() {
 /// A file system of a pool whose root can be replaced.
 struct PoolFiles {
     pool: Arc<LivePool>,
-    id: u64,
+    id: DatasetId,
     zpl: RwLock<Arc<Zpl>>,
 }
 
@@ -251,7 +252,7 @@ impl PoolFiles {
     }
 }
 
-fn files_of(pool: &Arc<LivePool>, id: u64) -> Result<Arc<Zpl>> {
+fn files_of(pool: &Arc<LivePool>, id: DatasetId) -> Result<Arc<Zpl>> {
     let head = pool.open_head(id)?;
     let (objset, log) = (head.objset().clone(), Some(head.log().clone()));
     let zpl = Zpl::open_writable(objset, pool.txgs().clone(), Env::real(), Default::default(), log)?;
@@ -327,7 +328,7 @@ fn another_root_of_a_pool() {
     mount.freeze().unwrap();
     let id = source.id;
     let replaced = pool.replace_root(id, move |context| {
-        context.change.mos.object(id)?.update(context.change.tx, |dnode| {
+        context.change.mos.object(id.object())?.update(context.change.tx, |dnode| {
             dnode.bonus[ROOT_AT..ROOT_AT + root.raw().len()].copy_from_slice(root.raw());
         })
     });

@@ -21,7 +21,7 @@ use dmu::bpobj;
 use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 use crate::{Pool, object_directory};
 
@@ -77,7 +77,7 @@ fn destroyed(pool: &Pool, queue: u64, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn
         let from = (object, blkid) != (0, 0);
         let range = Range { since_txg, from: from.then_some(VisitPosition { object, blkid }) };
         let mut all = EachBlock { f: &mut *f, lost: &mut *lost };
-        let _ = traverse(pool.cache(), DESTROYED, &root, range, &mut all);
+        let _ = traverse(pool.cache(), DatasetId::new(DESTROYED), &root, range, &mut all);
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ impl LivePool {
     /// reading metadata, which no stream has; `Suspended`.
     pub fn heal_snapshot(&self, name: &str, to_guid: Guid, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         let id = self.view().dsl().find(name)?.id;
-        let _kept = self.keep_snapshots(&[id])?;
+        let _kept = self.keep_snapshots(&[id], &[])?;
         let view = self.view();
         let dsl = view.dsl();
         let snapshot = dsl.dataset(id, name)?;

@@ -29,7 +29,7 @@ use format::feature::{
     ALLOCATION_CLASSES, DRAID, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
     VERSION,
 };
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -383,7 +383,7 @@ pub(super) fn open_mos(
     (rootbp, enabled): (BlkPtr, FeatureSet),
     name: &str,
 ) -> Result<Arc<Objset>> {
-    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(enabled))?;
+    let mos = Objset::open_live(cache.clone(), DatasetId::MOS, rootbp, ObjsetType::Meta, name, mos_policy(enabled))?;
     maps.set_mos(&mos);
     Ok(mos)
 }

@@ -17,6 +17,7 @@ use dmu::zap::ZapValue;
 use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 use vdev::Lacking;
 
@@ -84,7 +85,7 @@ impl SyncContext<'_> {
             let Bookmark { objset, object, level, blkid } = place;
             let nothing = ZapValue::of_text("");
             if is_by_head {
-                let of_head = self.log_of_head(log, self.head_of(&view, objset))?;
+                let of_head = self.log_of_head(log, self.head_of(&view, DatasetId::new(objset)))?;
                 let birth = bp.physical_birth();
                 self.log_entry(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"), &nothing)?;
             } else {
@@ -105,7 +106,7 @@ impl SyncContext<'_> {
                 self.change.remove(log, &format!("{objset:x}:{object:x}:{level:x}:{blkid:x}"))?;
                 continue;
             }
-            let head = format!("{:x}", self.head_of(view, objset));
+            let head = format!("{:x}", self.head_of(view, DatasetId::new(objset)));
             let Some(of_head) = self.change.number(log, &head)? else { continue };
             for birth in [bp.physical_birth(), bp.birth()] {
                 self.change.remove(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"))?;
@@ -178,7 +179,7 @@ impl SyncContext<'_> {
     }
 
     /// The table of a head's entries in a log.
-    fn log_of_head(&self, log: u64, head: u64) -> Result<u64> {
+    fn log_of_head(&self, log: u64, head: DatasetId) -> Result<u64> {
         let key = format!("{head:x}");
         if let Some(table) = self.change.number(log, &key)? {
             return Ok(table);
@@ -189,7 +190,7 @@ impl SyncContext<'_> {
     }
 
     /// The head of the file system that a dataset is of; one that is gone, and the MOS, stand for themselves.
-    fn head_of(&self, view: &Pool, dataset: u64) -> u64 {
+    fn head_of(&self, view: &Pool, dataset: DatasetId) -> DatasetId {
         let name = format!("object {dataset}");
         let dir = view.dsl().dataset(dataset, &name).and_then(|dataset| self.change.dir(dataset.phys.dir));
         dir.map_or(dataset, |dir| dir.head_dataset)

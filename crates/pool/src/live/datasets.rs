@@ -8,6 +8,7 @@ use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, DestroyedDataset, GoneSnapshot, NewDataset, RefusedChanges};
 use dsl::{Dsl, Level, Property};
+use format::ids::DatasetId;
 use format::nvlist;
 
 use super::head::{Head, HeadRoom};
@@ -22,12 +23,12 @@ const BLOCK_BYTES_MIN: u64 = 512;
 
 impl LivePool {
     /// The object set of a file system's head, to be changed. `id` is the dataset's object.
-    pub fn head(&self, id: u64) -> Result<Arc<Objset>> {
+    pub fn head(&self, id: DatasetId) -> Result<Arc<Objset>> {
         self.open_head(id).map(|head| head.objset().clone())
     }
 
     /// The head of a dataset, which is opened if it is not yet. `id` is the dataset's object.
-    pub fn open_head(&self, id: u64) -> Result<Head> {
+    pub fn open_head(&self, id: DatasetId) -> Result<Head> {
         if let Some(head) = self.heads().get(id) {
             return Ok(head);
         }
@@ -35,7 +36,7 @@ impl LivePool {
     }
 
     /// Opens the head of a dataset as `dsl` has it. What it reads meanwhile waits as `cache` says, and later not.
-    fn open_from(&self, dsl: &Dsl, cache: &Arc<Cache>, id: u64) -> Result<Head> {
+    fn open_from(&self, dsl: &Dsl, cache: &Arc<Cache>, id: DatasetId) -> Result<Head> {
         let name = dsl.name_of(id)?;
         let subject = dsl.subject(&name)?;
         let policy = self.policy_of(subject.levels());
@@ -144,7 +145,7 @@ impl LivePool {
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run(move |context| {
             let dsl = context.dsl()?;
-            let id = dsl.find(&old).map_or(0, |dataset| dataset.id);
+            let id = dsl.find(&old).map_or(DatasetId::NONE, |dataset| dataset.id);
             dsl::write::rename_dataset(&context.change, &dsl, &old, &new)?;
             context.log_dataset_event((&old, id), "rename", &format!("-> {new}"));
             Ok(())
@@ -159,7 +160,7 @@ impl LivePool {
         let in_contents = self.run(move |context| {
             let dsl = context.dsl()?;
             let in_contents = dsl::write::set_property(&context.change, &dsl, &of, &name, &value, usable)?;
-            let id = dsl.find(&of).map_or(0, |dataset| dataset.id);
+            let id = dsl.find(&of).map_or(DatasetId::NONE, |dataset| dataset.id);
             context.log_dataset_event((&of, id), "set", &format!("{name}={value}"));
             Ok(in_contents)
         })?;
@@ -212,7 +213,7 @@ impl LivePool {
         self.run(move |context| {
             let dsl = context.dsl()?;
             dsl::write::inherit_property(&context.change, &dsl, &dataset, &name, received, usable)?;
-            let id = dsl.find(&dataset).map_or(0, |dataset| dataset.id);
+            let id = dsl.find(&dataset).map_or(DatasetId::NONE, |dataset| dataset.id);
             context.log_dataset_event((&dataset, id), "inherit", &format!("{name}="));
             Ok(())
         })?;
@@ -238,7 +239,7 @@ impl LivePool {
     /// for, an operation that writes waits for a group to be synced. Only what is on disk by then decides; what one more
     /// operation takes beyond the limit, the pool's slop has room for. Errors: `NoSpace`, `Quota`; `Suspended`, as from
     /// [`dmu::Txgs::begin`].
-    pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {
+    pub fn admit(&self, id: DatasetId, bytes: u64, frees: bool) -> Result<()> {
         if frees {
             return Ok(());
         }
@@ -261,7 +262,7 @@ impl LivePool {
     }
 
     /// The room of a head as of the latest group on disk.
-    fn room_of(&self, id: u64) -> Result<KnownRoom> {
+    fn room_of(&self, id: DatasetId) -> Result<KnownRoom> {
         let txg = self.txgs().synced_txg();
         if let Some(known) = self.rooms().get(id, txg) {
             return Ok(known);
@@ -319,7 +320,7 @@ impl LivePool {
 /// The room of one head, of which the pool knows.
 struct RoomInPool {
     pool: Weak<LivePool>,
-    id: u64,
+    id: DatasetId,
 }
 
 impl RoomInPool {
@@ -353,7 +354,7 @@ impl SyncContext<'_> {
     }
 
     /// The head of a dataset, as [`LivePool::open_head`]; reading it waits for devices that fail, as the group does.
-    pub(super) fn open_head(&self, id: u64) -> Result<Head> {
+    pub(super) fn open_head(&self, id: DatasetId) -> Result<Head> {
         match self.pool.heads().get(id) {
             Some(head) => Ok(head),
             None => self.pool.open_from(&self.dsl()?, self.change.mos.cache(), id),

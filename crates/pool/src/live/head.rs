@@ -6,7 +6,7 @@ use base::Result;
 use dmu::{Objset, ObjsetPolicy};
 use dsl::Level;
 use dsl::accounting::{Counted, Owner};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::objset::ObjsetType;
 use zil::Log;
 
@@ -46,7 +46,7 @@ impl Head {
     }
 
     /// The dataset's object.
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> DatasetId {
         self.objset.id()
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex, Result};
 use dmu::{Objset, Txgs};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use zil::Log;
 
 use super::head::{Head, HeadRoom};
@@ -44,7 +44,7 @@ pub struct LogMoment {
 pub(super) struct Heads {
     env: Env,
     txgs: Arc<Txgs>,
-    open: Mutex<HashMap<u64, Head>>,
+    open: Mutex<HashMap<DatasetId, Head>>,
     /// What was logged, when the latest groups were closed.
     moments: Mutex<VecDeque<LogMoment>>,
 }
@@ -55,13 +55,13 @@ impl Heads {
     }
 
     /// That of dataset object `id`, if it is open.
-    pub(super) fn get(&self, id: u64) -> Option<Head> {
+    pub(super) fn get(&self, id: DatasetId) -> Option<Head> {
         self.open.lock().get(&id).cloned()
     }
 
     /// All, in the order of their objects.
-    pub(super) fn all(&self) -> Vec<(u64, Head)> {
-        let mut heads: Vec<(u64, Head)> = self.open.lock().iter().map(|(&id, head)| (id, head.clone())).collect();
+    pub(super) fn all(&self) -> Vec<(DatasetId, Head)> {
+        let mut heads: Vec<(DatasetId, Head)> = self.open.lock().iter().map(|(&id, head)| (id, head.clone())).collect();
         heads.sort_by_key(|(id, _)| *id);
         heads
     }
@@ -78,7 +78,7 @@ impl Heads {
     }
 
     /// Forgets the head of a dataset that is gone, or has another root; returns it.
-    pub(super) fn remove(&self, id: u64) -> Option<Head> {
+    pub(super) fn remove(&self, id: DatasetId) -> Option<Head> {
         self.open.lock().remove(&id)
     }
 

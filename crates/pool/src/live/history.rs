@@ -3,6 +3,7 @@
 use base::{Endian, Result};
 use dmu::INDIRECT_SHIFT;
 use format::dnode::Dnode;
+use format::ids::DatasetId;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 
@@ -56,10 +57,10 @@ impl SyncContext<'_> {
     }
 
     /// Adds what was done to the dataset of that name and object.
-    pub(super) fn log_dataset_event(&self, (dataset, id): (&str, u64), name: &str, about: &str) {
+    pub(super) fn log_dataset_event(&self, (dataset, id): (&str, DatasetId), name: &str, about: &str) {
         let mut record = NvList::new();
         record.set("dsname", Value::Str(dataset.to_owned()));
-        record.set("dsid", Value::U64(id));
+        record.set("dsid", Value::U64(id.get()));
         self.append_event(record, name, about);
     }
 

@@ -1,39 +1,45 @@
-//! Snapshots that nobody may destroy now, as they are being sent.
+//! Snapshots that nobody may destroy now, as they are being sent, and redaction lists that are being made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::Mutex;
+use format::ids::DatasetId;
 
-/// How often each snapshot is kept, by its object.
+/// How often each snapshot or list is kept, by its object in the MOS.
 #[derive(Default)]
 pub(super) struct KeptSnapshots(Arc<Mutex<HashMap<u64, usize>>>);
 
 /// Keeps snapshots from being destroyed, until it is dropped.
 pub struct KeepsSnapshots {
     counts: Arc<Mutex<HashMap<u64, usize>>>,
-    ids: Vec<u64>,
+    objects: Vec<u64>,
 }
 
 impl KeptSnapshots {
-    pub(super) fn keep(&self, ids: &[u64]) -> KeepsSnapshots {
+    pub(super) fn keep(&self, ids: &[DatasetId], lists: &[u64]) -> KeepsSnapshots {
+        let objects: Vec<u64> = ids.iter().map(|id| id.object()).chain(lists.iter().copied()).collect();
         let mut counts = self.0.lock();
-        ids.iter().for_each(|id| *counts.entry(*id).or_default() += 1);
-        KeepsSnapshots { counts: self.0.clone(), ids: ids.to_vec() }
+        objects.iter().for_each(|object| *counts.entry(*object).or_default() += 1);
+        KeepsSnapshots { counts: self.0.clone(), objects }
     }
 
-    pub(super) fn has(&self, id: u64) -> bool {
-        self.0.lock().contains_key(&id)
+    pub(super) fn has(&self, id: DatasetId) -> bool {
+        self.has_list(id.object())
+    }
+
+    pub(super) fn has_list(&self, list: u64) -> bool {
+        self.0.lock().contains_key(&list)
     }
 }
 
 impl Drop for KeepsSnapshots {
     fn drop(&mut self) {
         let mut counts = self.counts.lock();
-        for id in &self.ids {
-            match counts.get_mut(id) {
-                Some(2..) => *counts.entry(*id).or_default() -= 1,
-                _ => drop(counts.remove(id)),
+        for object in &self.objects {
+            match counts.get_mut(object) {
+                Some(2..) => *counts.entry(*object).or_default() -= 1,
+                _ => drop(counts.remove(object)),
             }
         }
     }
@@ -46,10 +52,11 @@ mod tests {
     #[test]
     fn kept_until_the_last_one_ends() {
         let kept = KeptSnapshots::default();
-        let (one, two) = (kept.keep(&[7, 8]), kept.keep(&[7]));
+        let (one, two) =
+            (kept.keep(&[DatasetId::new(7), DatasetId::new(8)], &[]), kept.keep(&[DatasetId::new(7)], &[]));
         drop(one);
-        assert!(kept.has(7) && !kept.has(8));
+        assert!(kept.has(DatasetId::new(7)) && !kept.has(DatasetId::new(8)));
         drop(two);
-        assert!(!kept.has(7));
+        assert!(!kept.has(DatasetId::new(7)));
     }
 }

@@ -15,7 +15,7 @@ use dmu::{Mode, Objset};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::feature::BLOCK_CLONING;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{DatasetId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use zil::{Claim, Log, Update, ZilHeader};
 use zio::alloc::Serving;
@@ -30,19 +30,19 @@ const GROUPS_OF_A_LOG: usize = 4;
 
 impl LivePool {
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
-    pub fn log(&self, id: u64) -> Result<Arc<Log>> {
+    pub fn log(&self, id: DatasetId) -> Result<Arc<Log>> {
         let log = self.open_head(id)?.log().clone();
         log.reopen();
         Ok(log)
     }
 
     /// Ends the intent log of a head that is not used any more: nothing is left of it. Errors: `Suspended`.
-    pub fn close_log(&self, id: u64) -> Result<()> {
+    pub fn close_log(&self, id: DatasetId) -> Result<()> {
         self.heads().get(id).map_or(Ok(()), |head| head.log().close())
     }
 
     /// What intent logs have done, by the object of the dataset.
-    pub fn log_stats(&self) -> Vec<(u64, Vec<(&'static str, u64)>)> {
+    pub fn log_stats(&self) -> Vec<(DatasetId, Vec<(&'static str, u64)>)> {
         self.heads().all().into_iter().map(|(id, head)| (id, head.log().stats().all())).collect()
     }
 
@@ -88,8 +88,8 @@ impl LivePool {
     /// Errors: `Busy` if there is a log that has yet to be replayed.
     fn refuse_old_logs(&self) -> Result<()> {
         let view = self.view();
-        let open: HashMap<u64, Head> = self.heads().all().into_iter().collect();
-        let is_old = |id: u64| open.get(&id).is_none_or(|head| head.log().is_old());
+        let open: HashMap<DatasetId, Head> = self.heads().all().into_iter().collect();
+        let is_old = |id: DatasetId| open.get(&id).is_none_or(|head| head.log().is_old());
         match logged_heads(&view)?.iter().find(|(head, _)| is_old(head.id)) {
             None => Ok(()),
             Some((head, _)) => {
@@ -118,7 +118,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     /// Claims logs: before anything is allocated in the first group.
-    pub(super) fn claim(&self, claims: &[(u64, Claim)]) -> Result<()> {
+    pub(super) fn claim(&self, claims: &[(DatasetId, Claim)]) -> Result<()> {
         let (txg, zio) = (self.change.tx.txg(), self.pool.cache().zio());
         let mut clones = claims.iter().flat_map(|(_, claim)| &claim.clones);
         clones.try_for_each(|bp| self.pool.clone_changes().add(bp))?;
@@ -140,7 +140,7 @@ impl SyncContext<'_> {
 /// What is to be claimed in a pool that was open when its host went down, by the object of the dataset. Errors:
 /// `ReadOnly` for what only others can claim; `Io`, `Missing` if a device keeps it from telling where a log ends,
 /// unless what is on devices that are gone `is_given_up`.
-pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Claim)>> {
+pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(DatasetId, Claim)>> {
     let mut claims = Vec::new();
     for (head, objset) in logged_heads(pool)? {
         let header = ZilHeader::parse(&objset.phys().log_header)?;
@@ -169,7 +169,7 @@ fn logged_heads(pool: &Pool) -> Result<Vec<(dsl::Dataset, Arc<Objset>)>> {
         _ => e,
     })?;
     for dir in dirs {
-        if dir.phys.head_dataset == 0 {
+        if dir.phys.head_dataset.is_none() {
             continue;
         }
         let head = pool.dsl().head(&dir)?;

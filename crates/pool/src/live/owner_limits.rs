@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use base::{Mutex, Result};
 use dsl::accounting::{Counted, Owner};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 /// What a limit is for: users, groups or projects, what is counted of them, and the number of one of them.
 type Limited = (Owner, Counted, u64);
@@ -21,11 +21,11 @@ struct KnownLimits {
 
 /// The limits in a pool's heads, by the object of the dataset.
 #[derive(Default)]
-pub(super) struct OwnerLimits(Mutex<HashMap<u64, KnownLimits>>);
+pub(super) struct OwnerLimits(Mutex<HashMap<DatasetId, KnownLimits>>);
 
 impl OwnerLimits {
     /// Whether there are any in a head; `find` looks them up if that is not known.
-    pub(super) fn has_any(&self, id: u64, find: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    pub(super) fn has_any(&self, id: DatasetId, find: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if let Some(any) = self.0.lock().get(&id).and_then(|known| known.any) {
             return Ok(any);
         }
@@ -37,7 +37,7 @@ impl OwnerLimits {
     /// Whether one is reached as of group `txg`; `find` looks it up if that is not known.
     pub(super) fn is_used_up(
         &self,
-        id: u64,
+        id: DatasetId,
         txg: Txg,
         what: Limited,
         find: impl FnOnce() -> Result<bool>,
@@ -58,7 +58,7 @@ impl OwnerLimits {
     }
 
     /// Changes limits of a head, one thread at a time: so a table is made once.
-    pub(super) fn change(&self, id: u64, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn change(&self, id: DatasetId, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut limits = self.0.lock();
         change()?;
         limits.remove(&id);
@@ -66,7 +66,7 @@ impl OwnerLimits {
     }
 
     /// Forgets what is known of a head.
-    pub(super) fn forget(&self, id: u64) {
+    pub(super) fn forget(&self, id: DatasetId) {
         self.0.lock().remove(&id);
     }
 }

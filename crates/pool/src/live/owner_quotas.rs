@@ -16,18 +16,19 @@ use dmu::Objset;
 use dsl::Property;
 use dsl::accounting::{self, Accounts, Counted, Owner, OwnerId};
 use dsl::write::{Change, Created};
+use format::ids::DatasetId;
 
 use super::{LivePool, SyncContext};
 
 impl LivePool {
     /// Whether anybody has a limit in a head. `id` is the dataset's object.
-    pub fn has_owner_limits(&self, id: u64) -> Result<bool> {
+    pub fn has_owner_limits(&self, id: DatasetId) -> Result<bool> {
         let find = || self.accounts(id)?.map_or(Ok(false), |accounts| accounts.has_limits());
         self.limits().has_any(id, find)
     }
 
     /// May more be charged to a user, group or project in a head? Errors: `Quota`.
-    pub fn admit_owner(&self, id: u64, owner: Owner, counted: Counted, key: u64) -> Result<()> {
+    pub fn admit_owner(&self, id: DatasetId, owner: Owner, counted: Counted, key: u64) -> Result<()> {
         if !self.has_owner_limits(id)? {
             return Ok(());
         }
@@ -57,7 +58,7 @@ impl LivePool {
     }
 
     /// Changes the master node of a head, or a table of limits.
-    fn change_limits(&self, id: u64, set: impl FnOnce(&Change<'_>) -> Result<()>) -> Result<()> {
+    fn change_limits(&self, id: DatasetId, set: impl FnOnce(&Change<'_>) -> Result<()>) -> Result<()> {
         let head = self.head(id)?;
         {
             // in this order, as operations in a group may ask for limits
@@ -72,7 +73,7 @@ impl LivePool {
     }
 
     /// The accounts of a head as of the latest group on disk; `None` if it keeps none.
-    fn accounts(&self, id: u64) -> Result<Option<Accounts>> {
+    fn accounts(&self, id: DatasetId) -> Result<Option<Accounts>> {
         let view = self.view();
         let dataset = view.dsl().find(&view.dsl().name_of(id)?)?;
         match Accounts::open(view.dsl().raw_objset(&dataset)?) {

@@ -17,7 +17,7 @@ use dsl::resume::RECEIVE_CHILD;
 use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
 
@@ -253,7 +253,7 @@ impl SyncContext<'_> {
         self.note_received(begun, new, id).map(Some)
     }
 
-    fn note_received(&self, begun: &BegunReceive, new: &NewReceive, snapshot: u64) -> Result<()> {
+    fn note_received(&self, begun: &BegunReceive, new: &NewReceive, snapshot: DatasetId) -> Result<()> {
         self.pool.scan().snapshotted(self.change.dataset(snapshot)?.next_snap, snapshot);
         let event = format!("snap={}", new.snapshot);
         self.log_dataset_event((&begun.name, begun.dataset), "finish receiving", &event);

@@ -8,6 +8,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::Dataset;
+use format::ids::DatasetId;
 use format::redaction::{RedactedRange, RedactionHead};
 
 use super::LivePool;
@@ -26,18 +27,18 @@ impl LivePool {
         };
         let base = find(snapshot)?;
         let later = later.iter().map(|name| find(name)).collect::<Result<Vec<Dataset>>>()?;
-        let ids: Vec<u64> = later.iter().chain([&base]).map(|one| one.id).collect();
-        let _kept = self.keep_snapshots(&ids)?;
+        let ids: Vec<DatasetId> = later.iter().chain([&base]).map(|one| one.id).collect();
+        let _kept = self.keep_snapshots(&ids, &[])?;
         let (of, with, name) = (base.clone(), later.clone(), own.to_owned());
         let (begun, _kept_list) = self.run_last(move |context| {
             let begun = dsl::write::begin_redaction(&context.change, &context.dsl()?, &of, &name, &with)?;
             let kept = context.pool.kept_snapshots();
-            if kept.has(begun.list) {
+            if kept.has_list(begun.list) {
                 return Err(Error::new(Kind::Busy, "dataset is busy"));
             }
             context.log_event("redact", &format!("{} bookmark={name}", of.name));
             // the list, too, is not destroyed meanwhile
-            Ok((begun, kept.keep(&[begun.list])))
+            Ok((begun, kept.keep(&[], &[begun.list])))
         })?;
         let mut portion: Vec<RedactedRange> = Vec::new();
         let put = |portion: &mut Vec<RedactedRange>, last: (u64, u64)| {

@@ -12,6 +12,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::{Objset, OnFailure};
+use format::ids::DatasetId;
 use format::objset::ObjsetType;
 use zil::ZilHeader;
 
@@ -23,7 +24,7 @@ impl LivePool {
     /// Errors: `Busy` if it is changed all the same; those of the task, of reading the new root, and `Suspended`.
     pub fn replace_root<T: Send + 'static>(
         &self,
-        id: u64,
+        id: DatasetId,
         task: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.run(move |context| {
@@ -39,7 +40,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     /// `Busy` if the group that is open changes a head.
-    fn check_unchanged(&self, id: u64) -> Result<()> {
+    fn check_unchanged(&self, id: DatasetId) -> Result<()> {
         let open = self.change.tx.txg().next();
         match self.pool.heads().get(id) {
             Some(head) if head.is_dirty(open) => Err(Error::new(Kind::Busy, "dataset is busy")),
@@ -49,7 +50,7 @@ impl SyncContext<'_> {
 
     /// Opens the head of a dataset under the root that the MOS has for it now, with an empty log. Errors: those of
     /// reading it; there is no open head then.
-    fn reopen_head(&self, id: u64) -> Result<()> {
+    fn reopen_head(&self, id: DatasetId) -> Result<()> {
         if let Some(old) = self.pool.heads().remove(id) {
             self.free_log(&old);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use base::Mutex;
 use dmu::Growth;
 use dsl::write::RoomLeft;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 
 /// What was known of a head's room, and as of which group.
 #[derive(Clone, Copy)]
@@ -20,17 +20,17 @@ pub(super) struct KnownRoom {
 /// The rooms of a pool's heads, by the object of the dataset.
 #[derive(Default)]
 pub(super) struct Rooms {
-    known: Mutex<HashMap<u64, KnownRoom>>,
+    known: Mutex<HashMap<DatasetId, KnownRoom>>,
     copies_max: AtomicU8,
 }
 
 impl Rooms {
     /// What is known as of group `txg`.
-    pub(super) fn get(&self, id: u64, txg: Txg) -> Option<KnownRoom> {
+    pub(super) fn get(&self, id: DatasetId, txg: Txg) -> Option<KnownRoom> {
         self.known.lock().get(&id).copied().filter(|known| known.txg == txg)
     }
 
-    pub(super) fn note(&self, id: u64, known: KnownRoom) {
+    pub(super) fn note(&self, id: DatasetId, known: KnownRoom) {
         self.known.lock().insert(id, known);
     }
 

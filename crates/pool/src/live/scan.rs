@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{DatasetId, Txg, VdevNumber};
 use format::scan::{ScanPhys, ScanState};
 
 use rebuilds::Rebuilds;
@@ -44,7 +44,7 @@ pub struct ScanPass {
 pub(super) struct ScanStage {
     pub(super) phys: ScanPhys,
     /// Datasets that are yet to be visited, and the txg after which their blocks are born.
-    pub(super) queue: BTreeMap<u64, Txg>,
+    pub(super) queue: BTreeMap<DatasetId, Txg>,
 }
 
 /// The scan of a pool.
@@ -71,7 +71,7 @@ pub(super) struct ScanInMemory {
     /// Resilvers in a row that came to their end so.
     pub(super) partial: usize,
     /// Datasets that have been entered, and the txg after which their blocks were looked at.
-    entered: BTreeMap<u64, Txg>,
+    entered: BTreeMap<DatasetId, Txg>,
     /// The walk has come to its end.
     pub(super) is_walked: bool,
     /// What was found is issued before the walk goes on.
@@ -163,10 +163,10 @@ impl Scan {
     }
 
     /// Head `id` has a new snapshot, which has all that the head had.
-    pub(super) fn snapshotted(&self, id: u64, snapshot: u64) {
+    pub(super) fn snapshotted(&self, id: DatasetId, snapshot: DatasetId) {
         self.lock().change_places(|stage| {
-            if stage.phys.next.objset == id && id != 0 {
-                stage.phys.next.objset = snapshot;
+            if stage.phys.dataset() == id && id.is_some() {
+                stage.phys.set_dataset(snapshot);
             }
             if let Some(txg) = stage.queue.remove(&id) {
                 stage.queue.insert(snapshot, txg);
@@ -175,12 +175,12 @@ impl Scan {
     }
 
     /// Two heads have exchanged what they hold: the scan goes where that is.
-    pub(super) fn exchanged(&self, one: u64, other: u64) {
-        let with = |id: u64| if id == one { other } else { one };
+    pub(super) fn exchanged(&self, one: DatasetId, other: DatasetId) {
+        let with = |id: DatasetId| if id == one { other } else { one };
         let mut state = self.lock();
         state.change_places(|stage| {
-            if [one, other].contains(&stage.phys.next.objset) {
-                stage.phys.next.objset = with(stage.phys.next.objset);
+            if [one, other].contains(&stage.phys.dataset()) {
+                stage.phys.set_dataset(with(stage.phys.dataset()));
             }
             exchange(&mut stage.queue, one, other);
         });
@@ -188,21 +188,21 @@ impl Scan {
     }
 
     /// The datasets that it is in, or has yet to visit.
-    pub(super) fn places(&self) -> BTreeSet<u64> {
+    pub(super) fn places(&self) -> BTreeSet<DatasetId> {
         let state = self.lock();
         let running = [&state.now, &state.saved].into_iter().flatten();
         let running = running.filter(|stage| stage.phys.state == ScanState::Running);
-        let ids = running.flat_map(|stage| stage.queue.keys().copied().chain([stage.phys.next.objset]));
-        ids.filter(|&id| id != 0 && id != ScanPhys::DESTROYED).collect()
+        let ids = running.flat_map(|stage| stage.queue.keys().copied().chain([stage.phys.dataset()]));
+        ids.filter(|&id| id.is_some() && id != ScanPhys::DESTROYED).collect()
     }
 
     /// Datasets were destroyed: what they shared with others is looked for in all heads.
-    pub(super) fn replace_gone(&self, gone: &[u64], heads: &[u64]) {
+    pub(super) fn replace_gone(&self, gone: &[DatasetId], heads: &[DatasetId]) {
         self.lock().change_places(|stage| {
             let mut since: Vec<Txg> = gone.iter().filter_map(|id| stage.queue.remove(id)).collect();
-            if gone.contains(&stage.phys.next.objset) {
+            if gone.contains(&stage.phys.dataset()) {
                 since.push(stage.phys.dataset_min_txg);
-                stage.phys.next = Bookmark { objset: ScanPhys::DESTROYED, ..ScanPhys::START };
+                stage.phys.enter(ScanPhys::DESTROYED);
                 stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
             }
             // 0 would stand for the previous snapshot
@@ -214,15 +214,15 @@ impl Scan {
     }
 
     /// A dataset was destroyed; `next_snap` is what followed it if it was a snapshot.
-    pub(super) fn destroyed(&self, id: u64, next_snap: Option<u64>) {
+    pub(super) fn destroyed(&self, id: DatasetId, next_snap: Option<DatasetId>) {
         self.lock().change_places(|stage| {
-            if stage.phys.next.objset == id && id != 0 {
+            if stage.phys.dataset() == id && id.is_some() {
                 match next_snap {
                     Some(next) => {
-                        stage.phys.next.objset = next;
+                        stage.phys.set_dataset(next);
                         stage.phys.flags |= ScanPhys::FLAG_AGAIN;
                     }
-                    None => stage.phys.next = Bookmark { objset: ScanPhys::DESTROYED, ..ScanPhys::START },
+                    None => stage.phys.enter(ScanPhys::DESTROYED),
                 }
             }
             if let Some(txg) = stage.queue.remove(&id)
@@ -260,7 +260,7 @@ impl ScanInMemory {
 
     /// Enters a dataset to look at blocks that were born after a txg. False if these have been looked at: a dataset comes
     /// again only for what is younger, so that a scan ends where datasets lead to each other in a ring.
-    pub(super) fn enter(&mut self, id: u64, since_txg: Txg) -> bool {
+    pub(super) fn enter(&mut self, id: DatasetId, since_txg: Txg) -> bool {
         let is_new = self.entered.get(&id).is_none_or(|since| *since < since_txg);
         if is_new {
             self.entered.insert(id, since_txg);
@@ -350,7 +350,7 @@ impl ScanInMemory {
 }
 
 /// Puts what a map has for each of two keys at the other one.
-fn exchange(map: &mut BTreeMap<u64, Txg>, one: u64, other: u64) {
+fn exchange(map: &mut BTreeMap<DatasetId, Txg>, one: DatasetId, other: DatasetId) {
     let (of_one, of_other) = (map.remove(&one), map.remove(&other));
     map.extend(of_one.map(|value| (other, value)));
     map.extend(of_other.map(|value| (one, value)));
@@ -364,6 +364,10 @@ fn place_of(bp: &BlkPtr) -> (VdevNumber, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn id(number: u64) -> DatasetId {
+        DatasetId::new(number)
+    }
 
     #[test]
     fn counters_of_the_disk_do_not_overflow() {
@@ -386,18 +390,18 @@ mod tests {
         (words[0], words[1]) = (1, 1);
         let phys = ScanPhys::parse(&words).unwrap().unwrap();
         let scan = Scan::default();
-        scan.load(Some(ScanStage { phys, queue: BTreeMap::from([(7, Txg::new(70)), (9, Txg::new(90))]) }), 1);
-        assert!(scan.lock().enter(8, Txg::new(50)));
-        scan.exchanged(7, 8);
+        scan.load(Some(ScanStage { phys, queue: BTreeMap::from([(id(7), Txg::new(70)), (id(9), Txg::new(90))]) }), 1);
+        assert!(scan.lock().enter(id(8), Txg::new(50)));
+        scan.exchanged(id(7), id(8));
         let state = scan.lock();
         for stage in [&state.now, &state.saved].into_iter().flatten() {
-            assert_eq!(stage.queue, BTreeMap::from([(8, Txg::new(70)), (9, Txg::new(90))]));
+            assert_eq!(stage.queue, BTreeMap::from([(id(8), Txg::new(70)), (id(9), Txg::new(90))]));
         }
-        assert_eq!((state.entered.clone(), state.is_dirty), (BTreeMap::from([(7, Txg::new(50))]), true));
+        assert_eq!((state.entered.clone(), state.is_dirty), (BTreeMap::from([(id(7), Txg::new(50))]), true));
         drop(state);
         for (next, after) in [(7, 8), (8, 7), (5, 5)] {
             scan.lock().now.as_mut().unwrap().phys.next.objset = next;
-            scan.exchanged(8, 7);
+            scan.exchanged(id(8), id(7));
             assert_eq!(scan.lock().now.as_ref().unwrap().phys.next.objset, after);
         }
     }
@@ -408,10 +412,10 @@ mod tests {
         // (id, txg that it leads on with)
         let ring = [(7, 10), (8, 20), (9, 15)];
         let (mut at, mut since, mut steps) = (0, 1, 0);
-        while state.enter(ring[at].0, Txg::new(since)) {
+        while state.enter(id(ring[at].0), Txg::new(since)) {
             (since, at, steps) = (ring[at].1, (at + 1) % ring.len(), steps + 1);
         }
         assert_eq!(steps, 4);
-        assert!(state.enter(7, Txg::new(16)) && !state.enter(7, Txg::new(16)));
+        assert!(state.enter(id(7), Txg::new(16)) && !state.enter(id(7), Txg::new(16)));
     }
 }

@@ -17,7 +17,7 @@ use dsl::traverse::LOG_LEVEL;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{DatasetId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
@@ -147,7 +147,7 @@ impl LivePool {
             for entry in Zap::open(self.mos().object(phys.queue)?)?.entries()? {
                 let id = u64::from_str_radix(&entry.name.to_string(), 16);
                 let id = id.map_err(|_| Error::corrupt(format!("'{}' in the queue of a scan", entry.name)))?;
-                queue.insert(id, Txg::new(entry.value.first_u64().unwrap_or(0)));
+                queue.insert(DatasetId::new(id), Txg::new(entry.value.first_u64().unwrap_or(0)));
             }
         }
         self.scan().load(Some(ScanStage { phys, queue }), self.env().now_s());
@@ -277,7 +277,7 @@ impl SyncContext<'_> {
             }
         }
         if !gone.is_empty() {
-            let heads = dsl.walk()?.into_iter().map(|dir| dir.phys.head_dataset).filter(|&head| head != 0);
+            let heads = dsl.walk()?.into_iter().map(|dir| dir.phys.head_dataset).filter(|head| head.is_some());
             self.pool.scan().replace_gone(&gone, &Vec::from_iter(heads));
         }
         Ok(())
@@ -407,8 +407,8 @@ impl SyncContext<'_> {
             first: true,
             last: None,
         };
-        let place = stage.phys.next.objset;
-        if place == 0 {
+        let place = stage.phys.dataset();
+        if place == DatasetId::MOS {
             walker.max_txg = stage.phys.dataset_max_txg;
             let flow = dsl.scan_mos(range(&stage), &mut walker);
             if flow.is_continue() {
@@ -464,7 +464,7 @@ impl SyncContext<'_> {
         }
         if stage.phys.flags & ScanPhys::FLAG_AGAIN != 0 {
             stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
-            stage.queue.insert(stage.phys.next.objset, stage.phys.dataset_max_txg);
+            stage.queue.insert(stage.phys.dataset(), stage.phys.dataset_max_txg);
             return Ok(());
         }
         stage.queue.extend(dsl.scan_followers(phys)?);
@@ -490,7 +490,7 @@ impl SyncContext<'_> {
             let scan = &mut stage.phys;
             scan.dataset_min_txg = scan.min_txg.max(since);
             scan.dataset_max_txg = if phys.is_snapshot() { scan.max_txg.min(phys.creation_txg) } else { scan.max_txg };
-            scan.next = Bookmark { objset: id, ..ScanPhys::START };
+            scan.enter(id);
             return Ok(());
         }
         Ok(())
@@ -501,10 +501,10 @@ impl SyncContext<'_> {
         let change = &self.change;
         if stage.phys.state == ScanState::Running && stage.phys.queue != 0 {
             let on_disk: BTreeMap<u64, u64> = change.by_number(stage.phys.queue)?.into_iter().collect();
-            for id in on_disk.keys().filter(|id| !stage.queue.contains_key(id)) {
+            for id in on_disk.keys().filter(|id| !stage.queue.contains_key(&DatasetId::new(**id))) {
                 change.remove(stage.phys.queue, &format!("{id:x}"))?;
             }
-            for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(id) != Some(&txg.get())) {
+            for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(&id.get()) != Some(&txg.get())) {
                 change.set(stage.phys.queue, &format!("{id:x}"), &ZapValue::one(txg.get()))?;
             }
         }
@@ -578,11 +578,11 @@ impl Visitor for BlockFinder<'_> {
 }
 
 /// The oldest of the snapshots before a dataset that were made after group `since`.
-fn first_snapshot(dsl: &dsl::Dsl, phys: &DatasetPhys, since: Txg) -> Result<Option<u64>> {
+fn first_snapshot(dsl: &dsl::Dsl, phys: &DatasetPhys, since: Txg) -> Result<Option<DatasetId>> {
     let mut first = None;
     let (mut prev, mut txg) = (phys.prev_snap, phys.prev_snap_txg);
     // each is older than the one before
-    while prev != 0 && txg > since {
+    while prev.is_some() && txg > since {
         let Some(snapshot) = dsl.dataset_phys(prev)?.filter(|snapshot| snapshot.prev_snap_txg < txg) else { break };
         first = Some(prev);
         (prev, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);

@@ -8,6 +8,7 @@ use base::{Error, Kind, Result};
 use dmu::Objset;
 use dsl::write::{RefusedChanges, SnapshotFate, Taken};
 use format::blkptr::BlkPtr;
+use format::ids::DatasetId;
 use format::nvlist::{NvList, Value};
 
 use super::{KeepsSnapshots, LivePool, SyncContext};
@@ -69,11 +70,11 @@ impl LivePool {
         })
     }
 
-    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives. One that was destroyed before
+    /// Lets nobody destroy snapshots, nor redaction lists, as long as what it returns lives. One that was destroyed before
     /// is not in [`LivePool::view`] any more when this returns. Of an interrupted receive, what came is kept likewise, and
     /// nobody goes on with it. Errors: `Busy` if that goes on; `Suspended`, also if others would wait.
-    pub fn keep_snapshots(&self, ids: &[u64]) -> Result<KeepsSnapshots> {
-        let kept = self.kept_snapshots().keep(ids);
+    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<KeepsSnapshots> {
+        let kept = self.kept_snapshots().keep(ids, lists);
         // the group on its way may destroy what was not kept when that was looked for
         self.txgs().wait_closed()?;
         match ids.iter().any(|id| self.receives().is_active(*id)) {
@@ -112,7 +113,8 @@ impl LivePool {
                 let busy = |(name, _)| (name, Error::new(Kind::Busy, "dataset is busy"));
                 return Ok(going.into_iter().map(busy).collect());
             }
-            let ids: Vec<u64> = holds.iter().map(|(name, _)| dsl.find(name).map_or(0, |one| one.id)).collect();
+            let ids: Vec<DatasetId> =
+                holds.iter().map(|(name, _)| dsl.find(name).map_or(DatasetId::NONE, |one| one.id)).collect();
             let gone = match dsl::write::release(&context.change, &dsl, &holds)? {
                 Ok(gone) => gone,
                 Err(refused) => return Ok(refused),
@@ -140,7 +142,7 @@ impl LivePool {
     pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.run_last(move |context| {
-            let is_kept = |list: u64| context.pool.kept_snapshots().has(list);
+            let is_kept = |list: u64| context.pool.kept_snapshots().has_list(list);
             if context
                 .dsl()?
                 .bookmark(&name)
@@ -235,7 +237,7 @@ fn asked<'a>(title: &str, names: impl Iterator<Item = (&'a String, Value)>) -> N
 impl SyncContext<'_> {
     /// Writes the head of a dataset that has a snapshot's root, if that has an intent log: it is the log of a head at
     /// some earlier time, and its blocks may be gone.
-    fn write_without_log(&self, id: u64, name: &str) -> Result<()> {
+    fn write_without_log(&self, id: DatasetId, name: &str) -> Result<()> {
         let (change, pool) = (&self.change, self.pool);
         let root: BlkPtr = change.dataset(id)?.bp;
         if root.is_hole() {

@@ -24,7 +24,7 @@ use dsl::property::needs;
 use dsl::write::{Change, DatasetLedger, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{LARGE_BLOCKS, LARGE_DNODE, ZSTD_COMPRESS};
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use format::uberblock::Uberblock;
 
 use super::create::mos_policy;
@@ -68,7 +68,7 @@ struct HeadLedger<'a> {
 }
 
 impl<'a> HeadLedger<'a> {
-    fn open(change: &Change<'a>, id: u64) -> Result<HeadLedger<'a>> {
+    fn open(change: &Change<'a>, id: DatasetId) -> Result<HeadLedger<'a>> {
         Ok(HeadLedger { inner: DatasetLedger::open(change.mos, id, change.size_of)?, features: BTreeSet::new() })
     }
 }
@@ -107,7 +107,7 @@ impl LivePool {
     }
 
     /// Writes the changes of a head.
-    pub(super) fn sync_head(&self, change: &Change<'_>, id: u64, head: &Head) -> Result<()> {
+    pub(super) fn sync_head(&self, change: &Change<'_>, id: DatasetId, head: &Head) -> Result<()> {
         let txg = change.tx.txg();
         let of_log = head.log().is_dirty(txg).then(|| head.log().sync(txg));
         if let Some(update) = &of_log {
@@ -293,7 +293,7 @@ impl LivePool {
         let (before, root) = (self.view(), self.mos().rootbp());
         let read = |on_failure: OnFailure| {
             let cache = Arc::new(self.cache().reading(on_failure));
-            let mos = Objset::open(cache, 0, root, Mode::Plain, self.name())?;
+            let mos = Objset::open(cache, DatasetId::MOS, root, Mode::Plain, self.name())?;
             before.renewed(config.mos_config(self.tree()), uberblock.clone(), mos)
         };
         // the group is on disk already: it has to be seen, and waits for devices that fail if it must

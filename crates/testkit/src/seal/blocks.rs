@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use format::blkptr::BlkPtr;
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 
 /// The number of the MOS among object sets; a dataset's is that of its object there.
-pub const MOS: u64 = 0;
+pub const MOS: DatasetId = DatasetId::MOS;
 /// The number of the object whose data are a set's dnodes.
 pub const META: u64 = 0;
 
@@ -33,7 +34,7 @@ pub struct FoundBlock {
     /// What it is for.
     pub role: Role,
     /// The object set that it was first found in.
-    pub objset: u64,
+    pub objset: DatasetId,
     /// The object there.
     pub object: u64,
     /// Its level; 0 is data.

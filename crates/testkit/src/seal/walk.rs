@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use base::Bookmark;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 use zio::{Mode, ReadRequest, Zio};
 
@@ -26,7 +27,7 @@ struct Step {
     parent: Parent,
     bp: BlkPtr,
     role: Role,
-    objset: u64,
+    objset: DatasetId,
     object: u64,
     level: u8,
     blkid: u64,
@@ -39,11 +40,11 @@ struct Step {
 pub(super) struct BlockMap {
     pub(super) blocks: Vec<FoundBlock>,
     /// By object set, object, level and number.
-    pub(super) by_name: HashMap<(u64, u64, u8, u64), usize>,
-    pub(super) spills: HashMap<(u64, u64), usize>,
-    pub(super) dnodes: HashMap<(u64, u64), AtlasPlace>,
+    pub(super) by_name: HashMap<(DatasetId, u64, u8, u64), usize>,
+    pub(super) spills: HashMap<(DatasetId, u64), usize>,
+    pub(super) dnodes: HashMap<(DatasetId, u64), AtlasPlace>,
     /// The heads of datasets, by object.
-    pub(super) heads: HashMap<u64, usize>,
+    pub(super) heads: HashMap<DatasetId, usize>,
 }
 
 impl BlockMap {
@@ -73,8 +74,12 @@ impl BlockMap {
                 }
                 continue;
             }
-            let bookmark =
-                Bookmark { objset: step.objset, object: step.object, level: step.level.into(), blkid: step.blkid };
+            let bookmark = Bookmark {
+                objset: step.objset.get(),
+                object: step.object,
+                level: step.level.into(),
+                blkid: step.blkid,
+            };
             let contents = match step.role {
                 Role::Log => zio.read_log_block(&step.bp, bookmark).map(|(bytes, _)| bytes),
                 _ => zio.read(ReadRequest { bp: step.bp, bookmark, mode: Mode::Plain }),
@@ -166,7 +171,7 @@ impl BlockMap {
     }
 
     /// Adds what a dnode points to, and an object set that begins in it.
-    fn dnode_steps(&mut self, objset: u64, object: u64, place: AtlasPlace, steps: &mut Vec<Step>) {
+    fn dnode_steps(&mut self, objset: DatasetId, object: u64, place: AtlasPlace, steps: &mut Vec<Step>) {
         let contents = self.blocks[place.block].contents.clone();
         let Some(dnode) = contents.get(place.at..).and_then(|bytes| Dnode::parse(bytes).ok()?) else { return };
         self.dnodes.insert((objset, object), place);
@@ -193,13 +198,13 @@ impl BlockMap {
             && let Some(bp) = dnode.bonus.get(DATASET_BP_AT..).and_then(BlkPtr::parse)
         {
             let at = place.at + 64 + dnode.blkptrs.len() * BlkPtr::SIZE + DATASET_BP_AT;
-            steps.push(Step::head(Parent::Block(place.block, at), bp, object));
+            steps.push(Step::head(Parent::Block(place.block, at), bp, DatasetId::new(object)));
         }
     }
 }
 
 impl Step {
-    fn head(parent: Parent, bp: BlkPtr, objset: u64) -> Step {
+    fn head(parent: Parent, bp: BlkPtr, objset: DatasetId) -> Step {
         Step { parent, bp, role: Role::Objset, objset, object: 0, level: 0, blkid: 0, pointers_shift: 0 }
     }
 }

@@ -4,7 +4,7 @@ mod scan_entry;
 
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::{Txg, VdevNumber};
+use format::ids::{DatasetId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
 use format::scan::ScanPhys;
@@ -95,7 +95,7 @@ fn odd(base: &BasePool, rng: &mut Rng, old: u64) -> u64 {
         10 => old ^ power,
         11 => old.wrapping_mul(2),
         12 => rng.pick(&base.objects).1,
-        13 => rng.pick(&base.objects).0,
+        13 => rng.pick(&base.objects).0.get(),
         14 => rng.below(300),
         _ => rng.number(),
     }
@@ -210,7 +210,7 @@ fn dataset_text(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option
 }
 
 /// The names in a ZAP.
-fn names_in(base: &BasePool, forge: &Forge<'_>, objset: u64, object: u64) -> Vec<Vec<u8>> {
+fn names_in(base: &BasePool, forge: &Forge<'_>, objset: DatasetId, object: u64) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     for block in base.atlas.data(objset, object) {
         let contents = forge.contents(block);
@@ -225,7 +225,7 @@ fn names_in(base: &BasePool, forge: &Forge<'_>, objset: u64, object: u64) -> Vec
 }
 
 /// The objects of a kind that are worked on: not those of the witness.
-fn objects_of(base: &BasePool, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(u64, u64)> {
+fn objects_of(base: &BasePool, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(DatasetId, u64)> {
     let others = base.objects.iter().filter(|(set, _)| Some(*set) != base.witness);
     others
         .filter(|(set, object)| base.atlas.dnode(*set, *object).is_some_and(|dnode| is_wanted(&dnode)))
@@ -271,7 +271,7 @@ fn directory(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(R
 /// them, and lets the header say that such a table may be large.
 fn crowd(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let dirs = objects_of(base, &|dnode| dnode.object_type == ObjectType::DIRECTORY_CONTENTS);
-    let is_fat = |place: &&(u64, u64)| {
+    let is_fat = |place: &&(DatasetId, u64)| {
         let first = base.atlas.block(place.0, place.1, 0, 0);
         first.is_some_and(|block| ZapHeader::parse(&base.atlas.blocks()[block].contents).is_ok())
     };

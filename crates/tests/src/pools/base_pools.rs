@@ -10,6 +10,7 @@ use dsl::PropertyValue;
 use format::feature::{
     BLOCK_CLONING, LIVELIST, REDACTED_DATASETS, REDACTION_BOOKMARKS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT,
 };
+use format::ids::DatasetId;
 use format::object_type::ObjectType;
 use pool::{FeatureState, LivePool, NewPool, PoolState};
 use testkit::corpus;
@@ -68,13 +69,13 @@ pub struct BasePool {
     /// Whether it can be imported for writing as it is.
     pub(super) is_writable: bool,
     /// The dataset object of [`WITNESS`].
-    pub(super) witness: Option<u64>,
+    pub(super) witness: Option<DatasetId>,
     /// Blocks of the same kind: each kind is changed as often.
     pub(super) groups: Vec<Vec<usize>>,
     /// All objects, with their object sets.
-    pub(super) objects: Vec<(u64, u64)>,
+    pub(super) objects: Vec<(DatasetId, u64)>,
     /// Those with a bonus buffer, by its type.
-    pub(super) with_bonus: BTreeMap<ObjectType, Vec<(u64, u64)>>,
+    pub(super) with_bonus: BTreeMap<ObjectType, Vec<(DatasetId, u64)>>,
 }
 
 impl BasePool {
@@ -93,7 +94,7 @@ impl BasePool {
             groups.entry((block.objset == MOS, block.role, block.object_type())).or_default().push(number);
         }
         let objects = atlas.objects();
-        let mut with_bonus: BTreeMap<_, Vec<(u64, u64)>> = BTreeMap::new();
+        let mut with_bonus: BTreeMap<_, Vec<(DatasetId, u64)>> = BTreeMap::new();
         for &(set, object) in &objects {
             if let Some(dnode) = atlas.dnode(set, object).filter(|dnode| !dnode.bonus.is_empty()) {
                 with_bonus.entry(dnode.bonus_type).or_default().push((set, object));

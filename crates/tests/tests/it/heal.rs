@@ -13,6 +13,7 @@ use dmu::traverse::Visit;
 use dsl::receive::StreamReader;
 use dsl::send::SendFlags;
 use format::blkptr::BlkPtr;
+use format::ids::DatasetId;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{DamagedObject, HealedSnapshot, LivePool, NewVdevShape, Pool, PoolState};
 use testkit::corpus;
@@ -169,7 +170,7 @@ fn the_header_of_a_gang_block_is_mended() {
     let (place, bp) = gangs.0.into_iter().next().expect("gang blocks have several headers");
     let dva = bp.dvas()[0];
     spoil(&paths[dva.vdev().index()], FRONT + dva.offset(), 512);
-    let dataset = pool.view().dsl().dataset(place.objset, "any").unwrap();
+    let dataset = pool.view().dsl().dataset(DatasetId::new(place.objset), "any").unwrap();
     let read = |pool: &LivePool| {
         let set = pool.view().dsl().objset(&dataset, dmu::Mode::Plain).unwrap();
         set.object(place.object).unwrap().block(place.blkid).unwrap();

@@ -9,7 +9,7 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool, PoolState, discover};
 use testkit::workload::FEATURES;
 use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
@@ -185,7 +185,7 @@ fn features_and_guid_change_while_files_do() {
 }
 
 /// Asks the pool for the limits of owners, as a pool process does.
-pub(crate) struct Limits(pub(crate) Arc<LivePool>, pub(crate) u64);
+pub(crate) struct Limits(pub(crate) Arc<LivePool>, pub(crate) DatasetId);
 
 impl Room for Limits {
     fn admit(&self, _bytes: u64, _frees: bool) -> base::Result<()> {

@@ -192,7 +192,7 @@ impl Bed {
 
     /// A block that the log leads to.
     fn read_block(&self, bp: BlkPtr) -> Result<Vec<u8>> {
-        let bookmark = Bookmark { objset: self.set.id(), object: OBJECT, level: 0, blkid: 0 };
+        let bookmark = Bookmark { objset: self.set.id().get(), object: OBJECT, level: 0, blkid: 0 };
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
         Ok(self.set.cache().zio().read(request)?.to_vec())
     }

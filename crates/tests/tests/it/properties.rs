@@ -14,7 +14,7 @@ use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use dsl::accounting::{Counted, Owner, OwnerId};
 use dsl::write::file_system_options;
 use format::dnode::SLOT_SIZE;
-use format::ids::VdevNumber;
+use format::ids::{DatasetId, VdevNumber};
 use format::object_type::ObjectType;
 use pool::{LivePool, NewLeaf, NewVdev, NewVdevShape, PoolState};
 use vdev::spec::Bias;
@@ -54,7 +54,7 @@ impl World {
         self.pool.create_dataset(name, properties, |set, tx, _| make_fs(set, tx, 8)).unwrap();
     }
 
-    fn id(&self, name: &str) -> u64 {
+    fn id(&self, name: &str) -> DatasetId {
         self.pool.view().dsl().find(name).unwrap().id
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use base::{Env, Kind, Result};
+use format::ids::DatasetId;
 use pool::{LivePool, NewVdevShape, PoolState};
 use testkit::rng::Rng;
 use zpl::{New, NewKind, Room, Zpl, ZplOptions};
@@ -12,7 +13,7 @@ use crate::live::{judge, make_fs, new_pool};
 
 const QUOTA: u64 = 10_000_000;
 
-struct Left(Arc<LivePool>, u64);
+struct Left(Arc<LivePool>, DatasetId);
 
 impl Room for Left {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {

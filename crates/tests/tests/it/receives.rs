@@ -8,6 +8,7 @@ use std::time::Duration;
 use base::{Env, Kind, Mutex};
 use dsl::receive::StreamReader;
 use dsl::send::{SendFlags, StreamWriter};
+use format::ids::DatasetId;
 use format::stream::{RecordFields, StreamEmbedded, StreamFeatures, StreamRecord};
 use pool::{LivePool, NewVdevShape};
 use testkit::streams::{ReceiveFlags, begin, receive, send};
@@ -155,9 +156,9 @@ fn a_receive_that_goes_on_is_left_alone() {
         assert!(matches!(again, Kind::Busy | Kind::Exists), "{again:?}");
         let name = if target.ends_with('1') { "live/b" } else { "live/b/%recv" };
         let id = pool.view().dsl().find(name).unwrap().id;
-        assert_eq!(pool.keep_snapshots(&[id]).map(drop).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(pool.keep_snapshots(&[id], &[]).map(drop).unwrap_err().kind(), Kind::Busy);
         drop(receiving);
-        let kept = pool.keep_snapshots(&[id]).unwrap();
+        let kept = pool.keep_snapshots(&[id], &[]).unwrap();
         assert_eq!(pool.abort_receive("live/b").unwrap_err().kind(), Kind::Busy);
         drop(kept);
         pool.abort_receive("live/b").unwrap();
@@ -177,14 +178,14 @@ fn a_snapshot_is_kept_or_gone() {
     let seen = Arc::new(Mutex::new(None));
     let told = seen.clone();
     beside.arm("labels written", 0, move |pool| {
-        let _kept = pool.keep_snapshots(&[id]).unwrap();
+        let _kept = pool.keep_snapshots(&[id], &[]).unwrap();
         *told.lock() = Some(pool.view().dsl().find("live/a@1").is_ok());
     });
     assert!(pool.destroy_snapshots(&["live/a@1".to_owned()], false).unwrap().is_empty());
     beside.join();
     assert_eq!(*seen.lock(), Some(false));
     let id = pool.view().dsl().find("live/a@2").unwrap().id;
-    let _kept = pool.keep_snapshots(&[id]).unwrap();
+    let _kept = pool.keep_snapshots(&[id], &[]).unwrap();
     let refused = pool.destroy_snapshots(&["live/a@2".to_owned()], false).unwrap();
     assert_eq!(refused[0].1.kind(), Kind::Busy);
 }
@@ -202,7 +203,7 @@ fn a_snapshot_that_is_kept_goes_with_no_hold_or_clone() {
     let names = ["live/a@1", "live/a@2"].map(str::to_owned);
     assert!(pool.destroy_snapshots(&names, true).unwrap().is_empty());
 
-    let kept = pool.keep_snapshots(&[held, cloned]).unwrap();
+    let kept = pool.keep_snapshots(&[held, cloned], &[]).unwrap();
     assert!(pool.release(&holds[..1]).unwrap().is_empty());
     let refused = pool.release(&holds[1..]).unwrap();
     assert_eq!((refused.len(), refused[0].1.kind()), (1, Kind::Busy));
@@ -215,9 +216,9 @@ fn a_snapshot_that_is_kept_goes_with_no_hold_or_clone() {
     assert!(snapshots(&pool, "live/a").is_empty());
     let gone = pool.view().history().unwrap().map(|record| record.unwrap()).filter_map(|record| {
         let is_it = record.opt_str("internal_name") == Some("destroy");
-        record.opt_u64("dsid").filter(|_| is_it)
+        record.opt_u64("dsid").filter(|_| is_it).map(DatasetId::new)
     });
-    let gone: Vec<u64> = gone.collect();
+    let gone: Vec<DatasetId> = gone.collect();
     assert!(gone.contains(&held) && gone.contains(&cloned), "{gone:?}");
     crate::crash::check(&pool.view(), false).unwrap();
 }

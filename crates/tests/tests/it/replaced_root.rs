@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use format::blkptr::BlkPtr;
+use format::ids::DatasetId;
 use pool::{HeadKind, LivePool, NewVdevShape, SyncContext};
 use zpl::{New, NewKind, Zpl};
 
@@ -12,7 +13,7 @@ use super::live::{make_fs, new_pool};
 /// Where the pointer to its root is in a dataset (`ds_bp` of `dsl_dataset_phys_t`).
 const ROOT_AT: usize = 128;
 
-fn open(pool: &Arc<LivePool>, id: u64) -> Zpl {
+fn open(pool: &Arc<LivePool>, id: DatasetId) -> Zpl {
     let head = pool.open_head(id).unwrap();
     head.log().reopen();
     let (objset, log) = (head.objset().clone(), Some(head.log().clone()));
@@ -37,8 +38,8 @@ fn read(zpl: &Zpl, name: &str) -> Result<Vec<u8>> {
 }
 
 /// Gives a dataset another root, and changes nothing else: its books are wrong then.
-fn set_root(context: &SyncContext<'_>, id: u64, root: &BlkPtr) -> Result<()> {
-    let dataset = context.change.mos.object(id)?;
+fn set_root(context: &SyncContext<'_>, id: DatasetId, root: &BlkPtr) -> Result<()> {
+    let dataset = context.change.mos.object(id.object())?;
     dataset.update(context.change.tx, |dnode| {
         dnode.bonus[ROOT_AT..ROOT_AT + BlkPtr::SIZE].copy_from_slice(root.raw());
     })

@@ -10,7 +10,7 @@ use device::Device;
 use dmu::dsize;
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use format::dsl::DatasetPhys;
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use pool::Pool;
 use testkit::rng::Rng;
 use testkit::snapshots;
@@ -47,7 +47,7 @@ impl Visitor for Blocks<'_> {
 fn blocks(pool: &Pool, phys: &DatasetPhys, since_txg: Txg) -> HashMap<Pointer, u64> {
     let mut blocks = Blocks { pool, sizes: HashMap::new() };
     let range = Range { since_txg, from: None };
-    assert!(traverse(pool.cache(), 1, &phys.bp, range, &mut blocks).is_continue());
+    assert!(traverse(pool.cache(), DatasetId::new(1), &phys.bp, range, &mut blocks).is_continue());
     blocks.sizes
 }
 
@@ -66,7 +66,7 @@ fn check_books(pool: &Pool, at: &str) {
             let referenced: u64 = blocks(pool, phys, Txg::ZERO).values().sum();
             assert_eq!(phys.referenced_bytes, referenced, "{at}: referenced of {name}");
             let unique: u64 = match phys.next_snap {
-                0 => young.values().sum(),
+                DatasetId::NONE => young.values().sum(),
                 next => {
                     let next = blocks(pool, &dsl.dataset(next, "next").unwrap().phys, Txg::ZERO);
                     young.iter().filter(|(pointer, _)| !next.contains_key(*pointer)).map(|(_, size)| size).sum()

@@ -55,9 +55,9 @@ fn dir(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     let created = Endian::Little.u64(bonus).unwrap_or(0);
     writeln!(out, "\t\tcreation_time = {}", time::ctime(created))?;
     let links = [
-        ("head_dataset_obj", phys.head_dataset),
-        ("parent_dir_obj", phys.parent),
-        ("origin_obj", phys.origin),
+        ("head_dataset_obj", phys.head_dataset.get()),
+        ("parent_dir_obj", phys.parent.get()),
+        ("origin_obj", phys.origin.get()),
         ("child_dir_zapobj", phys.child_zap),
     ];
     for (name, id) in links {
@@ -84,10 +84,10 @@ fn dir(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
 fn dataset(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     let phys = DatasetPhys::parse(bonus)?;
     let links = [
-        ("dir_obj", phys.dir),
-        ("prev_snap_obj", phys.prev_snap),
+        ("dir_obj", phys.dir.get()),
+        ("prev_snap_obj", phys.prev_snap.get()),
         ("prev_snap_txg", phys.prev_snap_txg.get()),
-        ("next_snap_obj", phys.next_snap),
+        ("next_snap_obj", phys.next_snap.get()),
         ("snapnames_zapobj", phys.snapnames_zap),
         ("num_children", phys.num_children),
         ("userrefs_obj", phys.userrefs_zap),

@@ -15,7 +15,7 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::send::{SavedPart, SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl, Property, PropertySource, PropertyValue, Subject};
-use format::ids::{Guid, Txg};
+use format::ids::{DatasetId, Guid, Txg};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
@@ -96,10 +96,10 @@ impl PlannedStream {
         SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved, redaction }
     }
 
-    /// Objects of what may not be destroyed meanwhile.
-    pub(super) fn kept(&self) -> Vec<u64> {
-        let lists = [&self.redaction.by, &self.redaction.from].into_iter().flatten();
-        lists.map(|bookmark| bookmark.redaction_object).chain([self.snapshot.id]).collect()
+    /// Redaction lists that may not be destroyed meanwhile.
+    pub(super) fn lists(&self) -> Vec<u64> {
+        let bookmarks = [&self.redaction.by, &self.redaction.from].into_iter().flatten();
+        bookmarks.map(|bookmark| bookmark.redaction_object).collect()
     }
 }
 
@@ -209,7 +209,7 @@ pub(super) fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> Pla
     let (mut at, mut latest) = (dir.clone(), Txg::MAX);
     let mut seen = HashSet::new();
     while at.id != from_dir.id {
-        if at.phys.origin == 0 || !seen.insert(at.id) {
+        if at.phys.origin.is_none() || !seen.insert(at.id) {
             return Ok(Err(cross()));
         }
         let origin_name = dsl.name_of(at.phys.origin)?;
@@ -233,7 +233,7 @@ fn plan_many(
 ) -> PlanOutcome<SendPlan> {
     let fs = fs_of(pool, to)?;
     let origin = match fs.dir().phys.origin {
-        0 => None,
+        DatasetId::NONE => None,
         origin => Some(pool.dsl().name_of(origin)?),
     };
     let from_origin = order.from.is_some() && order.from == origin;
@@ -314,7 +314,7 @@ fn plan_dataset(
         let origin = fs.dir().phys.origin;
         let (from, from_name) = match &previous {
             Some(previous) => (Some(of(previous, false)?), Some(own(previous))),
-            None if origin != 0 && (range.replicate || range.from_origin) => {
+            None if origin.is_some() && (range.replicate || range.from_origin) => {
                 let origin = dsl.dataset(origin, &dsl.name_of(origin)?)?;
                 // the empty snapshot that all others are clones of
                 let is_clone = !origin.name.contains('$');
@@ -369,7 +369,7 @@ impl<'a> Gather<'a> {
         let mut list = NvList::new();
         list.set("name", Value::Str(fs.name().to_owned()));
         list.set("parentfromsnap", Value::U64(above.get()));
-        if fs.dir().phys.origin != 0 {
+        if fs.dir().phys.origin.is_some() {
             let origin = dsl.dataset(fs.dir().phys.origin, &dsl.name_of(fs.dir().phys.origin)?)?;
             if !origin.name.contains('$') {
                 list.set("origin", Value::U64(origin.phys.guid.get()));

@@ -151,7 +151,7 @@ fn from_by_guid(pool: &Pool, dir: &Dir, guid: Guid, redacted: Option<&[Guid]>) -
                 return Ok(Some(found.name));
             }
         }
-        if at.phys.origin == 0 || !seen.insert(at.id) {
+        if at.phys.origin.is_none() || !seen.insert(at.id) {
             return Ok(None);
         }
         let name = dsl.name_of(at.phys.origin)?;

@@ -6,7 +6,7 @@ use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
 use dmu::zap::{Zap, ZapKey};
 use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
-use format::ids::{Txg, VdevNumber};
+use format::ids::{DatasetId, Txg, VdevNumber};
 use proptest::prelude::*;
 
 use super::super::space::{Delta, UsedColumn};
@@ -55,9 +55,9 @@ pub(super) fn block(at: u64, sectors: u64, txg: Txg) -> BlkPtr {
 }
 
 /// The blocks of each head, by place.
-type Heads = BTreeMap<u64, BTreeMap<usize, BlkPtr>>;
+type Heads = BTreeMap<DatasetId, BTreeMap<usize, BlkPtr>>;
 
-fn write(world: &World, dataset: u64, writes: &[(usize, u64)], heads: &mut Heads, next: &mut u64) {
+fn write(world: &World, dataset: DatasetId, writes: &[(usize, u64)], heads: &mut Heads, next: &mut u64) {
     let blocks = heads.entry(dataset).or_default();
     let mut ledger = DatasetLedger::open(&world.mos, dataset, &size_of).unwrap();
     for &(place, sectors) in writes {
@@ -152,7 +152,7 @@ fn check(world: &World, heads: &Heads) {
 fn check_empty_list(world: &World) {
     let dsl = world.dsl();
     let empty = world.change(|change| change.in_directory("empty_bpobj").unwrap());
-    let mut dirs: Vec<u64> = dsl.walk().unwrap().iter().map(|dir| dir.phys.head_dataset).collect();
+    let mut dirs: Vec<DatasetId> = dsl.walk().unwrap().iter().map(|dir| dir.phys.head_dataset).collect();
     dirs.push(world.change(|change| change.dir(change.own_dir("$ORIGIN").unwrap()).unwrap().head_dataset));
     let mut count = 0;
     for id in dirs {

@@ -7,6 +7,7 @@ use dmu::Mode;
 use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use format::dnode::Dnode;
+use format::ids::DatasetId;
 
 use super::bptree::has_destroyed;
 use super::*;
@@ -34,13 +35,13 @@ impl Visitor for All {
 
 fn all(world: &World, root: &BlkPtr) -> All {
     let mut all = All::default();
-    assert!(traverse(&world.cache, 99, root, Range::default(), &mut all).is_continue());
+    assert!(traverse(&world.cache, DatasetId::new(99), root, Range::default(), &mut all).is_continue());
     all
 }
 
 impl World {
     /// Changes a head by `f`, and writes it.
-    fn write(&mut self, dataset: u64, f: impl FnOnce(&Arc<Objset>, &Tx<'_>)) {
+    fn write(&mut self, dataset: DatasetId, f: impl FnOnce(&Arc<Objset>, &Tx<'_>)) {
         let bp = self.change(|change| change.dataset(dataset).unwrap().bp);
         let set =
             Objset::open_live(self.cache.clone(), dataset, bp, ObjsetType::Zfs, "fs", ObjsetPolicy::default()).unwrap();
@@ -102,7 +103,7 @@ fn the_books_tell_what_is_on_disk() {
     world.sync();
     world.write(id, change_some);
     world.sync();
-    let mos = Objset::open(world.cache.clone(), 0, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
+    let mos = Objset::open(world.cache.clone(), DatasetId::MOS, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
     let dsl = Dsl::open(mos, "tank").unwrap();
     let head = dsl.find("tank/a").unwrap().phys;
     let found = all(&world, &head.bp).totals;
@@ -201,7 +202,7 @@ fn lists_are_filled_and_drained() {
         }
     }
     let bp = world.change(|change| change.dataset(id).unwrap().bp);
-    assert!(traverse(&world.cache, 99, &bp, Range::default(), &mut Take(&mut bps)).is_continue());
+    assert!(traverse(&world.cache, DatasetId::new(99), &bp, Range::default(), &mut Take(&mut bps)).is_continue());
     let (first, rest) = bps.split_at(bps.len() / 3);
     let list = |world: &World| Bpobj::open(&world.mos, pool.deferred_list).unwrap();
     world.change(|change| list(&world).append(change.tx, first, &size_of).unwrap());
@@ -211,7 +212,7 @@ fn lists_are_filled_and_drained() {
     let sum = bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, size_of(bp))));
     assert_eq!(list(&world).totals().unwrap(), sum);
 
-    let mos = Objset::open(world.cache.clone(), 0, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
+    let mos = Objset::open(world.cache.clone(), DatasetId::MOS, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
     let mut at = bps.iter();
     bpobj::for_each(&mos, pool.deferred_list, &mut |listed| {
         let expect = at.next().unwrap();

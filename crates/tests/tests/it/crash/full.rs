@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use device::Device;
+use format::ids::DatasetId;
 use pool::LivePool;
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
@@ -16,7 +17,7 @@ use super::{blank, check, shared};
 /// What the pool leaves to a dataset.
 struct Left {
     pool: Arc<LivePool>,
-    id: u64,
+    id: DatasetId,
 }
 
 impl Room for Left {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base::{Env, Error, Kind, Result};
 use device::{Device, FaultyDevice};
 use dsl::PropertyValue;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use pool::LivePool;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
@@ -234,13 +234,13 @@ fn no_snapshot_is_kept_while_it_is_suspended() {
     let waiter = std::thread::spawn(move || pool.sync());
     assert!(wait_suspended(&load.pool, || waiter.is_finished()));
     let (pool, (told, tells)) = (load.pool.clone(), std::sync::mpsc::channel());
-    std::thread::spawn(move || told.send(pool.keep_snapshots(&[7]).map(drop)));
+    std::thread::spawn(move || told.send(pool.keep_snapshots(&[DatasetId::new(7)], &[]).map(drop)));
     let kept = tells.recv_timeout(Duration::from_secs(20)).expect("it hangs");
     assert_eq!(kept.unwrap_err().kind(), Kind::Suspended);
     bed.heal(Fault::Gone);
     load.pool.clear(None, &|path| bed.open(path, true)).unwrap();
     waiter.join().unwrap().unwrap();
-    load.pool.keep_snapshots(&[7]).unwrap();
+    load.pool.keep_snapshots(&[DatasetId::new(7)], &[]).unwrap();
 }
 
 /// With failmode=panic the process ends: this test runs itself as another one.
