@@ -55,7 +55,8 @@ zfs_tools() {
 zdb_at_once() {
     local zdb lib dir=$ORACLE_CACHE/zdb
     zdb=$(type -P zdb)
-    lib=$(ldd "$zdb" 2>/dev/null | awk '$1 ~ /^libzpool\.so/ { print $3 }')
+    # nothing, if it is that already
+    lib=$(ldd "$zdb" 2>/dev/null | awk '$1 ~ /^libzpool\.so/ { print $3 }') || return 0
     [[ -e $lib ]] || return 0
     mkdir -p "$dir"
     ln -fs "$lib" "$dir/libzpool.so"
