@@ -133,6 +133,24 @@ fn files_are_there_after_export() {
 }
 
 /// A pool without features gets all of them, and another guid, while it is used under another name.
+/// Such a thread would look for work all the while, and keep the devices open.
+#[test]
+fn a_pool_that_is_given_up_leaves_no_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let (new, devices) = new_pool(dir.path(), NewVdevShape::Single, 1);
+    let pool = LivePool::create(&Env::real(), &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
+    pool.start();
+    pool.sync().unwrap();
+    let rest = Arc::downgrade(&pool);
+    pool.abandon();
+    drop(pool);
+    let has_gone = || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        rest.upgrade().is_none()
+    };
+    assert!((0..400).any(|_| has_gone()), "its threads go on");
+}
+
 #[test]
 fn features_and_guid_change_while_files_do() {
     let dir = tempfile::tempdir().unwrap();
