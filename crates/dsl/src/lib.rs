@@ -39,5 +39,5 @@ pub use dir::{DEPTH_MAX, Dir, Dsl};
 pub use key::KeyInfo;
 pub use name::{NameKinds, check_moved_name, check_name, check_new_name};
 pub use property::Property;
-pub use props::{Level, PropertySource, PropertyValue, RECEIVED_SUFFIX, Sourced};
+pub use props::{INHERIT_SUFFIX, Level, PropertySource, PropertyValue, RECEIVED_SUFFIX, Sourced};
 pub use subject::Subject;

@@ -28,7 +28,8 @@ use crate::{Dataset, Dir, Dsl, Property};
 
 /// What the names of received values end in, where properties are stored.
 pub const RECEIVED_SUFFIX: &str = "$recvd";
-const INHERIT: &str = "$inherit";
+/// What the names of marks end in that hide a received value, where properties are stored.
+pub const INHERIT_SUFFIX: &str = "$inherit";
 const IF_KNOWN: &str = "$iuv";
 /// Set once a dataset has received properties. Before, nobody can tell received ones from others.
 const HAS_RECEIVED: &str = "$hasrecvd";
@@ -186,7 +187,7 @@ impl Level {
         if let Some(value) = local {
             return Some((value.clone(), PropertySource::Local));
         }
-        let received = self.get(name, RECEIVED_SUFFIX).filter(|_| self.get(name, INHERIT).is_none());
+        let received = self.get(name, RECEIVED_SUFFIX).filter(|_| self.get(name, INHERIT_SUFFIX).is_none());
         received.map(|value| (value.clone(), PropertySource::Received))
     }
 

@@ -402,7 +402,7 @@ impl LivePool {
             let waited = self.has_jobs() || self.txgs().wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
             let has_work = waited || waits || self.has_tasks() || self.has_jobs() || self.has_damage();
-            if self.groups.has_ended() || self.txgs().stopped().is_some() {
+            if self.txgs().stopped().is_some() {
                 return;
             }
             if has_work && let Err(error) = self.step() {

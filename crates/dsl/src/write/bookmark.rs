@@ -311,9 +311,7 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.guids() };
         words[3] = redaction_list::create(change, &head)?;
     }
-    if change.mos.object(snapshot.id.object())?.dnode().object_type == ObjectType::ZAP_METADATA
-        && feature::is_enabled(change, BOOKMARK_V2)?
-    {
+    if feature::is_zapified(change, snapshot.id.object())? && feature::is_enabled(change, BOOKMARK_V2)? {
         words[11] = change.number(snapshot.id.object(), IVSET_GUID)?.unwrap_or(0);
     }
     if feature::is_enabled(change, BOOKMARK_WRITTEN)? {

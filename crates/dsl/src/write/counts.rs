@@ -14,7 +14,6 @@ use base::{Error, Result};
 use dmu::zap::{Zap, ZapValue};
 use format::feature::FILESYSTEM_LIMITS;
 use format::ids::DirId;
-use format::object_type::ObjectType;
 
 use super::{Change, feature};
 use crate::property::rules::Given;
@@ -45,7 +44,7 @@ pub(super) fn count_new(change: &Change<'_>, parent: DirId, dir: DirId) -> Resul
 /// Changes the counts of file systems and snapshots in a directory and all above, where they are kept.
 pub(super) fn adjust(change: &Change<'_>, dir: DirId, file_systems: i64, snapshots: i64) -> Result<()> {
     for dir in change.path_up(dir)? {
-        if change.mos.object(dir.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
+        if !feature::is_zapified(change, dir.object())? {
             continue;
         }
         for (name, delta) in [(FILE_SYSTEM_COUNT, file_systems), (SNAPSHOT_COUNT, snapshots)] {

@@ -10,7 +10,6 @@ use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
 use format::ids::{DatasetId, DirId, Txg};
-use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
@@ -154,7 +153,7 @@ fn destroy_dir(change: &Change<'_>, id: DirId, name: &str) -> Result<()> {
 
 /// The wrapped key of a directory goes with the last one that has it: clones have that of their origin.
 fn leave_key(change: &Change<'_>, dir: DirId) -> Result<()> {
-    if change.mos.object(dir.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
+    if !feature::is_zapified(change, dir.object())? {
         return Ok(());
     }
     let Some(key) = change.number(dir.object(), KEY_FIELD)? else { return Ok(()) };

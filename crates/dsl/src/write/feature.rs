@@ -83,12 +83,11 @@ pub(super) fn copy_all(change: &Change<'_>, from: DatasetId, to: DatasetId) -> R
 
 /// The features that a dataset uses, with what is known of each.
 pub(super) fn used_by(change: &Change<'_>, dataset: DatasetId) -> Result<Vec<(String, ZapValue)>> {
-    let object = change.mos.object(dataset.object())?;
-    if object.dnode().object_type.0 != 0xc4 {
+    if !is_zapified(change, dataset.object())? {
         return Ok(Vec::new());
     }
     let mut features = Vec::new();
-    for entry in Zap::open(object)?.entries()? {
+    for entry in Zap::open(change.mos.object(dataset.object())?)?.entries()? {
         let guid = entry.name.to_string();
         // that entry is the table of the dataset's bookmarks, which is called as the feature is
         if guid != BOOKMARKS && is_enabled(change, &guid)? {
@@ -110,19 +109,23 @@ fn find(change: &Change<'_>, guid: &str) -> Result<Option<(u64, u64)>> {
 
 /// Frees the object of a directory or dataset, which may be a table, too.
 pub(super) fn free_record(change: &Change<'_>, id: u64) -> Result<()> {
-    if change.mos.object(id)?.dnode().object_type == ObjectType::ZAP_METADATA {
+    if is_zapified(change, id)? {
         count(change, EXTENSIBLE_DATASET, -1)?;
     }
     change.free_object(id)
 }
 
+/// Whether the object of a directory or dataset is a table, too.
+pub(super) fn is_zapified(change: &Change<'_>, id: u64) -> Result<bool> {
+    Ok(change.mos.object(id)?.dnode().object_type == ObjectType::ZAP_METADATA)
+}
+
 /// Makes the object of a directory or dataset a table too, for later additions to it.
 pub(super) fn zapify(change: &Change<'_>, id: u64) -> Result<()> {
-    let object = change.mos.object(id)?;
-    if object.dnode().object_type == ObjectType::ZAP_METADATA {
+    if is_zapified(change, id)? {
         return Ok(());
     }
-    object.update(change.tx, |dnode| dnode.object_type = ObjectType::ZAP_METADATA)?;
+    change.mos.object(id)?.update(change.tx, |dnode| dnode.object_type = ObjectType::ZAP_METADATA)?;
     count(change, EXTENSIBLE_DATASET, 1)?;
     Editor::create(&change.mos.object(id)?.changing(change.tx), 0, 0, change.env.random()).map(drop)
 }

@@ -21,7 +21,7 @@ use super::limits::{DatasetLimits, LimitChange};
 use super::{Change, counts, feature};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueOrigin, needs};
-use crate::{Dsl, Property, PropertyValue, Subject};
+use crate::{Dsl, INHERIT_SUFFIX, Property, PropertyValue, Subject};
 
 const HAS_RECEIVED: &str = "$hasrecvd";
 
@@ -101,11 +101,11 @@ pub fn inherit_property(
     }
     change.remove(table, name)?;
     if received {
-        change.remove(table, &format!("{name}$inherit"))?;
+        change.remove(table, &format!("{name}{INHERIT_SUFFIX}"))?;
     } else {
         change.remove(table, &format!("{name}$iuv"))?;
         if change.number(table, HAS_RECEIVED)?.is_some() {
-            change.set(table, &format!("{name}$inherit"), &ZapValue::one(0))?;
+            change.set(table, &format!("{name}{INHERIT_SUFFIX}"), &ZapValue::one(0))?;
         }
     }
     if subject.kind() == DatasetKind::Snapshot && change.entries_of(table)? == 0 {
@@ -160,7 +160,7 @@ pub(super) fn put_value(change: &Change<'_>, table: u64, given: &Given) -> Resul
         PropertyValue::Number(number) => ZapValue::one(*number),
         PropertyValue::Text(text) => ZapValue::of_text(text),
     };
-    change.remove(table, &format!("{}$inherit", given.name))?;
+    change.remove(table, &format!("{}{INHERIT_SUFFIX}", given.name))?;
     change.remove(table, &format!("{}$iuv", given.name))?;
     change.set(table, &given.name, &value)
 }

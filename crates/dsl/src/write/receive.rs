@@ -18,7 +18,6 @@ use format::feature::{
 };
 use format::ids::{DatasetId, Guid, Txg};
 use format::nvlist::NvList;
-use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -362,7 +361,7 @@ fn put_resume_state(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Res
 
 /// Notes how far a receive has come, if it is one that can be resumed.
 pub fn save_receive_point(change: &Change<'_>, id: DatasetId, point: ReceivePoint) -> Result<()> {
-    if change.mos.object(id.object())?.dnode().object_type != ObjectType::ZAP_METADATA {
+    if !feature::is_zapified(change, id.object())? {
         return Ok(());
     }
     change.set(id.object(), "com.delphix:resume_object", &ZapValue::one(point.object))?;
@@ -557,7 +556,7 @@ fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Re
     })?;
     let head = planned.head.id;
     for name in RESUME {
-        if change.mos.object(head.object())?.dnode().object_type.0 == 0xc4 {
+        if feature::is_zapified(change, head.object())? {
             change.remove(head.object(), name)?;
         }
     }

@@ -5,7 +5,7 @@ use format::ids::DirId;
 
 use super::Change;
 use crate::property::rules::Given;
-use crate::{Dataset, Dir, Dsl, Property, PropertyValue, Subject};
+use crate::{Dataset, Dir, Dsl, INHERIT_SUFFIX, Property, PropertyValue, RECEIVED_SUFFIX, Subject};
 
 /// What may still be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ pub(super) fn refreservation_of(change: &Change<'_>, dir: DirId) -> Result<u64> 
     if let Some(number) = change.number(props, name)? {
         return Ok(number);
     }
-    let is_hidden = change.number(props, &format!("{name}$inherit"))?.is_some();
-    Ok(if is_hidden { 0 } else { change.number(props, &format!("{name}$recvd"))?.unwrap_or(0) })
+    let is_hidden = change.number(props, &format!("{name}{INHERIT_SUFFIX}"))?.is_some();
+    Ok(if is_hidden { 0 } else { change.number(props, &format!("{name}{RECEIVED_SUFFIX}"))?.unwrap_or(0) })
 }
 
 /// Whether the limits given for a new dataset are possible.

@@ -17,7 +17,6 @@ pub(super) struct Groups {
     has_thread: AtomicBool,
     /// Is closed when the thread has ended.
     thread: Mutex<Option<mpsc::Receiver<()>>>,
-    has_ended: AtomicBool,
 }
 
 impl Groups {
@@ -29,7 +28,6 @@ impl Groups {
             syncing: Mutex::default(),
             has_thread: AtomicBool::new(false),
             thread: Mutex::default(),
-            has_ended: AtomicBool::new(false),
         }
     }
 
@@ -69,14 +67,8 @@ impl Groups {
         self.txgs.set_throttle(Throttle::of(env, self.memory));
     }
 
-    /// Whether no group follows.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
-    }
-
     /// Ends the thread, and waits until it has ended.
     pub(super) fn end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
         self.txgs.stop("it is closed");
         if let Some(thread) = self.thread.lock().take() {
             // an error tells that it has ended
