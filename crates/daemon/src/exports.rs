@@ -1,5 +1,6 @@
 //! The exports of an imported pool: what serves its datasets, whatever protocol it speaks.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,9 +41,15 @@ impl Exports {
             self.remove(&last);
             ended.push(last);
         }
-        let places: Vec<PathBuf> = ended.iter().map(|export| export.place().into()).collect();
-        for (at, export) in ended.iter().enumerate() {
-            if !places[at + 1..].iter().any(|outer| places[at].starts_with(outer)) {
+        // how many that are yet to be cleared lie at each place
+        let mut later = HashMap::new();
+        for export in &ended {
+            *later.entry(PathBuf::from(export.place())).or_insert(0) += 1;
+        }
+        for export in ended {
+            let place = PathBuf::from(export.place());
+            later.entry(place.clone()).and_modify(|count| *count -= 1);
+            if !place.ancestors().any(|outer| later.get(outer).is_some_and(|count| *count > 0)) {
                 export.clear();
             }
         }

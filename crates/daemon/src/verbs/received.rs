@@ -9,14 +9,12 @@
 use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
 use dsl::write::NewReceive;
-use dsl::{Property, PropertyValue};
+use dsl::{INHERIT_SUFFIX, Property, PropertyValue, RECEIVED_SUFFIX};
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use protocol::streams::ReceiveOrder;
 
 use super::host::{DatasetChange, Host};
-
-const INHERIT_SUFFIX: &str = "$inherit";
 
 /// What the command line changes of the properties of one dataset.
 pub(super) struct CommandProperties<'a> {
@@ -48,21 +46,18 @@ impl<'a> CommandProperties<'a> {
             return notes;
         }
         let target = self.target;
-        let cannot =
-            |name: &str, error: &Error| format!("cannot receive {name} property on {target}: {}", error.what());
         if let Some(list) = received {
             let pairs = values_of(list).filter(|(name, _)| !self.leaves_out(name)).collect();
-            let refused = self.host.set_received(target, pairs);
-            let refused = refused.unwrap_or_else(|error| vec![("any".to_owned(), error)]);
+            let refused = store_received(self.host, target, pairs);
             // a value of the command line counts anyway
             let refused = refused.iter().filter(|(name, _)| !self.order.set.iter().any(|(one, _)| one == name));
-            notes.extend(refused.map(|(name, error)| cannot(name, error)));
+            notes.extend(refused.map(|(name, error)| cannot_receive(target, name, error)));
         }
         for (property, value) in self.order.set.iter().filter(|_| self.is_top) {
             if applies(property, self.kind) && !self.before.is_set_to(property, value) {
                 let (name, property, value) = (target.to_owned(), property.clone(), value.clone());
                 let change = DatasetChange::Set { name, property: property.clone(), value };
-                notes.extend(self.host.change(&change).err().map(|error| cannot(&property, &error)));
+                notes.extend(self.host.change(&change).err().map(|error| cannot_receive(target, &property, &error)));
             }
         }
         for property in self.order.exclude.iter().filter(|name| !applies(name, self.kind)) {
@@ -71,7 +66,7 @@ impl<'a> CommandProperties<'a> {
         for property in self.inherited() {
             let (name, received) = (target.to_owned(), false);
             let change = DatasetChange::Inherit { name, property: property.to_owned(), received };
-            notes.extend(self.host.change(&change).err().map(|error| cannot(property, &error)));
+            notes.extend(self.host.change(&change).err().map(|error| cannot_receive(target, property, &error)));
         }
         notes
     }
@@ -109,11 +104,9 @@ pub(super) fn misplaced<'a>(order: &'a ReceiveOrder, new: &NewReceive) -> Option
 
 /// Stores what a list says of a snapshot, if that is not there already; what could not be.
 pub(super) fn receive_of_snapshot(host: &dyn Host, name: &str, list: &NvList) -> Vec<String> {
-    let cannot =
-        |property: &str, error: &Error| format!("cannot receive {property} property on {name}: {}", error.what());
     let before = match PropertiesBefore::of_snapshot(host, name) {
         Ok(before) => before,
-        Err(error) => return vec![cannot("any", &error)],
+        Err(error) => return vec![cannot_receive(name, "any", &error)],
     };
     let mut pairs: Vec<(String, Value)> = values_of(list).collect();
     let mut stored: Vec<(String, Value)> = before.received().collect();
@@ -122,8 +115,17 @@ pub(super) fn receive_of_snapshot(host: &dyn Host, name: &str, list: &NvList) ->
     if pairs == stored {
         return Vec::new();
     }
-    let refused = host.set_received(name, pairs).unwrap_or_else(|error| vec![("any".to_owned(), error)]);
-    refused.iter().map(|(property, error)| cannot(property, error)).collect()
+    let refused = store_received(host, name, pairs);
+    refused.iter().map(|(property, error)| cannot_receive(name, property, error)).collect()
+}
+
+/// Stores received values of a dataset or snapshot; which could not be, and why.
+fn store_received(host: &dyn Host, name: &str, pairs: Vec<(String, Value)>) -> Vec<(String, Error)> {
+    host.set_received(name, pairs).unwrap_or_else(|error| vec![("any".to_owned(), error)])
+}
+
+fn cannot_receive(name: &str, property: &str, error: &Error) -> String {
+    format!("cannot receive {property} property on {name}: {}", error.what())
 }
 
 /// What was stored of properties before a stream.
@@ -160,7 +162,7 @@ impl PropertiesBefore {
                 PropertyValue::Number(number) => Value::U64(*number),
                 PropertyValue::Text(text) => Value::Str(text.clone()),
             };
-            Some((name.strip_suffix(dsl::RECEIVED_SUFFIX)?.to_owned(), value))
+            Some((name.strip_suffix(RECEIVED_SUFFIX)?.to_owned(), value))
         })
     }
 

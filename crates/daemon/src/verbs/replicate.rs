@@ -5,7 +5,7 @@
 //! Datasets are known by their snapshots: two are the same if they have one in common. All are gone through again as
 //! long as that changes something: a snapshot may go when its clone has gone, and two datasets can change their names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use base::{Error, Kind, Result};
 use dsl::Subject;
@@ -131,10 +131,11 @@ impl Pass<'_> {
     /// Promotes a clone that the sender promoted; whether it did.
     fn promote(&mut self, local: &LocalDataset, sent: &SentDataset<'_>) -> Result<bool> {
         let Some(origin) = local.origin.filter(|origin| Some(*origin) != sent.origin) else { return Ok(false) };
-        let Some(since) = created_below(self.host, self.top, origin)? else { return Ok(false) };
+        let created = created_below(self.host, self.top)?;
+        let Some(since) = created.get(&origin) else { return Ok(false) };
         let is_earlier = match sent.origin {
             None => true,
-            Some(theirs) => created_below(self.host, self.top, theirs)?.is_some_and(|created| created > since),
+            Some(theirs) => created.get(&theirs).is_some_and(|theirs| theirs > since),
         };
         if !is_earlier {
             return Ok(false);
@@ -275,14 +276,12 @@ fn local_of(host: &dyn Host, name: &str) -> Result<Option<LocalDataset>> {
     Ok(Some(LocalDataset { name: name.to_owned(), origin, snaps }))
 }
 
-/// When a snapshot of a dataset or of one below it was taken.
-fn created_below(host: &dyn Host, top: &str, guid: Guid) -> Result<Option<Txg>> {
+/// When each snapshot of a dataset, and of those below it, was taken.
+fn created_below(host: &dyn Host, top: &str) -> Result<HashMap<Guid, Txg>> {
+    let mut created = HashMap::new();
     for name in names_below(host, top)? {
-        let local = local_of(host, &name)?;
-        let found = local.and_then(|local| local.snaps.into_iter().find(|one| one.guid == guid));
-        if let Some(found) = found {
-            return Ok(Some(found.created));
-        }
+        let snaps = local_of(host, &name)?.map_or_else(Vec::new, |local| local.snaps);
+        created.extend(snaps.into_iter().map(|one| (one.guid, one.created)));
     }
-    Ok(None)
+    Ok(created)
 }
