@@ -7,17 +7,22 @@
 //!     ...    the root is replaced
 //!   thaw     nodes whose file is not in the new root are stale: ESTALE
 //!            the gate is opened; what the kernel was told meanwhile it drops, and names that it took for absent
+//!            names of files that are not in the new root it drops whole: a program may have been given an answer before
+//!            all this, and only now tells the kernel how long that may be kept. Those of directories only expire, as
+//!            what is mounted there is to stay
 //! ```
 //!
 //! The kernel is told to drop something only while the gate is open: it may hold what it needs for that until another
 //! request is answered. So between opening the gate and the end of `thaw` it may still show what it was told of the old
 //! root while that was frozen; no request is answered so any more.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Gate;
+use zpl::FileKind;
 
 use crate::accesses::Accesses;
 use crate::negotiated::Negotiated;
@@ -39,6 +44,13 @@ pub(crate) trait Freeze: Send + Sync {
     fn root(&self) -> u64;
 }
 
+/// A name of a file that the kernel may have: in the directory of a node, and for which object.
+pub(crate) struct KnownName {
+    directory: u64,
+    name: Vec<u8>,
+    object: u64,
+}
+
 /// Freezes one mount.
 pub(crate) struct Freezer<S: Source> {
     pub(crate) trees: Arc<Trees<S>>,
@@ -47,7 +59,8 @@ pub(crate) struct Freezer<S: Source> {
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) is_frozen: Mutex<bool>,
+    /// While it is frozen: the names of files of the old root that the kernel may have.
+    pub(crate) frozen: Mutex<Option<Vec<KnownName>>>,
 }
 
 impl<S: Source> Freeze for Freezer<S> {
@@ -58,29 +71,30 @@ impl<S: Source> Freeze for Freezer<S> {
         if self.negotiated.keeps_written() {
             return Err(Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first"));
         }
-        let mut is_frozen = self.is_frozen.lock();
+        let mut frozen = self.frozen.lock();
         self.trees.set_freezing(true);
         // when it was closed once, all answers that let the kernel keep something have been given
         self.gate.close();
         self.gate.open();
-        self.have_kernel_forget();
+        let names = self.have_kernel_forget();
         self.gate.close();
         self.accesses.write_all();
-        *is_frozen = true;
+        *frozen = Some(names);
         Ok(())
     }
 
     fn thaw(&self) -> Result<()> {
-        let mut is_frozen = self.is_frozen.lock();
-        if !std::mem::take(&mut *is_frozen) {
-            return Ok(());
-        }
+        let mut frozen = self.frozen.lock();
+        let Some(names) = frozen.take() else { return Ok(()) };
         let replaced = self.replace();
         self.trees.set_freezing(false);
         self.gate.open();
         // attributes and contents were told meanwhile also if the root is the same, but these are right
         if !matches!(replaced, Ok(false)) {
             self.have_kernel_forget();
+            for known in names.iter().filter(|known| self.is_gone(known)) {
+                self.notifier.invalidate_name(known.directory, &known.name);
+            }
         }
         replaced.map(drop)
     }
@@ -115,19 +129,33 @@ impl<S: Source> Freezer<S> {
     }
 
     /// Has the kernel drop all that it has of the live tree: of the nodes that it knows, and of the names that the
-    /// directories among them have.
-    fn have_kernel_forget(&self) {
-        let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
-        for node in known.chain([root_node(0)]) {
+    /// directories among them have. Returns the names of files that it may have.
+    fn have_kernel_forget(&self) -> Vec<KnownName> {
+        let known: HashSet<u64> = self.trees.known().all().into_iter().filter(|&object| object != ROOT).collect();
+        let mut names = Vec::new();
+        for node in known.iter().copied().chain([root_node(0)]) {
             self.notifier.invalidate(node);
             let Ok(object) = self.trees.live_object(node) else { continue };
             // what is no directory has no names; one that cannot be read has none that are known
             let _ = self.trees.live().tree.readdir(object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
                     self.notifier.expire_name(node, &entry.name);
+                    if known.contains(&entry.ino) && entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
+                        names.push(KnownName { directory: node, name: entry.name, object: entry.ino });
+                    }
                 }
                 ControlFlow::Continue(())
             });
         }
+        names
+    }
+
+    /// Whether a name of the old root is not in the new one, or another file's there.
+    fn is_gone(&self, known: &KnownName) -> bool {
+        let found = self
+            .trees
+            .live_object(known.directory)
+            .and_then(|directory| self.trees.live().tree.lookup(directory, &known.name));
+        found.ok() != Some(known.object) || self.trees.known().is_stale(known.object)
     }
 }

@@ -34,6 +34,15 @@ impl Notifier {
         }
     }
 
+    /// Has the kernel drop what it keeps of a name, and what is mounted there.
+    pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) {
+        if let Some(channel) = self.0.get()
+            && let Err(error) = channel.invalidate_name(directory, name)
+        {
+            tracing::debug!(directory, "the kernel keeps what it has of a name: {error}");
+        }
+    }
+
     /// Has the kernel drop what it keeps of a node's attributes.
     pub(crate) fn forget_attributes(&self, node: u64) {
         if let Some(channel) = self.0.get()

@@ -286,7 +286,7 @@ impl<S: Source> SharedParts<S> {
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),
             gate: self.gate.clone(),
-            is_frozen: Mutex::default(),
+            frozen: Mutex::default(),
         })
     }
 }
