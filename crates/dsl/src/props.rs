@@ -30,9 +30,10 @@ use crate::{Dataset, Dir, Dsl, Property};
 pub const RECEIVED_SUFFIX: &str = "$recvd";
 /// What the names of marks end in that hide a received value, where properties are stored.
 pub const INHERIT_SUFFIX: &str = "$inherit";
-const IF_KNOWN: &str = "$iuv";
+/// What the names of values end in that versions before a feature do not know.
+pub(crate) const IF_KNOWN_SUFFIX: &str = "$iuv";
 /// Set once a dataset has received properties. Before, nobody can tell received ones from others.
-const HAS_RECEIVED: &str = "$hasrecvd";
+pub(crate) const HAS_RECEIVED: &str = "$hasrecvd";
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,7 +184,7 @@ impl Level {
     }
 
     fn own(&self, name: &str, is_known: &dyn Fn(&PropertyValue) -> bool) -> Option<(PropertyValue, PropertySource)> {
-        let local = self.get(name, IF_KNOWN).filter(|value| is_known(value)).or_else(|| self.get(name, ""));
+        let local = self.get(name, IF_KNOWN_SUFFIX).filter(|value| is_known(value)).or_else(|| self.get(name, ""));
         if let Some(value) = local {
             return Some((value.clone(), PropertySource::Local));
         }

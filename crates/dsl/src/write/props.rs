@@ -21,9 +21,8 @@ use super::limits::{DatasetLimits, LimitChange};
 use super::{Change, counts, feature};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueOrigin, needs};
-use crate::{Dsl, INHERIT_SUFFIX, Property, PropertyValue, Subject};
-
-const HAS_RECEIVED: &str = "$hasrecvd";
+use crate::props::{HAS_RECEIVED, IF_KNOWN_SUFFIX, INHERIT_SUFFIX};
+use crate::{Dsl, Property, PropertyValue, Subject};
 
 /// A property that belongs inside of the object set, and is not stored anywhere yet.
 pub type ObjsetProperty = (Property, u64);
@@ -103,7 +102,7 @@ pub fn inherit_property(
     if received {
         change.remove(table, &format!("{name}{INHERIT_SUFFIX}"))?;
     } else {
-        change.remove(table, &format!("{name}$iuv"))?;
+        change.remove(table, &format!("{name}{IF_KNOWN_SUFFIX}"))?;
         if change.number(table, HAS_RECEIVED)?.is_some() {
             change.set(table, &format!("{name}{INHERIT_SUFFIX}"), &ZapValue::one(0))?;
         }
@@ -161,7 +160,7 @@ pub(super) fn put_value(change: &Change<'_>, table: u64, given: &Given) -> Resul
         PropertyValue::Text(text) => ZapValue::of_text(text),
     };
     change.remove(table, &format!("{}{INHERIT_SUFFIX}", given.name))?;
-    change.remove(table, &format!("{}$iuv", given.name))?;
+    change.remove(table, &format!("{}{IF_KNOWN_SUFFIX}", given.name))?;
     change.set(table, &given.name, &value)
 }
 

@@ -555,8 +555,8 @@ fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Re
         phys.creation_time_s = new.begin.creation_time_s;
     })?;
     let head = planned.head.id;
-    for name in RESUME {
-        if feature::is_zapified(change, head.object())? {
+    if feature::is_zapified(change, head.object())? {
+        for name in RESUME {
             change.remove(head.object(), name)?;
         }
     }

@@ -11,10 +11,9 @@ use super::limits::LimitChange;
 use super::{Change, RefusedChanges, counts, feature, props, room};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
-use crate::props::RECEIVED_SUFFIX;
+use crate::props::{HAS_RECEIVED, RECEIVED_SUFFIX};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
-const HAS_RECEIVED: &str = "$hasrecvd";
 /// Properties of one dataset at most.
 const COUNT_MAX: usize = 4096;
 
