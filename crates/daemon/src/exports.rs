@@ -1,6 +1,6 @@
 //! The exports of an imported pool: what serves its datasets, whatever protocol it speaks.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,17 +41,15 @@ impl Exports {
             self.remove(&last);
             ended.push(last);
         }
-        // how many that are yet to be cleared lie at each place
-        let mut later = HashMap::new();
-        for export in &ended {
-            *later.entry(PathBuf::from(export.place())).or_insert(0) += 1;
-        }
-        for export in ended {
+        let mut outermost = HashSet::new();
+        // the outer ones began first
+        ended.reverse();
+        ended.retain(|export| {
             let place = PathBuf::from(export.place());
-            later.entry(place.clone()).and_modify(|count| *count -= 1);
-            if !place.ancestors().any(|outer| later.get(outer).is_some_and(|count| *count > 0)) {
-                export.clear();
-            }
+            !place.ancestors().any(|outer| outermost.contains(outer)) && outermost.insert(place)
+        });
+        for export in ended.iter().rev() {
+            export.clear();
         }
         Ok(())
     }
