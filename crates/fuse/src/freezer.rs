@@ -16,13 +16,12 @@
 //! request is answered. So between opening the gate and the end of `thaw` it may still show what it was told of the old
 //! root while that was frozen; no request is answered so any more.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Gate;
-use zpl::FileKind;
+use zpl::{DirEntry, FileKind};
 
 use crate::accesses::Accesses;
 use crate::negotiated::Negotiated;
@@ -76,7 +75,13 @@ impl<S: Source> Freeze for Freezer<S> {
         // when it was closed once, all answers that let the kernel keep something have been given
         self.gate.close();
         self.gate.open();
-        let names = self.have_kernel_forget();
+        let mut names = Vec::new();
+        self.have_kernel_forget(|directory, DirEntry { ino: object, kind, name, .. }| {
+            let is_file = kind.is_some_and(|kind| kind != FileKind::Directory);
+            if is_file && self.trees.known().contains(object) {
+                names.push(KnownName { directory, name, object });
+            }
+        });
         self.gate.close();
         self.accesses.write_all();
         *frozen = Some(names);
@@ -91,7 +96,7 @@ impl<S: Source> Freeze for Freezer<S> {
         self.gate.open();
         // attributes and contents were told meanwhile also if the root is the same, but these are right
         if !matches!(replaced, Ok(false)) {
-            self.have_kernel_forget();
+            self.have_kernel_forget(|_, _| {});
             for known in names.iter().filter(|known| self.is_gone(known)) {
                 self.notifier.invalidate_name(known.directory, &known.name);
             }
@@ -129,25 +134,21 @@ impl<S: Source> Freezer<S> {
     }
 
     /// Has the kernel drop all that it has of the live tree: of the nodes that it knows, and of the names that the
-    /// directories among them have. Returns the names of files that it may have.
-    fn have_kernel_forget(&self) -> Vec<KnownName> {
-        let known: HashSet<u64> = self.trees.known().all().into_iter().filter(|&object| object != ROOT).collect();
-        let mut names = Vec::new();
-        for node in known.iter().copied().chain([root_node(0)]) {
+    /// directories among them have: of these, `each` is told the directory's node and the entry.
+    fn have_kernel_forget(&self, mut each: impl FnMut(u64, DirEntry)) {
+        let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
+        for node in known.chain([root_node(0)]) {
             self.notifier.invalidate(node);
             let Ok(object) = self.trees.live_object(node) else { continue };
             // what is no directory has no names; one that cannot be read has none that are known
             let _ = self.trees.live().tree.readdir(object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
                     self.notifier.expire_name(node, &entry.name);
-                    if known.contains(&entry.ino) && entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
-                        names.push(KnownName { directory: node, name: entry.name, object: entry.ino });
-                    }
+                    each(node, entry);
                 }
                 ControlFlow::Continue(())
             });
         }
-        names
     }
 
     /// Whether a name of the old root is not in the new one, or another file's there.

@@ -78,6 +78,11 @@ impl LookupCounts {
         }
     }
 
+    /// Does the kernel know the object?
+    pub(crate) fn contains(&self, object: u64) -> bool {
+        self.shard(object).contains_key(&object)
+    }
+
     /// All objects that the kernel knows.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<u64>>()).collect()
@@ -160,6 +165,7 @@ mod tests {
         assert!(!counts.orphan(2) && !counts.orphan(3));
         counts.renew(|object, generation| generation == 10 && object == 2);
         assert_eq!([ROOT, 2, 3, 4].map(|object| counts.is_stale(object)), [false, false, true, true]);
+        assert_eq!([2, 4, 5].map(|object| counts.contains(object)), [true, true, false]);
         assert!(!counts.remove(2, 1), "it has its name again");
         // the number is another file's
         counts.add(3, 11);

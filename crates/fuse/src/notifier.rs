@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use base::Result;
+
 use crate::channel::Channel;
 
 /// The way to the kernel of one mount, once there is a connection.
@@ -18,37 +20,30 @@ impl Notifier {
     /// Has the kernel write back what it has of a node's contents, and drop it with the node's attributes. It may first
     /// want answers to other requests.
     pub(crate) fn invalidate(&self, node: u64) {
-        if let Some(channel) = self.0.get()
-            && let Err(error) = channel.invalidate(node)
-        {
-            tracing::debug!(node, "the kernel keeps what it has of it: {error}");
-        }
+        self.tell(node, "what it has of it", |channel| channel.invalidate(node));
     }
 
     /// Has the kernel ask again for a name, also if it takes it for absent. It may first want answers to other requests.
     pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) {
-        if let Some(channel) = self.0.get()
-            && let Err(error) = channel.expire_name(directory, name)
-        {
-            tracing::debug!(directory, "the kernel keeps what it has of a name: {error}");
-        }
+        self.tell(directory, "what it has of a name", |channel| channel.expire_name(directory, name));
     }
 
     /// Has the kernel drop what it keeps of a name, and what is mounted there.
     pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) {
-        if let Some(channel) = self.0.get()
-            && let Err(error) = channel.invalidate_name(directory, name)
-        {
-            tracing::debug!(directory, "the kernel keeps what it has of a name: {error}");
-        }
+        self.tell(directory, "what it has of a name", |channel| channel.invalidate_name(directory, name));
     }
 
     /// Has the kernel drop what it keeps of a node's attributes.
     pub(crate) fn forget_attributes(&self, node: u64) {
+        self.tell(node, "old attributes", |channel| channel.forget_attributes(node));
+    }
+
+    /// Sends what is to be said of a node; if that fails, the kernel keeps `what`.
+    fn tell(&self, node: u64, what: &str, send: impl FnOnce(&Channel) -> Result<()>) {
         if let Some(channel) = self.0.get()
-            && let Err(error) = channel.forget_attributes(node)
+            && let Err(error) = send(channel)
         {
-            tracing::debug!(node, "the kernel keeps old attributes: {error}");
+            tracing::debug!(node, "the kernel keeps {what}: {error}");
         }
     }
 }
