@@ -11,8 +11,8 @@
 //! Until its group is on disk a record of the log may lead to a block that is outdated. So it is freed as what is
 //! older is: its place is not used again before that.
 //!
-//! The same contents are not looked for in the block before: by the time that the group is written, that may be
-//! another one. Nor are small blocks embedded, which would take away the place that a log needs to lead to.
+//! Whether the block is as it was before is seen by the group, as the one before may be another one until then. Small
+//! blocks are not embedded, which would take away the place that a log needs to lead to.
 
 use std::sync::Arc;
 

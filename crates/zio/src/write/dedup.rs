@@ -10,12 +10,13 @@
 //! than the room of its block; a wrong one would be lost data.
 
 use base::{Kind, Result};
+use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ddt::{DdtKey, DdtPhys};
 use format::ids::Txg;
 
 use super::request::{BlockWrite, DedupMode};
-use super::transform::{owned, shape};
+use super::transform::{owned, same_as_before, shape};
 use crate::issue::BlockSlice;
 use crate::pointer::compress_kind;
 use crate::refs::Twin;
@@ -76,13 +77,22 @@ impl Zio {
     }
 
     /// The pointer for a block that was placed past its group, for a log, and is taken into the group now. If it is
-    /// one that is there already, that is the pointer; what was placed is the caller's to free then.
+    /// as it was before, or one that is there already, that is the pointer; what was placed is the caller's to free then.
     /// Errors: as from looking for a block in the table.
     pub fn adopt(&self, txg: Txg, request: &BlockWrite, placed: &BlkPtr) -> Result<BlkPtr> {
         let (policy, copies) = (request.policy, placed.copies().count());
         let is_of_policy = placed.checksum_kind() == policy.checksum as u8 && copies == usize::from(policy.copies);
         let has_place = !placed.is_hole() && !placed.is_embedded() && !placed.is_gang();
-        if policy.dedup == DedupMode::Off || !has_place || !is_of_policy {
+        if !has_place || !is_of_policy {
+            return Ok(*placed);
+        }
+        let kind = compress_kind(placed)?;
+        if policy.compress != Compress::Off
+            && same_as_before(request, self.tree(), placed.psize(), kind, placed.checksum())
+        {
+            return Ok(request.previous.with_fill(request.fill));
+        }
+        if policy.dedup == DedupMode::Off {
             return Ok(*placed);
         }
         let bytes = match is_verified(request) {
@@ -92,7 +102,7 @@ impl Zio {
                 Err(_) => return Ok(*placed),
             },
         };
-        let builder = BlkPtrBuilder::new(shape(request, placed.psize(), compress_kind(placed)?), txg);
+        let builder = BlkPtrBuilder::new(shape(request, placed.psize(), kind), txg);
         let builder = builder.checksum(placed.checksum()).fill(request.fill);
         Ok(match self.find_twin(request, builder, &bytes)? {
             TwinSearch::Found(bp) => bp,

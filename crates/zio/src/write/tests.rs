@@ -230,6 +230,15 @@ fn what_has_not_changed_is_not_written() {
     let strong = WritePolicy { compress: Compress::Lz4, checksum: Checksum::Sha256, ..POLICY };
     let bp = pool.write(TXG, &data, strong, BlkPtr::HOLE).unwrap();
     assert_eq!(pool.write(TXG.next(), &data, strong, bp).unwrap(), bp);
+    // a log has it elsewhere by now
+    let early = pool.zio.place_batch(TXG.next(), &[request(&data, strong, BlkPtr::HOLE)]).pop().unwrap().unwrap();
+    let adopt = |policy, previous| pool.zio.adopt(TXG.next(), &request(&data, policy, previous), &early.bp()).unwrap();
+    assert_ne!(early.bp().dvas(), bp.dvas());
+    assert_eq!(adopt(strong, bp), bp);
+    let plain = WritePolicy { compress: Compress::Off, ..strong };
+    for other in [adopt(strong, BlkPtr::HOLE), adopt(plain, bp), adopt(WritePolicy { copies: 2, ..strong }, bp)] {
+        assert_eq!(other.dvas(), early.bp().dvas());
+    }
     let others = [
         WritePolicy { copies: 2, ..strong },
         WritePolicy { checksum: Checksum::Sha512, ..strong },
@@ -243,7 +252,6 @@ fn what_has_not_changed_is_not_written() {
     let dense = noise(2, 16_384);
     let bp = pool.write(TXG, &dense, strong, BlkPtr::HOLE).unwrap();
     assert_eq!((bp.psize(), pool.write(TXG.next(), &dense, strong, bp).unwrap()), (16_384, bp));
-    let plain = WritePolicy { compress: Compress::Off, ..strong };
     assert_ne!(pool.write(TXG.next(), &dense, plain, bp).unwrap().dvas(), bp.dvas(), "somebody moves it");
     let weak = WritePolicy { checksum: Checksum::Fletcher4, ..strong };
     let bp = pool.write(TXG, &data, weak, BlkPtr::HOLE).unwrap();

@@ -172,7 +172,7 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> BlockSlice {
 
 /// Whether the block is as it was, by a checksum that can be trusted. What is on a removed vdev is always written, to
 /// get rid of it.
-fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
+pub(super) fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
     let BlockWrite { policy, previous, .. } = request;
     policy.checksum.is_nopwrite_strong()
         && policy.dedup == DedupMode::Off
