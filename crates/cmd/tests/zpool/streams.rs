@@ -334,6 +334,12 @@ fn what_cannot_be_received_to() {
     refuses("-x atime -o atime=on fresh/a", "property 'atime' specified multiple times\n");
     refuses("-o compress=on -o compression=off fresh/a", "property 'compression' specified multiple times\n");
 
+    assert_eq!(world.zfs("create -o refquota=64K fresh/tight"), (String::new(), 0));
+    let exceeded = "cannot receive new filesystem stream: destination fresh/tight space quota exceeded.\n";
+    refuses("-F fresh/tight", exceeded);
+    assert_eq!(world.zfs("list -H -o name -r -t all fresh").0, "fresh\nfresh/tight\n");
+    assert_eq!(world.zfs("destroy fresh/tight"), (String::new(), 0));
+
     world.receives("-u fresh/fs", &whole);
     assert_eq!(world.zfs_with("receive -s -u fresh/part", &whole[..whole.len() / 2]).1, 1);
     let next = corpus::case("send").zstd("streams/incremental-1-2.zst");

@@ -25,12 +25,9 @@ pub(super) struct DatasetLimits {
 }
 
 impl DatasetLimits {
-    fn of(change: &Change<'_>, subject: &Subject) -> Result<DatasetLimits> {
+    fn of(change: &Change<'_>, dsl: &Dsl, subject: &Subject) -> Result<DatasetLimits> {
         let dir = &subject.dir().phys;
-        let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
-            Some(PropertyValue::Number(number)) => number,
-            _ => 0,
-        };
+        let (refquota, _) = dsl.own_limits(subject.dir())?;
         let refreservation = room::refreservation_of(change, subject.dir().id)?;
         Ok(DatasetLimits { quota: dir.quota, reservation: dir.reserved, refquota, refreservation })
     }
@@ -75,7 +72,7 @@ impl<'a> LimitChange<'a> {
         given: &Given,
         usable_bytes: u64,
     ) -> Result<LimitChange<'a>> {
-        let before = DatasetLimits::of(change, subject)?;
+        let before = DatasetLimits::of(change, dsl, subject)?;
         let planned = LimitChange { subject, before, after: before.with(given) };
         planned.check(dsl, usable_bytes)?;
         Ok(planned)
@@ -90,7 +87,7 @@ impl<'a> LimitChange<'a> {
         (before, after): (u64, u64),
         usable_bytes: u64,
     ) -> Result<LimitChange<'a>> {
-        let limits = DatasetLimits::of(change, subject)?;
+        let limits = DatasetLimits::of(change, dsl, subject)?;
         let with = |refreservation| DatasetLimits { refreservation, ..limits };
         let planned = LimitChange { subject, before: with(before), after: with(after) };
         planned.check(dsl, usable_bytes)?;

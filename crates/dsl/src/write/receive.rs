@@ -433,6 +433,10 @@ pub fn take_over(
     // it may have got another name since
     let own = Dataset { id: begun.head, name: dsl.name_of(begun.head)?, phys: head };
     snapshot::plan(change, dsl, &format!("{}@{}", own.name, new.snapshot), usable_bytes)?;
+    let (refquota, _) = dsl.own_limits(&dsl.dir(own.phys.dir, &own.name)?)?;
+    if refquota != 0 && received.referenced_bytes > refquota {
+        return Err(Error::new(Kind::Quota, format!("destination {} space quota exceeded.", own.name)));
+    }
     let modified = || {
         let what = format!("destination '{}' has been modified\nsince most recent snapshot", own.name);
         Error::new(Kind::Permission, what)

@@ -17,9 +17,9 @@ use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn};
 use super::{Change, destroy, feature, livelist, room, snapshot, space};
+use crate::Dsl;
 use crate::name::LEN_MAX;
 use crate::name::{NameKinds, check_new_name, split_snapshot};
-use crate::{Dsl, Property, PropertyValue};
 
 /// A head that went back.
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +52,7 @@ pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> 
         return Err(Error::new(Kind::Exists, what));
     }
     let target = change.dataset(snapshot)?;
-    let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
-        Some(PropertyValue::Number(number)) => number,
-        _ => 0,
-    };
+    let (refquota, _) = dsl.own_limits(dir)?;
     if refquota != 0 && target.referenced_bytes > refquota {
         return Err(Error::new(Kind::Quota, "disk quota exceeded"));
     }

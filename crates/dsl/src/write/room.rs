@@ -28,8 +28,8 @@ impl Dsl {
         Ok(RoomLeft { bytes, refusal: if by_quota { Kind::Quota } else { Kind::NoSpace } })
     }
 
-    /// `refquota` and `refreservation`.
-    fn own_limits(&self, dir: &Dir) -> Result<(u64, u64)> {
+    /// `refquota` and `refreservation`, 0 if there is none.
+    pub(super) fn own_limits(&self, dir: &Dir) -> Result<(u64, u64)> {
         let levels = self.levels(dir)?;
         let number = |property| match levels.find(property).map(|sourced| sourced.value) {
             Some(PropertyValue::Number(number)) => number,
