@@ -225,8 +225,8 @@ impl ServedPool {
         }
     }
 
-    /// Lets a device come beside another one; a spare of the pool stands in for it then. Errors: as from
-    /// [`LivePool::attach`]; `Busy` if it is in use.
+    /// Lets a device come beside another one; a spare of the pool stands in for it then, if it does not already. Errors:
+    /// as from [`LivePool::attach`]; `Busy` if it is in use.
     pub fn attach(
         &self,
         vdev: Guid,
@@ -239,20 +239,28 @@ impl ServedPool {
             let what = "this version of Cenote does not reconstruct dRAID vdevs sequentially";
             return Err(Error::new(Kind::Unsupported, what));
         }
-        if how == AttachAs::Replacement
-            && let Some(outcome) = live.use_distributed_spare(vdev, &new.path)
-        {
+        let replaces = how == AttachAs::Replacement;
+        if replaces && live.stands_in(vdev, &new.path) {
+            return Ok(());
+        }
+        if replaces && let Some(outcome) = live.use_distributed_spare(vdev, &new.path) {
             return outcome;
         }
-        let (locks, mut devices) = DeviceLocks::for_writing(&[PathBuf::from(&new.path)])?;
+        let attach = |how, device| match sequentially {
+            true => live.attach_sequentially(vdev, new, how, ashift, device),
+            false => live.attach(vdev, new, how, ashift, device),
+        };
+        let (locks, mut devices) = match DeviceLocks::for_writing(&[PathBuf::from(&new.path)]) {
+            // it may be that of the pool itself, which has its lock
+            Err(error) if error.kind() == Kind::Busy && replaces => {
+                return live.overwritten_device(vdev, &new.path).map_or(Err(error), |device| attach(how, device));
+            }
+            opened => opened?,
+        };
         for (_, device) in devices.drain() {
-            let (how, device) = match live.spare_at(&new.path).filter(|_| how == AttachAs::Replacement) {
-                Some(spare) => (AttachAs::Spare(spare), live.spare_device(spare, device)?),
-                None => (how, device),
-            };
-            match sequentially {
-                true => live.attach_sequentially(vdev, new, how, ashift, device)?,
-                false => live.attach(vdev, new, how, ashift, device)?,
+            match live.spare_at(&new.path).filter(|_| replaces) {
+                Some(spare) => attach(AttachAs::Spare(spare), live.spare_device(spare, device)?)?,
+                None => attach(how, device)?,
             }
         }
         locks.keep();

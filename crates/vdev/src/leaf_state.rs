@@ -107,6 +107,11 @@ impl LeafState {
         self.device.get()
     }
 
+    /// Whether that is the device, as it is open now.
+    pub fn is_on(&self, device: &Arc<dyn Device>) -> bool {
+        self.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), device))
+    }
+
     /// The device, if it may be used.
     pub(crate) fn usable_device(&self) -> Option<&dyn Device> {
         self.device().filter(|_| self.is_usable()).map(|slot| slot as &dyn Device)

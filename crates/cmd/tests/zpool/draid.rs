@@ -96,6 +96,9 @@ fn a_draid_is_added() {
     let refused = "cannot replace DIR/a with draid1-1-0: a distributed spare is for devices of its own dRAID vdev\n";
     world.check("replace tank DIR/a draid1-1-0", 1, refused);
     world.check("replace -w tank DIR/e draid1-1-0", 0, "");
+    // it stands in for this one already, and cannot for another
+    world.check("replace tank DIR/e draid1-1-0", 0, "");
+    world.check("replace tank DIR/f draid1-1-0", 1, "cannot replace DIR/f with draid1-1-0: draid1-1-0 is busy\n");
     world.check("detach tank draid1-1-0", 0, "");
     assert_eq!(world.tree("tank"), expect);
     world.check("export tank", 0, "");

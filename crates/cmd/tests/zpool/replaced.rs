@@ -57,3 +57,42 @@ fn a_mirror_outlives_its_disks() {
     assert!(fs::read(&file).unwrap() == bytes);
     world.check("export tank", 0, "");
 }
+
+/// What wrote over it was another program; the pool has it open all the while.
+#[test]
+fn an_overwritten_disk_takes_its_own_place() {
+    let world = World::new("overwritten", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED overwritten: nothing can be mounted here");
+        return;
+    }
+    world.disks(&["a", "b", "c", "single"]);
+    let bytes_of_disk = fs::metadata(world.dir.join("a")).unwrap().len() as usize;
+    world.check("create -O compression=off -R DIR/mnt tank raidz DIR/a DIR/b DIR/c", 0, "");
+    let (file, bytes) = (world.dir.join("mnt/tank/file"), noise(5 << 20, 3));
+    write(&file, &bytes).unwrap();
+    let its_own = "invalid vdev specification\nthe following errors must be manually repaired:\n\
+                   DIR/b is part of active pool 'tank'\n";
+    world.check("replace -f tank DIR/b", 1, its_own);
+    let overwrite = |disk: &str| fs::write(world.dir.join(disk), vec![0; bytes_of_disk]).unwrap();
+    overwrite("b");
+    world.check("replace -w tank DIR/b DIR/b", 0, "");
+    overwrite("c");
+    world.check("offline tank DIR/c", 0, "");
+    world.check("replace -w tank DIR/c", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nraidz1-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\n");
+    world.check("scrub -w tank", 0, "");
+    let scan = world.scan("tank");
+    assert!(scan.starts_with("  scan: scrub repaired 0B in ") && scan.ends_with(" with 0 errors"), "{scan}");
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+    fs::remove_file(world.dir.join("a")).unwrap();
+    world.check("import -d DIR -R DIR/mnt tank", 0, "");
+    assert!(fs::read(&file).unwrap() == bytes);
+    world.check("export tank", 0, "");
+
+    world.check("create -O mountpoint=none alone DIR/single", 0, "");
+    overwrite("single");
+    world.check("replace alone DIR/single", 1, "cannot replace DIR/single with DIR/single: no valid replicas\n");
+    world.check("destroy alone", 0, "");
+}

@@ -17,11 +17,12 @@ use base::{Error, Kind, Result};
 use device::Device;
 use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
-use vdev::{Edit, LeafVdev, VdevId, VdevKind, VdevSpec, geometry, label};
+use vdev::{Aux, Edit, Health, LeafVdev, VdevId, VdevKind, VdevSpec, VdevState, geometry, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::AuxKind;
 use super::create::leaf_spec;
+use super::leaf_watch::recognize;
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
 
@@ -60,11 +61,13 @@ impl AttachAs {
 }
 
 impl LivePool {
-    /// Lets a new leaf come beside the one with `guid`. Its sectors are what `ashift` says, or the device. It lacks
-    /// everything yet, and the next resilver brings it; but a vdev for logs is emptied before.
+    /// Lets a new leaf come beside the one with `guid`, or on its own device ([`LivePool::overwritten_device`]). Its
+    /// sectors are what `ashift` says, or the device. It lacks everything yet, and the next resilver brings it; but a
+    /// vdev for logs is emptied before.
     ///
-    /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror, or a spare stands in for it; `TooBig` if the device is too small for the
-    /// place, `Invalid` if its sectors are too large; those of writing; `Suspended`.
+    /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror, a spare stands in for it, or nothing has what
+    /// was on its own device; `TooBig` if the device is too small for the place, `Invalid` if its sectors are too large;
+    /// those of writing; `Suspended`.
     pub fn attach(
         &self,
         guid: Guid,
@@ -110,6 +113,10 @@ impl LivePool {
         }
         self.check_spares(leaf, how)?;
         self.check_rebuild(top, is_sequential, how == AttachAs::Replacement)?;
+        let is_its_own = leaf.state().is_on(&device);
+        if is_its_own && !self.tree().can_do_without(leaf) {
+            return Err(Error::new(Kind::Unsupported, "no valid replicas"));
+        }
         let spec = top.top_spec().ok_or_else(no_such_device)?;
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
@@ -138,6 +145,14 @@ impl LivePool {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
         attached
+    }
+
+    /// The device of the leaf with `guid` if it is at `path` and has lost the leaf's label: somebody has overwritten it
+    /// while the pool has it open, and it may come again as a new one.
+    pub fn overwritten_device(&self, guid: Guid, path: &str) -> Option<Arc<dyn Device>> {
+        let leaf = self.tree().leaf(guid).filter(|leaf| leaf.name() == path)?;
+        let device = leaf.state().device()?.now();
+        recognize(leaf, self.config().guid, device.clone()).is_err().then_some(device)
     }
 
     /// Lets the distributed spare with that configuration stand in for the leaf with `guid`, which is in its draid.
@@ -172,6 +187,11 @@ impl LivePool {
         let [verb, preposition] = how.words();
         let about = format!("{verb} vdev={} {preposition} vdev={}", new.name(), leaf.name());
         self.run(move |context| {
+            let old = context.pool.tree().leaf(guid);
+            if let Some(old) = old.filter(|old| device.as_ref().is_some_and(|device| old.state().is_on(device))) {
+                // it has lost its label, and the device is that of the new leaf from now on
+                old.state().set_health(Health::new(VdevState::Unavail, Aux::CorruptData));
+            }
             context.attach(guid, new, how, device, above_guid)?;
             if is_sequential && let Some(leaf) = context.pool.tree().leaf(guid_of_new) {
                 context.begin_rebuild(leaf)?;

@@ -112,6 +112,15 @@ impl LivePool {
         Some(self.attach_distributed(guid, config))
     }
 
+    /// Whether the spare that is called `name` stands in for the leaf with `guid` already.
+    pub fn stands_in(&self, guid: Guid, name: &str) -> bool {
+        let above = self.tree().leaf(guid).and_then(|leaf| leaf.parent()).map(|id| self.tree().vdev(id));
+        above.filter(|above| above.kind() == vdev::VdevKind::Spare).is_some_and(|above| {
+            let leaves = self.tree().leaves_of(above.id());
+            leaves.iter().any(|leaf| leaf.is_spare() && leaf.guid() != guid && leaf.name() == name)
+        })
+    }
+
     /// The guid of the spare at `path`, if there is one.
     pub fn spare_at(&self, path: &str) -> Option<Guid> {
         let view = self.view();

@@ -140,6 +140,10 @@ impl LivePool {
     pub(super) fn let_go(&self, leaves: &[LeafVdev<'_>]) {
         for leaf in leaves {
             let Some(device) = leaf.device() else { continue };
+            // it is that of the leaf that replaced it
+            if self.tree().leaves().any(|other| other.guid() != leaf.guid() && other.state().is_on(&device.now())) {
+                continue;
+            }
             if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
                 tracing::warn!(pool = self.name(), vdev = leaf.name(), "its label is left: {error}");
             }
