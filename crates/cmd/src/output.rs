@@ -110,15 +110,6 @@ pub fn write_name(out: &mut dyn Write, name: &[u8], to_terminal: bool) -> io::Re
     if to_terminal { write!(out, "{}", Shown(name)) } else { out.write_all(name) }
 }
 
-/// Bytes in hex.
-pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string does not fail");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +117,6 @@ mod tests {
     #[test]
     fn names_are_quoted() {
         assert_eq!(Quoted("a b~%\"\\\n\u{e9}".as_bytes()).to_string(), "a b~%25%22%5C%0A%C3%A9");
-        assert_eq!(hex(&[0, 255, 16]), "00ff10");
         let mut out = Vec::new();
         write_name(&mut out, b"a\x1b[2J", true).unwrap();
         write_name(&mut out, b"\n", false).unwrap();

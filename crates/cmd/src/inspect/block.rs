@@ -107,7 +107,7 @@ fn number(text: &str) -> std::result::Result<u64, String> {
 /// Offset, hex and text.
 fn dump(bytes: &[u8], out: &mut dyn Write) -> Result<()> {
     for (i, line) in bytes.chunks(LINE).enumerate() {
-        let hex: Vec<String> = line.chunks(8).map(crate::output::hex).collect();
+        let hex: Vec<String> = line.chunks(8).map(protocol::words::hex).collect();
         let text: String = line.iter().map(|&b| if matches!(b, b' '..=b'~') { char::from(b) } else { '.' }).collect();
         writeln!(out, "{:08x}  {:33}  {text}", i * LINE, hex.join(" "))?;
     }

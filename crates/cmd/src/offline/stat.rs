@@ -7,12 +7,12 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use base::{Error, Result, Shown};
-use protocol::words::time;
+use protocol::words::{hex, time};
 use zpl::{FileKind, Stat, Zpl};
 
 use super::target::{Content, FileArgs, OpenTarget, Opener, Target};
 use super::tree::{FileVisitor, WalkedFile, Walker};
-use crate::output::{Quoted, complain, hex, stdout, written};
+use crate::output::{Quoted, complain, stdout, written};
 
 pub use json::StatLine;
 

@@ -17,12 +17,11 @@ use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::ids::Txg;
 use format::object_type::{ObjectType, SwapClass};
-use protocol::words::time;
+use protocol::words::{hex, time};
 use zpl::{FileKind, Zpl};
 
 use super::args::ZdbArgs;
 use super::text::{Short, checksum_name, compress_name, offset_of, type_name};
-use crate::output::hex;
 
 /// Names under which a table holds bytes that are no text.
 const BINARY: [&str; 5] = [

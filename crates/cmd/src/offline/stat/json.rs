@@ -6,11 +6,12 @@
 use std::fmt;
 
 use base::{Error, Result};
+use protocol::words::hex;
 use sha2::{Digest, Sha256};
 use zpl::{FileKind, Stat, Zpl};
 
 use crate::offline::target::Content;
-use crate::output::{Quoted, hex};
+use crate::output::Quoted;
 
 /// Files above that size have a checksum for each run of data.
 const WHOLE_SIZE_MAX: u64 = 64 << 20;
