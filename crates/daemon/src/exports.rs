@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Export;
+use fuse::SETTLE_MAX;
 
 use crate::verbs::is_at_or_below_name;
 
@@ -19,14 +21,15 @@ impl Exports {
         self.0.lock().push(export);
     }
 
-    /// Ends the last one of a dataset. Errors: `NotFound` if it is not served; `Busy`, unless `force`.
-    pub fn stop(&self, dataset: &str, force: bool) -> Result<()> {
+    /// Ends the last one of a dataset, which is not cleared. Errors: `NotFound` if it is not served; `Busy`, unless
+    /// `force`.
+    pub fn stop(&self, dataset: &str, force: bool) -> Result<Arc<dyn Export>> {
         let export = self.of(dataset).pop();
         let export = export.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
         export.stop(force)?;
         self.remove(&export);
-        export.clear();
-        Ok(())
+        settle(std::slice::from_ref(&export), force);
+        Ok(export)
     }
 
     /// Ends all, the last one first, up to the first that cannot be. Errors: where that is, and why: `Busy`.
@@ -35,12 +38,16 @@ impl Exports {
     /// stays in the one above, where it may be mounted next time, and cannot be made if that is read-only then.
     pub fn stop_all(&self, force: bool) -> Result<(), (String, Error)> {
         let mut ended = Vec::new();
-        loop {
-            let Some(last) = self.0.lock().last().cloned() else { break };
-            last.stop(force).map_err(|error| (last.place(), error))?;
+        let outcome = loop {
+            let Some(last) = self.0.lock().last().cloned() else { break Ok(()) };
+            if let Err(error) = last.stop(force) {
+                break Err((last.place(), error));
+            }
             self.remove(&last);
             ended.push(last);
-        }
+        };
+        settle(&ended, force);
+        outcome?;
         let mut outermost = HashSet::new();
         // the outer ones began first
         ended.reverse();
@@ -109,8 +116,18 @@ impl Exports {
     }
 }
 
+/// Waits for what has ended, all together for no longer than for one: a container may have a copy of every mount.
+fn settle(ended: &[Arc<dyn Export>], force: bool) {
+    let began = Instant::now();
+    for export in ended.iter().filter(|_| !force) {
+        export.settle(SETTLE_MAX.saturating_sub(began.elapsed()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// An export that notes what is asked of it.
@@ -148,6 +165,10 @@ mod tests {
             self.call(if force { "force" } else { "stop" })
         }
 
+        fn settle(&self, _: Duration) {
+            self.call("settle").unwrap();
+        }
+
         fn clear(&self) {
             self.call("clear").unwrap();
         }
@@ -181,15 +202,21 @@ mod tests {
     #[test]
     fn the_last_one_ends_first() {
         let (exports, calls) = exports(&[("t/a", ""), ("t/b", "stop"), ("t/a", ""), ("t/c", "")]);
-        exports.stop("t/a", false).unwrap();
-        assert_eq!(exports.stop("t/none", false).unwrap_err().kind(), Kind::NotFound);
+        exports.stop("t/a", false).unwrap().clear();
+        assert_eq!(exports.stop("t/none", false).err().unwrap().kind(), Kind::NotFound);
         assert_eq!(exports.stop_all(false).unwrap_err().0, "/t/b");
         exports.stop_all(true).unwrap();
         let calls = calls.lock().join(", ");
-        assert_eq!(calls, "stop t/a, clear t/a, stop t/c, stop t/b, force t/b, force t/a, clear t/b, clear t/a");
+        assert_eq!(
+            calls,
+            "stop t/a, settle t/a, clear t/a, stop t/c, stop t/b, settle t/c, force t/b, force t/a, clear t/b, clear t/a"
+        );
         let (exports, calls) = self::exports(&[("t", ""), ("t/a/b", ""), ("u", "")]);
         exports.stop_all(false).unwrap();
-        assert_eq!(calls.lock().join(", "), "stop u, stop t/a/b, stop t, clear u, clear t");
+        assert_eq!(
+            calls.lock().join(", "),
+            "stop u, stop t/a/b, stop t, settle u, settle t/a/b, settle t, clear u, clear t"
+        );
         assert!(exports.stop_all(false).is_ok());
     }
 

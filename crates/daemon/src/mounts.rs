@@ -1,10 +1,11 @@
 //! The mounted file systems of an imported pool.
 //!
-//! A mountpoint that is not there is made, with the folders above it; what was made is removed again
-//! when the file system is unmounted, unless somebody has put something there.
+//! A mountpoint that is not there is made, with the folders above it; what was made is removed again when the file system
+//! goes, or the pool, unless somebody has put something there. It stays when the file system is unmounted by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
@@ -61,6 +62,11 @@ impl Mounts {
                 Err(e)
             }
         }
+    }
+
+    /// Removes the folder where nothing is mounted as `options` say any more, if it is empty.
+    pub fn remove_folder(&self, options: &MountOptions) {
+        self.helper.remove_folders(options, 1);
     }
 
     /// The options of a mounted file system, as they are now.
@@ -146,7 +152,11 @@ impl Export for MountedDataset {
     }
 
     fn stop(&self, force: bool) -> Result<()> {
-        self.mount.unmount(if force { Unmount::Force } else { Unmount::IfUnused })
+        self.mount.take_away(if force { Unmount::Force } else { Unmount::IfUnused })
+    }
+
+    fn settle(&self, limit: Duration) {
+        self.mount.settle(limit);
     }
 
     fn clear(&self) {

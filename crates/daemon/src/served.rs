@@ -1,6 +1,5 @@
 //! The state of a pool process, and its answers.
 
-use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -20,6 +19,7 @@ use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{PoolReply, Request};
+use protocol::words::hex;
 
 use crate::cachefile;
 use crate::exports::Exports;
@@ -28,7 +28,7 @@ use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::network_door::{NetworkAccess, mark_for};
-use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
+use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
@@ -461,12 +461,20 @@ impl Host for Served {
         self.mounts.remount(options)
     }
 
-    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+    fn unmount(&self, dataset: &str, force: bool, folders: Folders) -> Result<()> {
         // it would wait for what was written last
         if !force && self.pool.suspended().is_some() {
             return Err(suspended());
         }
-        self.exports.stop(dataset, force)
+        let ended = self.exports.stop(dataset, force)?;
+        if folders == Folders::Remove {
+            ended.clear();
+        }
+        Ok(())
+    }
+
+    fn remove_folder(&self, options: &MountOptions) {
+        self.mounts.remove_folder(options);
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
@@ -585,12 +593,4 @@ impl Host for Served {
 
 fn suspended() -> Error {
     Error::new(Kind::Suspended, "pool I/O is currently suspended")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
-        // writing to a string does not fail
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }

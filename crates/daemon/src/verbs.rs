@@ -29,7 +29,7 @@ use base::{Error, Kind, Result};
 use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::StreamNote;
 
-pub use host::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
+pub use host::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
 

@@ -153,9 +153,13 @@ impl Export for MountedVolumes {
     }
 
     fn stop(&self, force: bool) -> Result<()> {
-        self.mount.unmount(if force { Unmount::Force } else { Unmount::IfUnused })?;
+        self.mount.take_away(if force { Unmount::Force } else { Unmount::IfUnused })?;
         self.helper.remove_folders(&self.options, self.made);
         Ok(())
+    }
+
+    fn settle(&self, limit: Duration) {
+        self.mount.settle(limit);
     }
 
     fn renamed(&self, _: &str) {}

@@ -1,5 +1,7 @@
 //! What the process of a pool knows of an export, whatever protocol it speaks.
 
+use std::time::Duration;
+
 use base::Result;
 
 /// A dataset that is served to programs. It is served from when it is made.
@@ -28,6 +30,10 @@ pub trait Export: Send + Sync {
 
     /// Ends it. Errors: `Busy` if it is in use, unless `force`.
     fn stop(&self, force: bool) -> Result<()>;
+
+    /// Waits until all that programs have asked of it is done, after it has ended; for at most `limit` if there may be
+    /// programs yet that it does not see.
+    fn settle(&self, _limit: Duration) {}
 
     /// Takes away what was made for it, after it has ended.
     fn clear(&self) {}

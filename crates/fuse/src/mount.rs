@@ -37,8 +37,8 @@ use crate::serve;
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
 
-/// How long the last requests may take after an unmount.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the kernel may take after an unmount to say that nobody uses it.
+pub const SETTLE_MAX: Duration = Duration::from_secs(2);
 /// How long what is mounted already may take to say that it lives.
 const ALIVE_TIME: Duration = Duration::from_secs(5);
 /// The same, of what is mounted where something shall be mounted: the folder may be on a slow disk.
@@ -146,16 +146,34 @@ impl Mount {
     /// this returns, unless another mount namespace, a container's for instance, still has the file system:
     /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
+        self.take_away(how)?;
+        if how == Unmount::IfUnused {
+            self.settle(SETTLE_MAX);
+        }
+        Ok(())
+    }
+
+    /// Does the same without waiting: see [`Mount::settle`].
+    pub fn take_away(&self, how: Unmount) -> Result<()> {
         if self.is_mounted() {
             self.helper.detach(&self.point, &self.dev, how)?;
         }
-        match how {
-            Unmount::IfUnused => self.wait_a_while(),
-            // the number of one that has ended may be another's by now
-            Unmount::Force if !self.has_ended() => self.abort(),
-            Unmount::Force | Unmount::Lazy => {}
+        // the number of one that has ended may be another's by now
+        if how == Unmount::Force && !self.has_ended() {
+            self.abort();
         }
         Ok(())
+    }
+
+    /// Waits until all requests have been answered and all is on disk, once it is mounted nowhere. If it still is after
+    /// `limit`, in another mount namespace, it is let be.
+    pub fn settle(&self, limit: Duration) {
+        if self.life.wait_a_while(MountStage::Unused, limit) < MountStage::Unused {
+            tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
+            return;
+        }
+        // a sync takes as long as it takes
+        self.wait();
     }
 
     /// Returns when the last request is answered and all is on disk: it is unmounted, and nobody uses it
@@ -184,15 +202,6 @@ impl Mount {
             let _ = self.with_channel(|channel| channel.invalidate(root_node(0)));
         }
         Ok(())
-    }
-
-    fn wait_a_while(&self) {
-        if self.life.wait_a_while(MountStage::Unused, WAIT_MAX) < MountStage::Unused {
-            tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
-            return;
-        }
-        // a sync takes as long as it takes
-        self.wait();
     }
 
     /// Have all requests been answered, for ever?

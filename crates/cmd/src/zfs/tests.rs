@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use daemon::mount_plan::{MountBounds, PlannedMount};
-use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
+use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid};
@@ -118,7 +118,7 @@ impl Host for Local {
     fn remount(&self, _: &MountOptions) -> Result<bool> {
         Ok(false)
     }
-    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+    fn unmount(&self, dataset: &str, force: bool, _: Folders) -> Result<()> {
         if self.is_busy && !force {
             return Err(Error::new(Kind::Busy, "in use"));
         }
@@ -126,6 +126,7 @@ impl Host for Local {
         mounts.retain(|mounted| mounted.dataset != dataset);
         Ok(())
     }
+    fn remove_folder(&self, _: &MountOptions) {}
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
         if let Some(kind) = self.refusal {

@@ -68,7 +68,7 @@ fn no_link_leads_out() {
     let asked = world.run("zfs mount ev/kid");
     assert!(asked.code == Some(1) && asked.err.contains("symbolic link 'kid'"), "{}", asked.err);
     world.check();
-    world.done("zfs unmount ev");
+    world.done("zpool export ev");
     assert!(!world.dir.join("in/real/ev").exists(), "what was made is removed");
 }
 

@@ -90,6 +90,31 @@ fn unmounting_all_goes_from_pool_to_pool() {
     world.check("export two", 0, "");
 }
 
+/// What is unmounted by hand may be mounted at the same folder again, by whatever means.
+#[test]
+fn the_folder_of_what_is_unmounted_stays() {
+    let world = World::new("folder", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -R DIR/mnt one DIR/a", 0, "");
+    let does = |line: &str| assert_eq!(world.zfs(line), (String::new(), 0), "{line}");
+    let is_there = |path: &str| world.dir.join("mnt").join(path).exists();
+    for line in ["create one/x", "create one/z", "create -o mountpoint=/chosen one/y", "unmount one/x"] {
+        does(line);
+    }
+    assert!(is_there("one/x"));
+    does("mount one/x");
+    for name in ["x", "y", "z"] {
+        does(&format!("unmount one/{name}"));
+    }
+    does("destroy one/x");
+    does("destroy one/y");
+    assert!(!is_there("one/x") && is_there("chosen") && is_there("one/z"));
+    world.check("export one", 0, "");
+    world.check("import -d DIR -R DIR/mnt -o readonly=on one", 0, "");
+    assert!(world.zfs("mount").0.contains("one/z "), "{}", world.zfs("mount").0);
+    world.check("export one", 0, "");
+}
+
 #[test]
 fn a_file_system_of_an_old_version_stays_one() {
     let world = World::new("old", &[]);

@@ -4,7 +4,7 @@ use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
 use protocol::datasets::{Failure, MountRequest, Mounted};
 
-use super::host::{DatasetChange, Host};
+use super::host::{DatasetChange, Folders, Host};
 use super::mount::{is_at_or_below, mount_one, mount_planned};
 use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
 
@@ -102,7 +102,7 @@ pub(super) fn without_mount(
 /// Unmounts a file system, if it is mounted; what is wrong if it cannot be.
 pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
     let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
-    let error = host.unmount(name, force).err()?;
+    let error = host.unmount(name, force, Folders::Remove).err()?;
     let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
     Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
 }

@@ -11,13 +11,15 @@ use std::collections::HashSet;
 
 use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
-use dsl::{DEPTH_MAX, Dataset, Subject};
+use dsl::{DEPTH_MAX, Dataset, Property, PropertySource, Sourced, Subject};
+use fuse::MountOptions;
 use protocol::datasets::{DatasetType, DestroyChange, DestroySnapshots, Failure, Types};
 use protocol::words::nicenum::nicebytes;
 
 use super::around::{ChangeOutput, failure, unmount, words};
-use super::host::{DatasetChange, Host, SnapshotChange};
+use super::host::{DatasetChange, Folders, Host, SnapshotChange};
 use super::query::{open, type_of};
+use crate::mount_plan::plan;
 
 /// How to destroy, and what to say of it.
 #[derive(Clone, Copy)]
@@ -93,7 +95,7 @@ pub(super) fn destroy_all(host: &dyn Host, all: &[Subject], manner: Manner) -> R
         }
         let mut failed = destroy_snapshots(host, &std::mem::take(&mut batch), false);
         if failed.is_empty() {
-            failed.extend(destroy_one(host, one.name(), manner.force));
+            failed.extend(destroy_one(host, one, manner.force)?);
         }
         failures.extend(failed);
         // others may still go, as OpenZFS has it
@@ -113,11 +115,30 @@ fn destroy_line(name: &str, manner: Manner) -> String {
     }
 }
 
-fn destroy_one(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
-    unmount(host, name, force).or_else(|| {
-        let failed = host.change(&DatasetChange::Destroy { name: name.to_owned() }).err();
-        failed.map(|e| failure(name, format!("cannot destroy '{name}': {}", words(&e))))
+fn destroy_one(host: &dyn Host, one: &Subject, force: bool) -> Result<Option<Failure>> {
+    let name = one.name();
+    let folder = folder_left(host, one)?;
+    if let Some(failure) = unmount(host, name, force) {
+        return Ok(Some(failure));
+    }
+    Ok(match host.change(&DatasetChange::Destroy { name: name.to_owned() }) {
+        Ok(()) => {
+            folder.iter().for_each(|folder| host.remove_folder(folder));
+            None
+        }
+        Err(e) => Some(failure(name, format!("cannot destroy '{name}': {}", words(&e)))),
     })
+}
+
+/// Where a file system is mounted, or was before it was unmounted by hand, if nobody has chosen just this place.
+fn folder_left(host: &dyn Host, one: &Subject) -> Result<Option<MountOptions>> {
+    let pool = host.pool();
+    let is_chosen = |sourced: Sourced| matches!(sourced.source, PropertySource::Local | PropertySource::Received);
+    if one.kind() != DatasetKind::FileSystem || pool.dsl().property(one, Property::Mountpoint, 0)?.is_none_or(is_chosen)
+    {
+        return Ok(None);
+    }
+    Ok(plan(&pool, host.bounds(), one)?.ok().map(|planned| planned.options))
 }
 
 /// Destroys snapshots, all or none: what is wrong if none.
@@ -135,7 +156,7 @@ pub(super) fn destroy_snapshots(host: &dyn Host, names: &[String], defer: bool) 
     };
     for name in names {
         // one that is mounted keeps nothing from going on; most are not
-        let _ = host.unmount(name, true);
+        let _ = host.unmount(name, true, Folders::Remove);
     }
     match host.change_snapshots(&SnapshotChange::Destroy { names: names.to_vec(), defer }) {
         Ok(refused) => refused.into_iter().map(line).collect(),

@@ -20,6 +20,15 @@ use crate::mount_plan::{MountBounds, PlannedMount};
 /// Snapshots that are not destroyed as long as this lives.
 pub type SnapshotGuard = Box<dyn std::any::Any>;
 
+/// What becomes of folders that were made for a mount.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Folders {
+    /// They stay: it may be mounted there again.
+    Keep,
+    /// They are removed, as far as they are empty.
+    Remove,
+}
+
 /// What answers need of a pool process.
 pub trait Host {
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
@@ -43,7 +52,9 @@ pub trait Host {
     /// if it cannot be read-only now.
     fn remount(&self, options: &MountOptions) -> Result<bool>;
     /// Unmounts a file system.
-    fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+    fn unmount(&self, dataset: &str, force: bool, folders: Folders) -> Result<()>;
+    /// Removes a mountpoint where nothing is mounted, if it is empty.
+    fn remove_folder(&self, options: &MountOptions);
     /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.
     fn change(&self, change: &DatasetChange) -> Result<()>;
     /// Changes snapshots, all of a change or none of it, and returns when that is on disk: what was refused, and why.

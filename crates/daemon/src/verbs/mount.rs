@@ -10,7 +10,7 @@ use dsl::property::DatasetKind;
 use fuse::{NO_MOUNTPOINT, SnapDir};
 use protocol::datasets::{Failure, MountAt, MountRequest, Mounted, Response, Types, UnmountRequest, UnmountWhat};
 
-use super::host::Host;
+use super::host::{Folders, Host};
 use super::mount_options::{apply, has};
 use super::query::open;
 use crate::mount_plan::{
@@ -192,7 +192,7 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
     };
     let mut failures = Vec::new();
     for mounted in chosen {
-        if let Err(error) = host.unmount(&mounted.dataset, request.force) {
+        if let Err(error) = host.unmount(&mounted.dataset, request.force, Folders::Keep) {
             let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
             let line = format!("cannot unmount '{}': {why}", mounted.path);
             failures.push(Failure { about: mounted.dataset, line });

@@ -15,7 +15,7 @@ use protocol::datasets::{Failure, RenameChange};
 
 use super::around::{failure, words};
 use super::change::rename;
-use super::host::{DatasetChange, Host, SnapshotChange};
+use super::host::{DatasetChange, Folders, Host, SnapshotChange};
 use super::received::receive_of_snapshot;
 
 /// What may be done.
@@ -200,7 +200,7 @@ impl Pass<'_> {
 
     fn destroy(&mut self, local: &LocalDataset) -> Result<()> {
         let name = &local.name;
-        let unmounted = match self.host.unmount(name, self.how.force_unmount) {
+        let unmounted = match self.host.unmount(name, self.how.force_unmount, Folders::Remove) {
             Err(error) if error.kind() == Kind::NotFound => Ok(()),
             outcome => outcome,
         };
