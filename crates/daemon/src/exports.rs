@@ -71,9 +71,18 @@ impl Exports {
         }
     }
 
-    /// Properties of datasets may have other values.
+    /// Properties of datasets may have other values, or they have other snapshots.
     pub fn properties_changed(&self) {
-        for export in self.all() {
+        self.tell_changed(&|_| true);
+    }
+
+    /// Those of some datasets, and of what inherits from them.
+    pub fn properties_changed_of(&self, datasets: &[&str]) {
+        self.tell_changed(&|export| datasets.iter().any(|dataset| export.depends_on(dataset)));
+    }
+
+    fn tell_changed(&self, is_about: &dyn Fn(&dyn Export) -> bool) {
+        for export in self.all().into_iter().filter(|export| is_about(&**export)) {
             if let Err(error) = export.property_changed() {
                 tracing::warn!(dataset = export.dataset(), "it is served as before: {error}");
             }

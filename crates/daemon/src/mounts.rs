@@ -10,13 +10,14 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
 use format::ids::DatasetId;
-use fuse::{Helper, Mount, MountOptions, Unmount};
+use fuse::{Helper, Mount, MountOptions, MountTable, Unmount};
 use protocol::datasets::Mounted;
 
 use crate::descriptors;
 use crate::exports::Exports;
 use crate::live::{ServedPool, Used};
 use crate::source::FileSystem;
+use crate::verbs::is_at_or_below_name;
 
 /// The mounts, in the order in which they were made.
 pub struct Mounts {
@@ -122,14 +123,16 @@ impl Mounts {
 
     /// The last one that is mounted of a dataset.
     fn find(&self, dataset: &str) -> Option<Arc<MountedDataset>> {
-        self.all().into_iter().rfind(|mounted| mounted.dataset() == dataset)
+        let list = self.lock().clone();
+        list.into_iter().rfind(|mounted| mounted.dataset() == dataset && mounted.is_served())
     }
 
     /// Those that are mounted now.
     fn all(&self) -> Vec<Arc<MountedDataset>> {
         let mut list = self.lock();
         // an administrator may have called umount
-        list.retain(|mounted| mounted.is_served());
+        let now = MountTable::now();
+        list.retain(|mounted| mounted.mount.is_among(&now));
         list.clone()
     }
 
@@ -165,6 +168,10 @@ impl Export for MountedDataset {
 
     fn renamed(&self, name: &str) {
         name.clone_into(&mut self.options.lock().fs_name);
+    }
+
+    fn depends_on(&self, dataset: &str) -> bool {
+        is_at_or_below_name(&self.dataset(), dataset)
     }
 
     fn property_changed(&self) -> Result<()> {

@@ -518,7 +518,7 @@ impl Host for Served {
         if let DatasetChange::Rename { from, to } = change {
             self.exports.renamed(from, to);
         }
-        self.exports.properties_changed();
+        self.exports.properties_changed_of(&[change.dataset()]);
         Ok(())
     }
 
@@ -541,7 +541,10 @@ impl Host for Served {
             SnapshotChange::Clone { .. } => self.give_out_volumes(),
             _ => self.given_out.changed(),
         }
-        self.exports.properties_changed();
+        match change.datasets() {
+            Some(datasets) => self.exports.properties_changed_of(&datasets),
+            None => self.exports.properties_changed(),
+        }
         Ok(refused)
     }
 

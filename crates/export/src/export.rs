@@ -41,6 +41,11 @@ pub trait Export: Send + Sync {
     /// The dataset has another name.
     fn renamed(&self, name: &str);
 
+    /// Whether a change of that dataset may change what it serves.
+    fn depends_on(&self, _dataset: &str) -> bool {
+        true
+    }
+
     /// A property of the dataset may have another value, or it may have other snapshots. Errors: those of reading them;
     /// it is served as before then.
     fn property_changed(&self) -> Result<()>;

@@ -30,7 +30,7 @@ use crate::channel::Channel;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::life::{Life, MountStage};
-use crate::mountinfo::{self, MountInfo};
+use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
 use crate::serve;
@@ -137,6 +137,11 @@ impl Mount {
     pub fn is_mounted(&self) -> bool {
         // if /proc cannot be read any more, the request threads alone have to know
         !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
+    }
+
+    /// Is it among these mounts? For those that ask about many.
+    pub fn is_among(&self, mounts: &MountTable) -> bool {
+        !self.has_ended() && mounts.has(&self.dev, &self.point).unwrap_or(true)
     }
 
     /// Unmounts it. That it is not mounted any more is no error; `Busy` is, if it is in use or covered, and leaves it

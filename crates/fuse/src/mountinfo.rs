@@ -3,6 +3,7 @@
 //!
 //! Source of the format: proc_pid_mountinfo(5).
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,22 @@ pub(crate) struct MountInfo {
     pub(crate) fs_type: String,
     /// What is mounted, as the file system tells: of ours the dataset.
     pub(crate) source: String,
+}
+
+/// The devices that are mounted, and where, as of one moment.
+pub struct MountTable(Option<HashSet<(String, PathBuf)>>);
+
+impl MountTable {
+    /// As it is now.
+    pub fn now() -> MountTable {
+        let places = all().ok().map(|mounts| mounts.into_iter().map(|mount| (mount.dev, mount.point)));
+        MountTable(places.map(Iterator::collect))
+    }
+
+    /// Whether a device is mounted there; `None` if nothing is known.
+    pub(crate) fn has(&self, dev: &str, point: &Path) -> Option<bool> {
+        self.0.as_ref().map(|places| places.contains(&(dev.to_owned(), point.to_owned())))
+    }
 }
 
 /// All mounts, in the order in which they were made.

@@ -110,7 +110,6 @@ impl Host for Local {
         self.mounts.lock().push(Mounted { dataset: plan.dataset.clone(), path, options });
         Ok(())
     }
-
     fn options_of(&self, dataset: &str) -> Option<MountOptions> {
         let mounted = self.mounts().into_iter().find(|mounted| mounted.dataset == dataset)?;
         Some(MountOptions::new(mounted.dataset, mounted.path))

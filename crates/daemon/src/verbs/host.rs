@@ -3,6 +3,7 @@
 //! The process hands in itself as a [`Host`]: the pool, and the mounts, which it alone can make and
 //! take away. On import it mounts what [`mount_plan`](crate::mount_plan) says.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::Result;
@@ -102,6 +103,22 @@ pub enum DatasetChange {
     Rename { from: String, to: String },
 }
 
+impl DatasetChange {
+    /// The dataset that it changes, as it is called afterwards.
+    pub fn dataset(&self) -> &str {
+        match self {
+            DatasetChange::Create { name, .. }
+            | DatasetChange::CreateVolume { name, .. }
+            | DatasetChange::Destroy { name }
+            | DatasetChange::Set { name, .. }
+            | DatasetChange::Resize { name, .. }
+            | DatasetChange::SetLimit { name, .. }
+            | DatasetChange::Inherit { name, .. } => name,
+            DatasetChange::Rename { to, .. } => to,
+        }
+    }
+}
+
 /// A change of snapshots, by their full names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the documentation
@@ -128,4 +145,13 @@ pub enum SnapshotChange {
     Clone { snapshot: String, target: String, properties: Vec<(String, String)> },
     /// Makes a clone the origin; what is refused are names of snapshots that both have.
     Promote { name: String },
+}
+
+impl SnapshotChange {
+    /// The datasets whose snapshots come or go; `None` if it may be more than that.
+    pub fn datasets(&self) -> Option<Vec<&str>> {
+        let (SnapshotChange::Take { names, .. } | SnapshotChange::Destroy { names, .. }) = self else { return None };
+        let datasets: BTreeSet<&str> = names.iter().filter_map(|name| name.split('@').next()).collect();
+        Some(datasets.into_iter().collect())
+    }
 }
