@@ -103,9 +103,13 @@ fn the_folder_of_what_is_unmounted_stays() {
     }
     assert!(is_there("one/x"));
     does("mount one/x");
+    // what is below a file system goes with it, wherever it is mounted
+    does("create -o mountpoint=/elsewhere one/z/below");
     for name in ["x", "y", "z"] {
         does(&format!("unmount one/{name}"));
     }
+    assert!(!world.zfs("mount").0.contains("one/z"));
+    does("destroy one/z/below");
     does("destroy one/x");
     does("destroy one/y");
     assert!(!is_there("one/x") && is_there("chosen") && is_there("one/z"));
@@ -172,6 +176,27 @@ fn what_is_not_done_is_refused() {
     assert_eq!(world.zfs("get -Hpo value defaultuserquota fresh"), ("1073741824\n".into(), 0));
     assert_eq!(world.zfs("set defaultuserquota=none fresh"), (String::new(), 0));
     assert_eq!(world.zfs("get -Hpo value defaultuserquota fresh"), ("0\n".into(), 0));
+    world.check("export fresh", 0, "");
+}
+
+/// What is new is not there without them.
+#[test]
+fn limits_of_users_are_given_to_what_is_new() {
+    let world = World::new("limits", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -O mountpoint=none fresh DIR/a", 0, "");
+    let limited = "-o userquota@7=1G -o projectobjquota@8=9";
+    let limits = "get -Hpo value userquota@7,projectobjquota@8";
+    assert_eq!(world.zfs(&format!("create {limited} fresh/limited")), (String::new(), 0));
+    assert_eq!(world.zfs(&format!("{limits} fresh/limited")), ("1073741824\n9\n".into(), 0));
+    assert_eq!(world.zfs("snapshot fresh/limited@one"), (String::new(), 0));
+    assert_eq!(world.zfs(&format!("clone {limited} -o groupquota@9=2M fresh/limited@one fresh/clone")).1, 0);
+    assert_eq!(world.zfs("get -Hpo value groupquota@9 fresh/clone"), ("2097152\n".into(), 0));
+    let refused = "cannot create 'fresh/no': 'userquota@nobody-at-all' has an invalid user/group name\n";
+    assert_eq!(world.zfs("create -o userquota@nobody-at-all=1 fresh/no"), (refused.into(), 1));
+    let refused = "cannot create 'fresh/no': 'userused@7' is readonly\n";
+    assert_eq!(world.zfs("create -o userused@7=1 fresh/no"), (refused.into(), 1));
+    assert_eq!(world.zfs("destroy -R fresh/limited"), (String::new(), 0));
     world.check("export fresh", 0, "");
 }
 

@@ -5,6 +5,7 @@ use dsl::property::DatasetKind;
 use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Folders, Host};
+use super::limits::Limit;
 use super::mount::{is_at_or_below, mount_one, mount_planned};
 use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
 
@@ -101,10 +102,16 @@ pub(super) fn without_mount(
 
 /// Unmounts a file system, if it is mounted; what is wrong if it cannot be.
 pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
-    let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
+    host.options_of(name)?;
     let error = host.unmount(name, force, Folders::Remove).err()?;
+    let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
     let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
     Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
+}
+
+/// Gives limits to a dataset. Errors: as of [`Host::change`].
+pub(super) fn put_limits(host: &dyn Host, name: &str, limits: Vec<Limit>) -> Result<()> {
+    limits.into_iter().try_for_each(|limit| host.change(&DatasetChange::SetLimit { name: name.to_owned(), limit }))
 }
 
 pub(super) fn exists(host: &dyn Host, name: &str) -> bool {

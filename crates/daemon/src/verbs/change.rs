@@ -20,7 +20,7 @@ use protocol::datasets::{
 };
 
 use super::around::{
-    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, unmount, without_mount, words,
+    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, put_limits, unmount, without_mount, words,
 };
 use super::destroy::{self, gather_dependents};
 use super::host::{DatasetChange, Host};
@@ -73,7 +73,11 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
     }
     let enabled = host.pool().features().enabled();
     let kind = if create.volume.is_some() { DatasetKind::Volume } else { DatasetKind::FileSystem };
-    let checked = rules::check_all(&create.properties, kind);
+    let (limits, given) = match limits::taken_out(&create.properties, kind) {
+        Ok(split) => split,
+        Err(e) => return failed(e.what()),
+    };
+    let checked = rules::check_all(&given, kind);
     if let Err(e) = checked.and_then(|given| needs::check(&given, enabled, true)) {
         return match create.dry_run {
             true => Ok((String::new(), vec![failure(name, format!("cannot verify '{name}': {}", e.what()))])),
@@ -81,8 +85,8 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
         };
     }
     let properties = match create.volume {
-        Some(space) => volumes::completed(&host.pool(), &create.properties, space)?,
-        None => create.properties.clone(),
+        Some(space) => volumes::completed(&host.pool(), &given, space)?,
+        None => given,
     };
     let out = create_text(create, &properties);
     if create.dry_run {
@@ -102,7 +106,12 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
         }
         None => DatasetChange::Create { name: name_and, properties },
     };
-    if let Err(e) = host.change(&change) {
+    let made = host.change(&change).and_then(|()| {
+        // without its limits it would be another one
+        put_limits(host, name, limits)
+            .inspect_err(|_| drop(host.change(&DatasetChange::Destroy { name: name.clone() })))
+    });
+    if let Err(e) = made {
         failures.push(failure(name, format!("cannot create '{name}': {}", words(&e))));
     } else if create.mount {
         failures.extend(mount_new(host, name)?);
@@ -123,7 +132,8 @@ fn create_text(create: &CreateChange, properties: &[(String, String)]) -> String
         (true, false) => format!("{would}create ancestors of {name}\n"),
     };
     text += &if is_plain { format!("create\t{name}\n") } else { format!("{would}create {name}\n") };
-    for (property, value) in properties {
+    let limits = create.properties.iter().filter(|(property, _)| property.contains('@'));
+    for (property, value) in properties.iter().chain(limits) {
         let line =
             if is_plain { format!("property\t{property}\t{value}\n") } else { format!("\t{property}={value}\n") };
         text += &line;

@@ -29,6 +29,22 @@ pub(super) fn parse(name: &str, value: &str, kind: DatasetKind) -> Option<Result
     })
 }
 
+/// Properties and their values, as somebody gives them.
+type GivenProperties = Vec<(String, String)>;
+
+/// Those among the properties that are given for a new dataset of that kind, and the others. Errors: why one cannot be
+/// set.
+pub(super) fn taken_out(given: &[(String, String)], kind: DatasetKind) -> Result<(Vec<Limit>, GivenProperties)> {
+    let (mut limits, mut others) = (Vec::new(), Vec::new());
+    for (name, value) in given {
+        match parse(name, value, kind) {
+            Some(limit) => limits.push(limit?),
+            None => others.push((name.clone(), value.clone())),
+        }
+    }
+    Ok((limits, others))
+}
+
 /// Whose account a property such as `userobjquota` tells, of what, and whether the limit.
 pub(super) fn account_of(property: &str) -> Option<(Owner, Counted, bool)> {
     let owners = [("user", Owner::User), ("group", Owner::Group), ("project", Owner::Project)];

@@ -182,12 +182,11 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
                 let how = "use umount(8) to unmount this filesystem";
                 return failed(format!("cannot unmount '{name}': legacy mountpoint\n{how}"));
             }
-            let Some(top) = mounts.iter().find(|mounted| mounted.dataset == *name).map(|m| m.path.clone()) else {
+            if mounts.iter().all(|mounted| mounted.dataset != *name) {
                 return failed(format!("cannot unmount '{name}': not currently mounted"));
-            };
-            let goes_along =
-                |mounted: &Mounted| is_at_or_below_name(&mounted.dataset, name) && is_at_or_below(&mounted.path, &top);
-            mounts.into_iter().filter(goes_along).collect()
+            }
+            // those below it go along, wherever they are mounted
+            mounts.into_iter().filter(|mounted| is_at_or_below_name(&mounted.dataset, name)).collect()
         }
     };
     let mut failures = Vec::new();

@@ -6,11 +6,11 @@ use dsl::property::rules;
 use dsl::{Property, PropertyValue, Subject};
 use protocol::datasets::{Failure, SnapshotRequest, Types};
 
-use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_new, without_mount, words};
+use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_new, put_limits, without_mount, words};
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
 use super::host::{DatasetChange, Host, SnapshotChange};
 use super::query::open;
-use super::volumes;
+use super::{limits, volumes};
 
 /// Later snapshots and bookmarks that a refused rollback names at most.
 const NAMED_MAX: usize = 32;
@@ -291,7 +291,11 @@ fn clone(
             return Ok(failures);
         }
     }
-    let (versions, properties) = properties.iter().cloned().partition(|(name, _)| name == Property::Version.name());
+    let (limits, properties) = match limits::taken_out(properties, source.head_kind()) {
+        Ok(split) => split,
+        Err(e) => return failed(e.what()),
+    };
+    let (versions, properties) = properties.into_iter().partition(|(name, _)| name == Property::Version.name());
     let version = match later_version(host, &source, versions) {
         Ok(version) => version,
         Err(e) => return failed(&words(&e)),
@@ -301,12 +305,13 @@ fn clone(
     if let Err(e) = host.change_snapshots(&SnapshotChange::Clone { snapshot, target: name.clone(), properties }) {
         return failed(&words(&e));
     }
-    if let Some(value) = version {
+    let renew = |value| {
         let property = Property::Version.name().to_owned();
-        if let Err(e) = host.change(&DatasetChange::Set { name: name.clone(), property, value }) {
-            host.change(&DatasetChange::Destroy { name })?;
-            return failed(&words(&e));
-        }
+        host.change(&DatasetChange::Set { name: name.clone(), property, value })
+    };
+    if let Err(e) = version.map_or(Ok(()), renew).and_then(|()| put_limits(host, &name, limits)) {
+        host.change(&DatasetChange::Destroy { name })?;
+        return failed(&words(&e));
     }
     if mount { mount_new(host, target) } else { Ok(Vec::new()) }
 }
