@@ -23,3 +23,13 @@ pub fn hex(bytes: &[u8]) -> String {
 pub fn one_line(text: &str) -> String {
     base::Shown(text).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_two_digits() {
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+    }
+}
