@@ -10,7 +10,6 @@
 //! than the room of its block; a wrong one would be lost data.
 
 use base::{Kind, Result};
-use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ddt::{DdtKey, DdtPhys};
 use format::ids::Txg;
@@ -87,9 +86,7 @@ impl Zio {
             return Ok(*placed);
         }
         let kind = compress_kind(placed)?;
-        if policy.compress != Compress::Off
-            && same_as_before(request, self.tree(), placed.psize(), kind, placed.checksum())
-        {
+        if same_as_before(request, self.tree(), placed.psize(), kind, placed.checksum()) {
             return Ok(request.previous.with_fill(request.fill));
         }
         if policy.dedup == DedupMode::Off {

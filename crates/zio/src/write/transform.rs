@@ -65,11 +65,7 @@ pub(super) fn transform(
     }
     let whole = BlockSlice::new(data.clone(), 0..len);
     let sum = sums.compute(policy.checksum, Endian::Little, &whole);
-    Ok(match kind {
-        // ZFS users rewrite what they do not compress to move it
-        Compress::Off => Transformed::Bytes(whole, Compress::Off, sum),
-        _ => unless_same(request, tree, whole, Compress::Off, sum),
-    })
+    Ok(unless_same(request, tree, whole, Compress::Off, sum))
 }
 
 /// The bytes that are to be written, or the pointer to those that are there already.
@@ -174,7 +170,9 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> BlockSlice {
 /// get rid of it.
 pub(super) fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
     let BlockWrite { policy, previous, .. } = request;
-    policy.checksum.is_nopwrite_strong()
+    // ZFS users rewrite what they do not compress to move it
+    policy.compress != Compress::Off
+        && policy.checksum.is_nopwrite_strong()
         && policy.dedup == DedupMode::Off
         && request.level == 0
         && !previous.is_hole()
