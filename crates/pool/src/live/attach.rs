@@ -152,7 +152,9 @@ impl LivePool {
     pub fn overwritten_device(&self, guid: Guid, path: &str) -> Option<Arc<dyn Device>> {
         let leaf = self.tree().leaf(guid).filter(|leaf| leaf.name() == path)?;
         let device = leaf.state().device()?.now();
-        recognize(leaf, self.config().guid, device.clone()).is_err().then_some(device)
+        // a label that cannot be read is not gone
+        let is_readable = label::read_labels(&*device).labels.iter().all(Result::is_ok);
+        (is_readable && recognize(leaf, self.config().guid, device.clone()).is_err()).then_some(device)
     }
 
     /// Lets the distributed spare with that configuration stand in for the leaf with `guid`, which is in its draid.
