@@ -11,6 +11,7 @@ pub mod model;
 pub mod program;
 pub mod recording;
 pub mod rng;
+pub mod rough;
 pub mod seal;
 pub mod snapshots;
 pub mod sparse;

@@ -3,6 +3,7 @@
 //! Bytes are kept in pages that copies share; a write to a page that is shared goes to a page of its own.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +39,14 @@ impl SparseDevice {
     pub fn used_bytes(&self) -> u64 {
         let pages = self.pages.read();
         pages.iter().flatten().count() as u64 * PAGE_SIZE as u64
+    }
+
+    /// The ranges of bytes in which something was written: a page each.
+    pub fn used(&self) -> Vec<Range<u64>> {
+        let pages = self.pages.read();
+        let range =
+            |number: usize| (number * PAGE_SIZE) as u64..((number + 1) * PAGE_SIZE).min(self.size as usize) as u64;
+        (0..pages.len()).filter(|&number| pages[number].is_some()).map(range).collect()
     }
 
     /// Writes it to a file with holes, for other programs.

@@ -13,11 +13,12 @@ use device::Device;
 use dmu::Tx;
 use format::feature::{
     ALLOCATION_CLASSES, ASYNC_DESTROY, BLOCK_CLONING, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, DEVICE_REBUILD,
-    DEVICE_REMOVAL, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS,
-    LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
+    DEVICE_REMOVAL, DRAID, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH,
+    LARGE_BLOCKS, LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
 use format::ids::{DatasetId, Txg};
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
+use vdev::draid::DraidShape;
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
 
@@ -34,6 +35,8 @@ pub const NAME: &str = "live";
 const OBJECTS_MAX: usize = 16;
 /// How datasets deduplicate.
 const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edonr,verify"];
+/// How datasets are checksummed; with the last of them, damage is not noticed.
+pub const CHECKSUMS: [&str; 4] = ["fletcher4", "sha256", "skein", "off"];
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
@@ -83,10 +86,16 @@ pub enum PoolLayout {
     LogMirror,
     /// One, with sectors of 8 KiB.
     Coarse,
+    /// Three with all on each.
+    Mirror3,
+    /// Six with triple parity.
+    Raidz3,
+    /// Seven with double parity and a distributed spare.
+    Draid,
 }
 
 impl PoolLayout {
-    /// All of them but `Coarse`, which holds little.
+    /// Those whose power is cut: not `Coarse`, which holds little, nor what are larger kinds of others.
     pub const ALL: [PoolLayout; 8] = [
         PoolLayout::Single,
         PoolLayout::Mirror,
@@ -103,9 +112,11 @@ impl PoolLayout {
         match self {
             PoolLayout::Single | PoolLayout::Coarse => 1,
             PoolLayout::Mirror | PoolLayout::Special | PoolLayout::Logged => 2,
-            PoolLayout::Raidz1 | PoolLayout::LogMirror => 3,
+            PoolLayout::Raidz1 | PoolLayout::LogMirror | PoolLayout::Mirror3 => 3,
             PoolLayout::Uneven => 4,
             PoolLayout::Raidz2 => 5,
+            PoolLayout::Raidz3 => 6,
+            PoolLayout::Draid => 7,
         }
     }
 
@@ -117,11 +128,20 @@ impl PoolLayout {
     /// The devices of which it bears the loss of one.
     pub fn expendable(self) -> Range<usize> {
         match self {
-            PoolLayout::Mirror | PoolLayout::Raidz1 | PoolLayout::Raidz2 => 0..self.devices(),
             PoolLayout::LogMirror => 1..3,
-            PoolLayout::Single | PoolLayout::Special | PoolLayout::Uneven | PoolLayout::Logged | PoolLayout::Coarse => {
-                0..0
-            }
+            layout if layout.losses() > 0 => 0..self.devices(),
+            _ => 0..0,
+        }
+    }
+
+    /// How many of its devices it bears the loss of, whichever these are.
+    pub fn losses(self) -> usize {
+        match self {
+            PoolLayout::Single | PoolLayout::Special | PoolLayout::Uneven | PoolLayout::Logged => 0,
+            PoolLayout::LogMirror | PoolLayout::Coarse => 0,
+            PoolLayout::Mirror | PoolLayout::Raidz1 => 1,
+            PoolLayout::Mirror3 | PoolLayout::Raidz2 | PoolLayout::Draid => 2,
+            PoolLayout::Raidz3 => 3,
         }
     }
 
@@ -134,6 +154,11 @@ impl PoolLayout {
         }
     }
 
+    /// What its pools can do.
+    fn features(self) -> impl Iterator<Item = &'static str> {
+        FEATURES.into_iter().chain((self == PoolLayout::Draid).then_some(DRAID))
+    }
+
     /// Its top-level vdevs, made of these devices.
     pub fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
         let leaf = |device: &Arc<dyn Device>| NewLeaf { path: device.path().into(), is_file: true };
@@ -144,9 +169,11 @@ impl PoolLayout {
         };
         match self {
             PoolLayout::Single | PoolLayout::Coarse => vec![vdev(NewVdevShape::Single, None, devices)],
-            PoolLayout::Mirror => vec![vdev(NewVdevShape::Mirror, None, devices)],
+            PoolLayout::Mirror | PoolLayout::Mirror3 => vec![vdev(NewVdevShape::Mirror, None, devices)],
             PoolLayout::Raidz1 => vec![vdev(NewVdevShape::Raidz(1), None, devices)],
             PoolLayout::Raidz2 => vec![vdev(NewVdevShape::Raidz(2), None, devices)],
+            PoolLayout::Raidz3 => vec![vdev(NewVdevShape::Raidz(3), None, devices)],
+            PoolLayout::Draid => vec![vdev(NewVdevShape::Draid(DraidShape::new(7, 4, 2, 1)), None, devices)],
             PoolLayout::Uneven => {
                 vec![vdev(NewVdevShape::Mirror, None, &devices[..3]), vdev(NewVdevShape::Single, None, &devices[3..])]
             }
@@ -173,6 +200,8 @@ pub struct Workload {
     pub groups: BTreeMap<Txg, Model>,
     /// The group of the last change of plain objects.
     pub last_txg: Txg,
+    /// How datasets are checksummed.
+    pub checksums: &'static [&'static str],
     env: Env,
     /// File systems that are open, by dataset.
     zpls: HashMap<DatasetId, Zpl>,
@@ -203,7 +232,7 @@ impl Workload {
             spares: Vec::new(),
             caches: Vec::new(),
             ashift: Some(layout.ashift()),
-            features: FEATURES.map(str::to_owned).to_vec(),
+            features: layout.features().map(str::to_owned).collect(),
             properties: Vec::new(),
             fs_properties: vec![("compression".into(), "lz4".into())],
             history: "zpool create live".into(),
@@ -235,7 +264,7 @@ impl Workload {
 
     fn of(pool: Arc<LivePool>, env: &Env, model: Model, groups: BTreeMap<Txg, Model>, seed: u64) -> Workload {
         let (env, zpls, rng) = (env.clone(), HashMap::new(), Rng::new(seed));
-        Workload { pool, model, groups, last_txg: Txg::ZERO, env, zpls, rng }
+        Workload { pool, model, groups, last_txg: Txg::ZERO, checksums: &CHECKSUMS, env, zpls, rng }
     }
 
     /// One that changes a dataset of the same pool alone, from another thread. What the model says of others it
@@ -342,7 +371,7 @@ impl Workload {
                 self.pool.set_property(&name, "dedup", dedup)?;
             }
             3 => {
-                let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "off"]);
+                let checksum = *self.rng.pick(self.checksums);
                 self.pool.set_property(&name, "checksum", checksum)?;
             }
             _ => {

@@ -158,6 +158,15 @@ impl SyncContext<'_> {
         Ok(log)
     }
 
+    /// Labels of leaves in use are written anew if one of them is damaged.
+    pub(super) fn mend_labels(&self) -> Result<()> {
+        let (pool, pool_guid) = (self.pool, self.pool.config().guid);
+        match pool.tree().leaves().any(|leaf| pool.leaf_watch().has_damaged_label(leaf, pool_guid)) {
+            true => self.write_config(),
+            false => Ok(()),
+        }
+    }
+
     /// A scrub has ended: what it found is the log now, and what was known before is forgotten.
     pub(super) fn rotate_error_logs(&self) -> Result<()> {
         let change = &self.change;

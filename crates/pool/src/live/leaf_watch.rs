@@ -14,7 +14,7 @@ use dmu::Txgs;
 use dsl::PropertyValue;
 use format::ids::{Guid, Txg};
 use format::uberblock::Uberblock;
-use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState};
+use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState, label};
 
 use crate::FoundDevice;
 
@@ -201,6 +201,19 @@ impl LeafWatch {
         let is_new = !state.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
         state.reopen(is_new.then_some(found.device));
         Ok(())
+    }
+
+    /// Whether one of the labels of a leaf that is in use can be read, and is not right.
+    pub(super) fn has_damaged_label(&self, leaf: LeafVdev<'_>, pool_guid: Guid) -> bool {
+        let Some(slot) = leaf.state().device().filter(|_| leaf.state().health().is_readable()) else { return false };
+        let is_damaged = match recognize(leaf, pool_guid, slot.now()) {
+            Ok(found) => found.good_labels < label::COUNT,
+            Err(error) => error.kind() == Kind::Corrupt,
+        };
+        if is_damaged {
+            tracing::warn!(pool = self.pool, vdev = leaf.name(), "a label is damaged, and is written anew");
+        }
+        is_damaged
     }
 
     /// Looks at the errors of all leaves, and draws the consequences.

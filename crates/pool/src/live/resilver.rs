@@ -7,9 +7,9 @@
 //!
 //! A resilver is a scan as a scrub is ([`super::scrub`]), which ends one that is under way. It begins by itself, in the
 //! first group in which a leaf lacks something. A leaf that was away meanwhile, or to which something could not be
-//! written, goes on lacking it; what comes of that is tried when the leaf lacks something else, or was made to work again.
-//! All go on lacking everything if the walk could not read something that was right when it was looked at again, as a
-//! device was away meanwhile: another resilver begins.
+//! written, goes on lacking it. All go on lacking everything if the walk could not read something that was right when it
+//! was looked at again, as a device was away meanwhile. Then another resilver begins, but a few in a row only; after these,
+//! and with what nobody has, one begins when a leaf lacks something else, or was made to work again.
 //!
 //! Which leaves a resilver gives everything is in their configuration, as OpenZFS has it: its last group. So it goes on
 //! after an import where it was, if it is of all that leaves lack, and if no block failed so far; else it begins anew.
@@ -31,7 +31,7 @@ use super::scan::Lacked;
 use super::{LivePool, SyncContext};
 
 /// Resilvers in a row that leave something out before no more begin by themselves.
-const PARTIAL_MAX: usize = 4;
+const UNFINISHED_MAX: usize = 4;
 
 impl LivePool {
     /// Whether a leaf lacks something that no resilver was begun for.
@@ -121,9 +121,7 @@ impl SyncContext<'_> {
     /// Begins a resilver of all that leaves lack.
     pub(super) fn begin_resilver(&self) -> Result<()> {
         let (pool, txg) = (self.pool, self.change.tx.txg());
-        // a new leaf may lack what is born in the next groups, too, until these are on disk
-        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg.plus(2)..Txg::MAX).contains(&range.end));
-        if pool.lacked().values().any(is_new) {
+        if self.has_new_leaf() {
             return Ok(());
         }
         if pool.scan().is_scrubbing() {
@@ -154,6 +152,13 @@ impl SyncContext<'_> {
         self.write_config()
     }
 
+    /// Whether a leaf is so new that it may lack what is born in the next groups, too, until these are on disk.
+    fn has_new_leaf(&self) -> bool {
+        let still_to_come = self.change.tx.txg().plus(2)..Txg::MAX;
+        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| still_to_come.contains(&range.end));
+        self.pool.lacked().values().any(is_new)
+    }
+
     /// Leaves that are away do not get everything; those that have come meanwhile have to wait.
     pub(super) fn look_at_leaves(&self) -> Result<()> {
         let is_changed = self.pool.uncover_lost_leaves();
@@ -177,6 +182,8 @@ impl SyncContext<'_> {
             return Ok(false);
         }
         match feature::uses(&self.change, RESILVER_DEFER)? {
+            // the one under way goes on until then
+            None if self.has_new_leaf() => Ok(false),
             None => {
                 pool.scan().lock().covers.clear();
                 self.begin_resilver()?;
@@ -241,22 +248,25 @@ impl SyncContext<'_> {
         let (covers, is_partial) = {
             let mut state = pool.scan().lock();
             let is_partial = std::mem::take(&mut state.is_partial) || !lasts;
-            state.partial = if is_partial { state.partial + 1 } else { 0 };
             (std::mem::take(&mut state.covers), is_partial)
         };
-        for (guid, lacked) in covers.into_iter().filter(|_| !is_partial) {
-            let Some(leaf) = pool.tree().leaf(guid) else { continue };
+        let mut is_unfinished = is_partial;
+        for (guid, lacked) in &covers {
+            let Some(leaf) = pool.tree().leaf(*guid) else { continue };
             let dtl = leaf.state().dtl();
             // one that lacks more by now may not have got everything
-            if dtl.missing() == lacked {
+            let lacks_more = dtl.missing() != *lacked;
+            is_unfinished |= lacks_more;
+            if !lacks_more && !is_partial {
                 dtl.end_resilver(min_txg.next()..max_txg.next());
             }
         }
-        let waits = |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_deferred());
-        let given_up = pool.lacked().into_iter().filter(|(guid, _)| !waits(guid)).collect();
+        // those that have come meanwhile were not tried
+        let given_up = pool.lacked().into_iter().filter(|(guid, _)| covers.contains_key(guid)).collect();
         self.count_deferred()?;
         let mut state = pool.scan().lock();
-        let is_tried_again = is_partial && state.partial < PARTIAL_MAX;
+        state.unfinished = if is_unfinished { state.unfinished + 1 } else { 0 };
+        let is_tried_again = is_unfinished && state.unfinished < UNFINISHED_MAX;
         state.given_up = if is_tried_again { Lacked::new() } else { given_up };
         drop(state);
         pool.tree().leaves().for_each(|leaf| leaf.state().set_resilver_txg(Txg::ZERO));

@@ -68,8 +68,8 @@ pub(super) struct ScanInMemory {
     unread: BTreeSet<(VdevNumber, u64)>,
     /// One of these turned out to be right: what it leads to was not looked at.
     pub(super) is_partial: bool,
-    /// Resilvers in a row that came to their end so.
-    pub(super) partial: usize,
+    /// Resilvers in a row that came to their end so, or with a leaf that had come to lack more.
+    pub(super) unfinished: usize,
     /// Datasets that have been entered, and the txg after which their blocks were looked at.
     entered: BTreeMap<DatasetId, Txg>,
     /// The walk has come to its end.
@@ -107,14 +107,14 @@ impl Scan {
         let is_paused = stage.as_ref().is_some_and(|stage| stage.phys.is_paused());
         let pass = ScanPass { start_s: now_s, paused_s: if is_paused { now_s } else { 0 }, ..ScanPass::default() };
         let mut state = self.lock();
-        let (given_up, partial) = (std::mem::take(&mut state.given_up), state.partial);
+        let (given_up, unfinished) = (std::mem::take(&mut state.given_up), state.unfinished);
         *state = ScanInMemory {
             now: stage.clone(),
             saved: stage,
             pass,
             saved_s: now_s,
             given_up,
-            partial,
+            unfinished,
             ..ScanInMemory::default()
         };
     }

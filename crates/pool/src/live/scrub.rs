@@ -1,5 +1,5 @@
 //! Scrubs: every block of every dataset and snapshot, of the MOS and of logs is read from all sides of mirrors, with all
-//! parity, in all copies; what is wrong is mended, and what cannot be is written to the error log.
+//! parity, in all copies; what is wrong is mended, labels too, and what cannot be is written to the error log.
 //!
 //! A scrub is a job: [`super::scan`] says what its state is, and [`format::scan`] how it is kept on disk, where OpenZFS
 //! goes on with it and the other way round. Each step works in a group that is being synced: what it finds is still in
@@ -232,7 +232,6 @@ impl SyncContext<'_> {
 
     /// Ends the scan.
     pub(super) fn end_scan(&self, end: ScanState) -> Result<()> {
-        let change = &self.change;
         // what the last step found is for the log of the scrub
         self.log_lost()?;
         let phys = {
@@ -241,20 +240,21 @@ impl SyncContext<'_> {
             let Some(stage) = &mut state.now else { return Ok(()) };
             stage.queue.clear();
             let phys = &mut stage.phys;
-            (phys.state, phys.end_s, phys.flags) = (end, change.env.now_s(), 0);
+            (phys.state, phys.end_s, phys.flags) = (end, self.change.env.now_s(), 0);
             let ended = *phys;
             phys.queue = 0;
             state.save();
             ended
         };
-        change.free_object(phys.queue)?;
+        self.change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
             (true, _) => self.end_resilver((phys.min_txg, phys.max_txg))?,
-            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg.get()))?,
-            (false, _) => {}
-        }
-        if !phys.is_resilver {
-            self.rotate_error_logs()?;
+            (false, ScanState::Finished) => {
+                self.change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg.get()))?;
+                self.mend_labels()?;
+                self.rotate_error_logs()?;
+            }
+            (false, _) => self.rotate_error_logs()?,
         }
         let name = if end == ScanState::Finished { "scan done" } else { "scan cancelled" };
         self.log_event(name, &format!("errors={}", phys.errors));

@@ -287,7 +287,7 @@ fn cut_history(
 }
 
 /// What `f` says is wrong; a panic is wrong, too.
-fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         Err(format!("panic: {:?}", text.or_else(|| payload.downcast_ref::<&str>().map(|&s| s.to_owned()))))

@@ -2,6 +2,8 @@
 //!
 //! `CENOTE_DAMAGE_ROUNDS` sets how often each pool is damaged, `CENOTE_DAMAGE_SEED` where to start.
 
+mod live;
+
 use std::sync::Arc;
 
 use base::Env;
