@@ -2,8 +2,9 @@
 //! layout bears. What was written is right all the time, and in the end, without as many disks, too.
 //!
 //! ```text
-//!   round:  some disks are worn out ─▶ changes, groups, a crash now and then ─▶ they work again, or others take their
-//!           places ─▶ resilver, scrub ─▶ all is healthy, nothing is lost, equal to the model
+//!   round:  some disks are worn out ─▶ changes, groups, a crash now and then ─▶ others take the places of some, and are
+//!           worn out, too ─▶ changes, crashes ─▶ all work again ─▶ resilver, scrub ─▶ all is healthy, nothing is lost,
+//!           equal to the model
 //!   end:    export ─▶ zdb ─▶ without as many disks as may be lost: equal to the model
 //! ```
 //!
@@ -12,10 +13,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{Env, Error, Kind};
+use base::{Env, Error, Kind, Mutex};
 use device::Device;
 use format::ids::Guid;
-use pool::{AttachAs, NewLeaf, OfflineReason, Pool, PoolState, Progress, ScanFunction};
+use pool::{AttachAs, NewDevices, NewLeaf, OfflineReason, Pool, PoolState, Progress, ScanFunction};
 use testkit::rng::Rng;
 use testkit::rough::{RoughDevice, Wear};
 use testkit::snapshots;
@@ -52,13 +53,6 @@ enum Trouble {
     Offline,
 }
 
-impl Trouble {
-    /// Whether nothing may be left of a label.
-    fn may_hit_labels(self) -> bool {
-        matches!(self, Trouble::Rot(_) | Trouble::Worn(Wear::Failing | Wear::Lying))
-    }
-}
-
 const TROUBLES: [Trouble; 7] = [
     Trouble::Worn(Wear::Pulled),
     Trouble::Worn(Wear::Failing),
@@ -73,12 +67,46 @@ const TROUBLES: [Trouble; 7] = [
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     pools: u64,
+    with_spare: u64,
     rounds: u64,
     troubles: [u64; TROUBLES.len()],
     replaced: u64,
+    /// Those of them that were given everything sequentially.
+    rebuilt: u64,
+    /// Groups in which a spare stood in.
+    spared: u64,
     crashes: u64,
-    /// Bytes that resilvers and scrubs wrote.
+    /// Bytes that scrubs wrote.
     repaired_bytes: u64,
+}
+
+/// The disks that there are.
+#[derive(Clone, Default)]
+struct Disks(Arc<Mutex<Vec<Arc<RoughDevice>>>>);
+
+impl Disks {
+    /// A new one.
+    fn make(&self, number: u64) -> Arc<RoughDevice> {
+        let disk = Arc::new(RoughDevice::new(format!("disk{number}"), DEVICE_BYTES, number));
+        self.0.lock().push(disk.clone());
+        disk
+    }
+
+    fn all(&self) -> Vec<Arc<RoughDevice>> {
+        self.0.lock().clone()
+    }
+
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.all().into_iter().map(|disk| disk as Arc<dyn Device>).collect()
+    }
+
+    /// Opens the device at a path. Errors: `NotFound`, `Missing` if there is none, or it was pulled.
+    fn open(&self, path: &str) -> base::Result<Arc<dyn Device>> {
+        let disk = self.all().into_iter().find(|disk| disk.path() == path);
+        let disk = disk.ok_or_else(|| Error::new(Kind::NotFound, "no such disk").at_vdev(path))?;
+        disk.read_at(0, &mut [0; 512]).or_else(|e| if e.kind() == Kind::Missing { Err(e) } else { Ok(()) })?;
+        Ok(disk)
+    }
 }
 
 /// A pool, and its disks.
@@ -86,9 +114,11 @@ struct Bench {
     layout: PoolLayout,
     env: Env,
     rng: Rng,
-    disks: Vec<Arc<RoughDevice>>,
+    disks: Disks,
     /// Disks that were made so far.
     made: u64,
+    /// The disk that stands by for others.
+    spare: Option<Arc<RoughDevice>>,
     load: Workload,
     counts: Counts,
 }
@@ -97,32 +127,42 @@ fn text(error: Error) -> String {
     format!("{error:#?}")
 }
 
-fn shared(disks: &[Arc<RoughDevice>]) -> Vec<Arc<dyn Device>> {
-    disks.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect()
-}
-
-fn disk(number: u64) -> Arc<RoughDevice> {
-    Arc::new(RoughDevice::new(format!("disk{number}"), DEVICE_BYTES, number))
-}
-
 impl Bench {
     fn new(layout: PoolLayout, seed: u64) -> Result<Bench, String> {
         let (env, mut rng, made) = (Env::fixed(1000), Rng::new(seed), layout.devices() as u64);
-        let disks: Vec<_> = (0..made).map(disk).collect();
-        let mut load = Workload::create(&env, layout, &shared(&disks), rng.number()).map_err(text)?;
+        let disks = Disks::default();
+        (0..made).for_each(|number| drop(disks.make(number)));
+        let mut load = Workload::create(&env, layout, &disks.devices(), rng.number()).map_err(text)?;
         load.checksums = NOTICING;
         load.create_fs("live/home", &[("compression", "lz4")]).map_err(text)?;
         load.create_dataset("live/twice", &[("compression", "off"), ("copies", "2")]).map_err(text)?;
-        Ok(Bench { layout, env, rng, disks, made, load, counts: Counts { pools: 1, ..Counts::default() } })
+        let counts = Counts { pools: 1, ..Counts::default() };
+        let mut bench = Bench { layout, env, rng, disks, made, spare: None, load, counts };
+        if bench.rng.below(3) == 0 {
+            bench.add_spare().map_err(text)?;
+        }
+        bench.let_spares_step_in();
+        Ok(bench)
     }
 
-    /// Opens the device at a path.
-    fn open(&self, path: &str) -> base::Result<Arc<dyn Device>> {
-        let disk = self.disks.iter().find(|disk| disk.path() == path);
-        let disk = disk.ok_or_else(|| Error::new(Kind::NotFound, "no such disk").at_vdev(path))?;
-        // a disk that was pulled is nowhere
-        disk.read_at(0, &mut [0; 512]).or_else(|e| if e.kind() == Kind::Missing { Err(e) } else { Ok(()) })?;
-        Ok(disk.clone())
+    fn make_disk(&mut self) -> Arc<RoughDevice> {
+        self.made += 1;
+        self.disks.make(self.made - 1)
+    }
+
+    /// From now on a spare stands in for disks that fail, by itself.
+    fn add_spare(&mut self) -> base::Result<()> {
+        let disk = self.make_disk();
+        self.spare = Some(disk.clone());
+        self.counts.with_spare += 1;
+        let leaf = NewLeaf { path: disk.path().into(), is_file: true };
+        let new = NewDevices { spares: vec![leaf], ..NewDevices::default() };
+        self.load.pool.add(&new, &[(disk.path().into(), disk as Arc<dyn Device>)].into())
+    }
+
+    fn let_spares_step_in(&self) {
+        let disks = self.disks.clone();
+        self.load.pool.let_spares_step_in(move |path| disks.open(path));
     }
 
     /// The leaf on a disk.
@@ -143,6 +183,7 @@ impl Bench {
         };
         let txg = txg.map_err(text)?;
         self.load.pool.diagnose();
+        self.use_spares();
         // older ones are not gone back to
         let newest = self.load.groups.range(..=txg).next_back().map_or(txg, |(txg, _)| *txg);
         self.load.groups = self.load.groups.split_off(&newest);
@@ -158,7 +199,7 @@ impl Bench {
     /// The process ends, and the pool is imported again.
     fn crash(&mut self) -> Result<(), String> {
         self.counts.crashes += 1;
-        let disks = shared(&self.disks);
+        let disks = self.disks.devices();
         let groups = std::mem::take(&mut self.load.groups);
         self.load.pool.abandon();
         let txg = Pool::open(&self.env, &candidate(&disks).map_err(text)?, &options()).map_err(text)?.uberblock().txg;
@@ -166,87 +207,178 @@ impl Bench {
         let (_, model) = groups.range(..=txg).next_back().ok_or_else(|| format!("group {txg}, which is too old"))?;
         self.load = Workload::import(&self.env, &disks, model, self.rng.number()).map_err(text)?;
         self.load.checksums = NOTICING;
+        self.let_spares_step_in();
         Ok(())
     }
 
-    fn trouble(&mut self, victim: usize, trouble: Trouble) -> Result<(), String> {
-        let place = TROUBLES.iter().position(|one| *one == trouble).expect("it is one of them");
-        self.counts.troubles[place] += 1;
-        let disk = self.disks[victim].clone();
-        match trouble {
-            Trouble::Worn(wear) => disk.wear(wear),
-            Trouble::Rot(sectors) => disk.rot(sectors),
-            Trouble::Offline => {
-                let (guid, _) = self.leaf(&disk).ok_or("a disk without a leaf")?;
-                self.load.pool.take_off(guid, OfflineReason::Offline, false).map_err(text)?;
+    /// A few changes, with a look at what is there, or a crash, now and then.
+    fn live_on(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(4) {
+            self.change()?;
+            match self.rng.below(8) {
+                0 => self.crash()?,
+                1..4 => self.compare()?,
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// A disk works again, or another one takes its place.
-    fn mend(&mut self, victim: usize, trouble: Trouble) -> Result<(), String> {
-        let old = self.disks[victim].clone();
-        // one that is to be replaced need not work
-        let is_replaced = self.rng.below(3) == 0;
-        if !is_replaced || self.rng.below(2) == 0 {
-            old.wear(Wear::None);
-        }
-        let (guid, state) = self.leaf(&old).ok_or("a disk without a leaf")?;
-        if is_replaced {
-            return self.replace(guid);
-        }
-        // what it did before is forgotten
-        self.load.pool.clear(Some(guid), &|path| self.open(path)).map_err(text)?;
-        if state != VdevState::Healthy {
-            let health = self.load.pool.online(guid, false, &|path| self.open(path)).map_err(text)?;
-            return match health.is_readable() {
-                true => Ok(()),
-                // nothing is left of its labels
-                false if trouble.may_hit_labels() && health.aux == Aux::CorruptData => self.replace(guid),
-                false => Err(format!("{} is not back: {health:?}", old.path())),
-            };
+    fn trouble(&mut self, disk: &RoughDevice, trouble: Trouble) -> Result<(), String> {
+        let place = TROUBLES.iter().position(|one| *one == trouble).expect("it is one of them");
+        self.counts.troubles[place] += 1;
+        match trouble {
+            Trouble::Worn(wear) => disk.wear(wear),
+            Trouble::Rot(sectors) => disk.rot(sectors),
+            Trouble::Offline => {
+                let (guid, state) = self.leaf(disk).ok_or("a disk without a leaf")?;
+                if state != VdevState::Unavail {
+                    self.load.pool.take_off(guid, OfflineReason::Offline, false).map_err(text)?;
+                }
+            }
         }
         Ok(())
     }
 
+    /// A disk is replaced, or not. Returns the new one.
+    fn replace_some(&mut self, old: &RoughDevice) -> Result<Option<Arc<RoughDevice>>, String> {
+        if self.rng.below(3) > 0 {
+            return Ok(None);
+        }
+        // it need not work
+        if self.rng.below(2) == 0 {
+            old.wear(Wear::None);
+        }
+        let (guid, _) = self.leaf(old).ok_or("a disk without a leaf")?;
+        self.replace(guid).map(Some)
+    }
+
     /// A new disk takes the place of a leaf's.
-    fn replace(&mut self, guid: Guid) -> Result<(), String> {
+    fn replace(&mut self, guid: Guid) -> Result<Arc<RoughDevice>, String> {
         self.counts.replaced += 1;
-        let new = disk(self.made);
-        self.made += 1;
-        self.disks.push(new.clone());
+        let new = self.make_disk();
         let leaf = NewLeaf { path: new.path().into(), is_file: true };
-        self.load.pool.attach(guid, &leaf, AttachAs::Replacement, None, new).map_err(text)
+        let (pool, how) = (&self.load.pool, AttachAs::Replacement);
+        if self.rng.below(3) == 0
+            && !matches!(self.layout, PoolLayout::Raidz1 | PoolLayout::Raidz2 | PoolLayout::Raidz3)
+        {
+            match pool.attach_sequentially(guid, &leaf, how, None, new.clone()) {
+                Ok(()) => {
+                    self.counts.rebuilt += 1;
+                    return Ok(new);
+                }
+                // others are given what they lack now, or not what such a vdev can do
+                Err(error) if matches!(error.kind(), Kind::Exists | Kind::Unsupported) => {}
+                Err(error) => return Err(text(error)),
+            }
+        }
+        match pool.attach(guid, &leaf, how, None, new.clone()) {
+            // some are sequentially
+            Err(error) if error.kind() == Kind::Exists => Ok(new),
+            result => result.map(|()| new).map_err(text),
+        }
+    }
+
+    /// All disks work, what they did before is forgotten, and those that are away come back; or others take the places
+    /// of those of which not even a label is left.
+    fn settle(&mut self) -> Result<(), String> {
+        self.disks.all().iter().for_each(|disk| disk.wear(Wear::None));
+        let (pool, disks) = (self.load.pool.clone(), self.disks.clone());
+        let open = move |path: &str| disks.open(path);
+        pool.clear(None, &open).map_err(text)?;
+        let guids: Vec<Guid> = pool.tree().leaves().map(|leaf| leaf.guid()).collect();
+        for guid in guids {
+            let Some(leaf) = pool.tree().leaf(guid) else { continue };
+            if matches!(leaf.vdev().kind(), VdevKind::DraidSpare { .. }) {
+                continue;
+            }
+            let name = leaf.name().to_owned();
+            let health = pool.online(guid, false, &open).map_err(text)?;
+            match health.is_readable() {
+                true => {}
+                false if health.aux == Aux::CorruptData => self.replace_unlabelled(guid)?,
+                false => return Err(format!("{name} is not back: {health:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is left of the labels of a leaf's disk.
+    fn replace_unlabelled(&mut self, guid: Guid) -> Result<(), String> {
+        let pool = self.load.pool.clone();
+        let tree = pool.tree();
+        let above = tree.leaf(guid).and_then(|leaf| leaf.parent()).map(|id| tree.vdev(id));
+        let Some(above) = above.filter(|above| above.kind() == VdevKind::Replacing) else {
+            return self.replace(guid).map(drop);
+        };
+        // the old one goes, if the other has everything; a new one goes now, and another comes
+        let last = *above.children().last().expect("two of them");
+        match tree.vdev(last).guid() == guid {
+            false => Ok(()),
+            true => {
+                let old = tree.vdev(above.children()[0]).guid();
+                pool.detach(guid).map_err(text)?;
+                self.replace(old).map(drop)
+            }
+        }
     }
 
     fn is_busy(&self) -> bool {
         let pool = &self.load.pool;
-        pool.tree().iter().any(|vdev| vdev.kind() == VdevKind::Replacing)
+        pool.tree().iter().any(|vdev| matches!(vdev.kind(), VdevKind::Replacing | VdevKind::Spare))
             || pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty())
             || pool.scan_status().is_some_and(|(status, _)| status.progress == Progress::Running)
     }
 
     /// Goes on until nothing is under way.
     fn finish(&mut self) -> Result<(), String> {
-        for group in 0..GROUPS_MAX {
+        for _ in 0..GROUPS_MAX {
             if !self.is_busy() {
                 return Ok(());
             }
-            match group % 8 {
-                0 => self.change()?,
+            match self.rng.below(64) {
+                0 => self.crash()?,
+                1..8 => self.change()?,
                 _ => self.load.sync().map(drop).map_err(text)?,
             }
             self.load.pool.diagnose();
+            self.use_spares();
         }
         Err(format!("it does not come to its end: {:?}, {}", self.load.pool.scan_status(), self.state()))
     }
 
+    /// Spares step in and go home, which a thread does where there are threads.
+    fn use_spares(&mut self) {
+        if self.has_spare() {
+            self.load.pool.use_spares();
+            let stands_in = self.load.pool.tree().iter().any(|vdev| vdev.kind() == VdevKind::Spare);
+            self.counts.spared += u64::from(stands_in);
+        }
+    }
+
+    /// A dRAID has one that is spread over its disks.
+    fn has_spare(&self) -> bool {
+        self.spare.is_some() || self.layout == PoolLayout::Draid
+    }
+
+    fn is_healthy(&self) -> bool {
+        let tree = self.load.pool.tree();
+        tree.health(tree.root().id()) == vdev::Health::HEALTHY
+    }
+
     /// What each leaf is like.
     fn state(&self) -> String {
-        let leaves = self.load.pool.tree().leaves().map(|leaf| {
+        let tree = self.load.pool.tree();
+        let leaves = tree.leaves().map(|leaf| {
             let (state, errors) = (leaf.state(), leaf.stats().errors());
-            format!("{}: {:?}, errors {errors:?}, lacks {:?}", leaf.name(), state.health(), state.dtl())
+            let above = leaf.parent().map(|id| tree.vdev(id).kind());
+            let lacked = state.dtl().missing();
+            format!(
+                "{} in {above:?}: {:?}, errors {errors:?}, lacks {:?}",
+                leaf.name(),
+                state.health(),
+                lacked.bounds()
+            )
         });
         leaves.collect::<Vec<_>>().join("; ")
     }
@@ -258,42 +390,53 @@ impl Bench {
         let (status, _) = self.load.pool.scan_status().ok_or("no scrub")?;
         match (status.function, status.progress, status.errors) {
             (ScanFunction::Scrub, Progress::Finished, 0) => Ok(status.processed_bytes),
-            _ => Err(format!("the scrub did not end well: {status:?}")),
+            _ => Err(format!("the scrub did not end well: {status:?}, {}", self.state())),
         }
+    }
+
+    /// Some of the disks that are in use, and not in `but`.
+    fn pick_disks(&mut self, count: usize, but: &[Arc<RoughDevice>]) -> Vec<Arc<RoughDevice>> {
+        let is_other = |disk: &Arc<RoughDevice>| but.iter().chain(&self.spare).all(|one| !Arc::ptr_eq(one, disk));
+        let mut disks: Vec<_> = self.disks.all().into_iter().filter(is_other).collect();
+        while disks.len() > count {
+            disks.swap_remove(self.rng.below(disks.len() as u64) as usize);
+        }
+        disks
     }
 
     fn round(&mut self) -> Result<(), String> {
         self.counts.rounds += 1;
-        let count = 1 + self.rng.below(self.layout.losses() as u64) as usize;
-        let mut victims: Vec<(usize, Trouble)> = Vec::new();
-        while victims.len() < count {
-            let victim = self.rng.below(self.disks.len() as u64) as usize;
-            if victims.iter().all(|(other, _)| *other != victim) {
-                victims.push((victim, *self.rng.pick(&TROUBLES)));
-            }
-        }
-        let told = format!("{victims:?}");
-        self.wear_and_mend(victims).map_err(|what| format!("{told}: {what}"))
+        let losses = self.layout.losses();
+        let count = 1 + self.rng.below(losses as u64) as usize;
+        let victims = self.pick_disks(count, &[]);
+        let troubles: Vec<Trouble> = victims.iter().map(|_| *self.rng.pick(&TROUBLES)).collect();
+        let told = format!("{victims:?} {troubles:?}");
+        self.wear_and_mend(&victims, &troubles, losses - count).map_err(|what| format!("{told}: {what}"))
     }
 
-    fn wear_and_mend(&mut self, victims: Vec<(usize, Trouble)>) -> Result<(), String> {
-        victims.iter().try_for_each(|&(victim, trouble)| self.trouble(victim, trouble))?;
-        for _ in 0..1 + self.rng.below(4) {
-            self.change()?;
-            match self.rng.below(8) {
-                0 => self.crash()?,
-                1..4 => self.compare()?,
-                _ => {}
-            }
+    /// Wears out disks, and while others take the places of some, those and `more` others.
+    fn wear_and_mend(&mut self, victims: &[Arc<RoughDevice>], troubles: &[Trouble], more: usize) -> Result<(), String> {
+        victims.iter().zip(troubles).try_for_each(|(disk, trouble)| self.trouble(disk, *trouble))?;
+        self.live_on()?;
+        let mut new = Vec::new();
+        for disk in victims {
+            new.extend(self.replace_some(disk)?);
         }
-        victims.into_iter().try_for_each(|(victim, trouble)| self.mend(victim, trouble))?;
+        let but = [victims, &new].concat();
+        for disk in self.pick_disks(more, &but).iter().chain(&new) {
+            disk.wear(*self.rng.pick(&[Wear::None, Wear::None, Wear::Pulled, Wear::Failing, Wear::Crawling]));
+        }
+        self.live_on().map_err(|what| format!("while it is mended: {what}"))?;
+        self.settle()?;
         self.finish().map_err(|what| format!("resilver: {what}"))?;
         // those that were replaced are gone
-        let tree = self.load.pool.tree().clone();
-        self.disks.retain(|disk| tree.leaves().any(|leaf| leaf.name() == disk.path()));
-        self.disks.iter().for_each(|disk| disk.wear(Wear::None));
-        self.load.pool.clear(None, &|path| self.open(path)).map_err(text)?;
+        let (tree, spare) = (self.load.pool.tree().clone(), self.spare.clone());
+        let is_used = |disk: &RoughDevice| tree.leaves().any(|leaf| leaf.name() == disk.path());
+        let is_spare = |disk: &RoughDevice| spare.as_ref().is_some_and(|spare| spare.path() == disk.path());
+        self.disks.0.lock().retain(|disk| is_used(disk) || is_spare(disk));
         self.counts.repaired_bytes += self.scrub()?;
+        // what it found makes disks that lied degraded
+        self.settle()?;
         let again = self.scrub()?;
         if again != 0 {
             return Err(format!("a second scrub mended {again} bytes"));
@@ -304,9 +447,9 @@ impl Bench {
     /// Everything is there, on healthy disks.
     fn judge(&mut self) -> Result<(), String> {
         self.compare()?;
-        let (pool, tree) = (&self.load.pool, self.load.pool.tree());
-        if tree.health(tree.root().id()) != vdev::Health::HEALTHY || self.disks.len() != self.layout.devices() {
-            return Err(format!("not healthy again: {:?}, on {:?}", tree.health(tree.root().id()), self.disks));
+        let pool = &self.load.pool;
+        if !self.is_healthy() || pool.tree().leaves().count() != self.layout.devices() {
+            return Err(format!("not healthy again: {}", self.state()));
         }
         match pool.view().error_count().map_err(text)? {
             0 => crash::check(&pool.view(), false),
@@ -317,13 +460,14 @@ impl Bench {
     /// The pool is whole, also for zdb, and without as many disks as may be lost.
     fn end(mut self) -> Result<Counts, String> {
         self.load.pool.close(PoolState::Exported).map_err(text)?;
-        let copies: Vec<SparseDevice> = self.disks.iter().map(|disk| disk.copy()).collect();
+        let copies: Vec<SparseDevice> = self.disks.all().iter().map(|disk| disk.copy()).collect();
         crash::judge_by_zdb(&copies)?;
-        let (mut left, model) = (shared(&self.disks), self.load.model.clone());
-        (0..self.layout.losses()).for_each(|_| drop(left.swap_remove(self.rng.below(left.len() as u64) as usize)));
+        let lost = self.pick_disks(self.layout.losses(), &[]);
+        let is_left = |disk: &Arc<dyn Device>| lost.iter().all(|lost| lost.path() != disk.path());
+        let left: Vec<Arc<dyn Device>> = self.disks.devices().into_iter().filter(is_left).collect();
         let open = || Pool::open(&self.env, &candidate(&left)?, &options());
-        let pool = open().map_err(|e| format!("without the lost disks: {e:#?}"))?;
-        model.difference(&pool).map_or(Ok(self.counts), |what| Err(format!("on {left:?} only: {what}")))
+        let pool = open().map_err(|e| format!("without {lost:?}: {e:#?}"))?;
+        self.load.model.difference(&pool).map_or(Ok(self.counts), |what| Err(format!("without {lost:?}: {what}")))
     }
 }
 
@@ -339,9 +483,12 @@ fn wear_out(layout: PoolLayout, seed: u64, rounds: u64) -> Result<Counts, String
 impl Counts {
     fn add(&mut self, more: &Counts) {
         self.pools += more.pools;
+        self.with_spare += more.with_spare;
         self.rounds += more.rounds;
         self.troubles.iter_mut().zip(more.troubles).for_each(|(sum, more)| *sum += more);
         self.replaced += more.replaced;
+        self.rebuilt += more.rebuilt;
+        self.spared += more.spared;
         self.crashes += more.crashes;
         self.repaired_bytes += more.repaired_bytes;
     }
