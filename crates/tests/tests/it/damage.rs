@@ -44,7 +44,7 @@ fn rounds(case: &Case, tally: &mut Tally) {
     let truth = Survey::of(&pool);
     let written: Vec<Vec<u64>> = images.iter().map(|image| written_sectors(image)).collect();
     let first = setting("CENOTE_DAMAGE_SEED", 1);
-    for seed in first..first + setting("CENOTE_DAMAGE_ROUNDS", 2) {
+    for seed in first..first + setting("CENOTE_DAMAGE_ROUNDS", 1) {
         let _round = Round(&case.name, seed);
         let mut rng = Rng::new(seed);
         let mut damaged: Vec<Patched> = images.iter().map(|image| Patched::new(image.clone())).collect();

@@ -71,7 +71,7 @@ pub(super) fn reopen(dir: &Path) -> Pool {
 /// Lets zdb verify every block and every object, if it is there.
 pub(super) fn judge(dir: &Path) {
     if let Some((is_well, text)) = zdb(dir, &["-bcc"]) {
-        assert!(is_well && text.contains("No leaks"), "{text}");
+        assert!(is_well && text.contains("No leaks") && !text.contains("checksum error"), "{text}");
         let (is_well, text) = zdb(dir, &["-dddd"]).unwrap();
         assert!(is_well && !text.contains("ERROR"), "{text}");
     }

@@ -12,7 +12,7 @@ use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_paths, import_with, make, open, read, spoil, sums,
 };
 use crate::live::judge;
-use crate::scrub::{hasty, judge_by_zdb, scrub, status};
+use crate::scrub::{hasty, scrub, status};
 
 fn guid_at(pool: &LivePool, path: &Path) -> Guid {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
@@ -52,7 +52,6 @@ fn check_without(pool: Arc<LivePool>, dir: &Path, lost: &str, expect: &[u8]) {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     judge(dir);
-    judge_by_zdb(dir);
     if !lost.is_empty() {
         spoil(&dir.join(lost), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
     }

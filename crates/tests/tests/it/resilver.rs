@@ -17,7 +17,7 @@ use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_with, make, open, read, spoil, sums,
 };
 use crate::live::judge;
-use crate::scrub::{hasty, judge_by_zdb, scrub, status};
+use crate::scrub::{hasty, scrub, status};
 
 fn leaf_at(pool: &LivePool, path: &Path) -> Guid {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
@@ -82,7 +82,6 @@ fn only_what_was_missed_is_copied() {
         pool.close(PoolState::Exported).unwrap();
         drop(pool);
         judge(dir.path());
-        judge_by_zdb(dir.path());
         // it has everything: another one can go
         spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
         let pool = import_with(&Env::real(), dir.path(), leaves);
@@ -116,7 +115,6 @@ fn it_goes_on_whatever_happens() {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     judge(dir.path());
-    judge_by_zdb(dir.path());
     spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
     let pool = import_with(&Env::real(), dir.path(), 2);
     assert!(read(&open(&pool)).unwrap() == expected(5));
@@ -187,7 +185,6 @@ fn it_goes_on_after_an_import() {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     judge(dir.path());
-    judge_by_zdb(dir.path());
     spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
     let pool = import_with(&Env::real(), dir.path(), 2);
     assert!(read(&open(&pool)).unwrap() == expected(9));
