@@ -203,7 +203,7 @@ impl LeafWatch {
         Ok(())
     }
 
-    /// Whether one of the labels of a leaf that is in use can be read, and is not right.
+    /// Whether one of the labels of a leaf that is in use is not right, or cannot be read while another one can.
     pub(super) fn has_damaged_label(&self, leaf: LeafVdev<'_>, pool_guid: Guid) -> bool {
         let Some(slot) = leaf.state().device().filter(|_| leaf.state().health().is_readable()) else { return false };
         let is_damaged = match recognize(leaf, pool_guid, slot.now()) {

@@ -121,7 +121,9 @@ impl SyncContext<'_> {
     /// Begins a resilver of all that leaves lack.
     pub(super) fn begin_resilver(&self) -> Result<()> {
         let (pool, txg) = (self.pool, self.change.tx.txg());
-        if self.has_new_leaf() {
+        // a new leaf may lack what is born in the next groups, too, until these are on disk: what is under way goes on
+        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg.plus(2)..Txg::MAX).contains(&range.end));
+        if pool.lacked().values().any(is_new) {
             return Ok(());
         }
         if pool.scan().is_scrubbing() {
@@ -152,13 +154,6 @@ impl SyncContext<'_> {
         self.write_config()
     }
 
-    /// Whether a leaf is so new that it may lack what is born in the next groups, too, until these are on disk.
-    fn has_new_leaf(&self) -> bool {
-        let still_to_come = self.change.tx.txg().plus(2)..Txg::MAX;
-        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| still_to_come.contains(&range.end));
-        self.pool.lacked().values().any(is_new)
-    }
-
     /// Leaves that are away do not get everything; those that have come meanwhile have to wait.
     pub(super) fn look_at_leaves(&self) -> Result<()> {
         let is_changed = self.pool.uncover_lost_leaves();
@@ -182,13 +177,7 @@ impl SyncContext<'_> {
             return Ok(false);
         }
         match feature::uses(&self.change, RESILVER_DEFER)? {
-            // the one under way goes on until then
-            None if self.has_new_leaf() => Ok(false),
-            None => {
-                pool.scan().lock().covers.clear();
-                self.begin_resilver()?;
-                Ok(false)
-            }
+            None => self.begin_resilver().map(|()| false),
             Some(_) => {
                 late.iter().for_each(|leaf| {
                     leaf.state().set_resilver_deferred(true);
