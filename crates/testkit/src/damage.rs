@@ -7,8 +7,7 @@ use base::Result;
 use device::{Device, MemDevice};
 
 use crate::rng::Rng;
-
-const SECTOR: usize = 512;
+use crate::sparse::SECTOR;
 
 /// A device whose changed sectors lie over those of another.
 #[derive(Debug)]

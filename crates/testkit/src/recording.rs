@@ -19,8 +19,8 @@ use device::Device;
 use crate::rng::Rng;
 use crate::sparse::SparseDevice;
 
-/// What a device writes at once or not at all.
-const SECTOR: usize = 512;
+/// Why no write fails.
+const FITS: &str = "it was within the device when it was recorded";
 
 /// A write that may be lost: where, and what.
 type Loose = (u64, Arc<[u8]>);
@@ -203,15 +203,11 @@ fn lose(device: &SparseDevice, loose: &[Loose], rng: &mut Rng, loss: Loss) {
 }
 
 fn put_sectors(device: &SparseDevice, (offset, bytes): &Loose, rng: &mut Rng) {
-    for (number, sector) in bytes.chunks(SECTOR).enumerate() {
-        if rng.below(2) == 0 {
-            put(device, offset + (number * SECTOR) as u64, sector);
-        }
-    }
+    device.write_torn(*offset, bytes, rng).expect(FITS);
 }
 
 fn put(device: &SparseDevice, offset: u64, bytes: &[u8]) {
-    device.write_at(offset, bytes).expect("it was within the device when it was recorded");
+    device.write_at(offset, bytes).expect(FITS);
 }
 
 impl RecordingDevice {

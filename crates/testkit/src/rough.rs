@@ -9,15 +9,13 @@ use base::{Error, Kind, Mutex, MutexGuard, Result};
 use device::Device;
 
 use crate::rng::Rng;
-use crate::sparse::SparseDevice;
+use crate::sparse::{SECTOR, SparseDevice};
 
-/// What a device reads and writes at once.
-const SECTOR: usize = 512;
 /// How long a crawling one may take.
 const CRAWL: Duration = Duration::from_millis(2);
 
 /// In which way a device is worn out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wear {
     /// It does what it is asked.
     None,
@@ -112,17 +110,6 @@ impl RoughDevice {
         let places = (self.size() - len as u64) / SECTOR as u64 + 1;
         self.state().rng.below(places) * SECTOR as u64
     }
-
-    /// Writes some of the sectors.
-    fn write_torn(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        for (number, sector) in buf.chunks(SECTOR).enumerate() {
-            let is_written = self.state().rng.below(2) == 0;
-            if is_written {
-                self.bytes.write_at(offset + (number * SECTOR) as u64, sector)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl std::fmt::Debug for RoughDevice {
@@ -151,14 +138,14 @@ impl Device for RoughDevice {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         match self.begin(4, offset)? {
             Wear::Failing => {
-                self.write_torn(offset, buf)?;
+                self.bytes.write_torn(offset, buf, &mut self.state().rng)?;
                 Err(self.error(Kind::Io, "the device reports an error", offset))
             }
             Wear::Lying if buf.len() as u64 <= self.size() => {
                 let choice = self.state().rng.below(3);
                 match choice {
                     0 => Ok(()),
-                    1 => self.write_torn(offset, buf),
+                    1 => self.bytes.write_torn(offset, buf, &mut self.state().rng),
                     _ => self.bytes.write_at(self.elsewhere(buf.len()), buf),
                 }
             }

@@ -11,6 +11,10 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, RwLock};
 use device::Device;
 
+use crate::rng::Rng;
+
+/// What a device writes at once or not at all, in bytes.
+pub(crate) const SECTOR: usize = 512;
 const PAGE_SIZE: usize = 16 << 10;
 
 type Page = Arc<[u8; PAGE_SIZE]>;
@@ -58,6 +62,16 @@ impl SparseDevice {
             let Some(page) = page else { continue };
             let at = (number * PAGE_SIZE) as u64;
             file.write_all_at(&page[..PAGE_SIZE.min((self.size - at) as usize)], at)?;
+        }
+        Ok(())
+    }
+
+    /// Writes some of the sectors of `bytes`, which `rng` chooses, as if a write was interrupted.
+    pub fn write_torn(&self, offset: u64, bytes: &[u8], rng: &mut Rng) -> Result<()> {
+        for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+            if rng.below(2) == 0 {
+                self.write_at(offset + (number * SECTOR) as u64, sector)?;
+            }
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ use testkit::sparse::SparseDevice;
 use testkit::streams;
 use testkit::workload::{PoolLayout, Workload, candidate, options};
 
+pub(crate) use rebuild::is_busy;
+
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Groups that a workload writes, if it is cut a few times, or often.
 const GROUPS: [usize; 2] = [12, 24];

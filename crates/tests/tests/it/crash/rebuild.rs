@@ -10,6 +10,7 @@ use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
+use vdev::VdevKind;
 
 use super::{CUTS_QUICK, DEVICE_BYTES, History, devices, guarded, judge, judge_by_zdb, number_from, shared};
 
@@ -23,13 +24,13 @@ fn env() -> Env {
     Env::fixed(1000).with_tunables(|name| (name == "zfs_rebuild_max_segment").then_some(64 << 10))
 }
 
-/// Whether something is being replaced, resilvered or scrubbed.
-fn is_busy(pool: &LivePool) -> bool {
+/// Whether something is being replaced, stood in for, resilvered or scrubbed.
+pub(crate) fn is_busy(pool: &LivePool) -> bool {
     let status = pool.view().status().unwrap();
     let runs = |progress: Option<Progress>| progress == Some(Progress::Running);
     runs(status.scan.map(|scan| scan.progress))
         || status.rebuilds.iter().any(|(_, rebuild)| rebuild.progress == Progress::Running)
-        || pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Replacing)
+        || pool.tree().iter().any(|vdev| matches!(vdev.kind(), VdevKind::Replacing | VdevKind::Spare))
         || pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty())
 }
 

@@ -35,7 +35,7 @@ const LAYOUTS: [PoolLayout; 6] = [
     PoolLayout::Raidz3,
 ];
 /// Checksums by which damage is noticed.
-const NOTICING: &[&str] = CHECKSUMS.split_at(3).0;
+const NOTICING: &[&str] = CHECKSUMS.split_last().expect("there are some").1;
 const DEVICE_BYTES: u64 = 128 << 20;
 /// Rounds of a pool.
 const ROUNDS: u64 = 6;
@@ -43,7 +43,7 @@ const ROUNDS: u64 = 6;
 const GROUPS_MAX: usize = 20_000;
 
 /// What becomes of a disk in a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// It is worn out, and works again at the end of the round.
     Worn(Wear),
@@ -182,8 +182,7 @@ impl Bench {
             _ => self.load.sync(),
         };
         let txg = txg.map_err(text)?;
-        self.load.pool.diagnose();
-        self.use_spares();
+        self.diagnose();
         // older ones are not gone back to
         let newest = self.load.groups.range(..=txg).next_back().map_or(txg, |(txg, _)| *txg);
         self.load.groups = self.load.groups.split_off(&newest);
@@ -323,17 +322,10 @@ impl Bench {
         }
     }
 
-    fn is_busy(&self) -> bool {
-        let pool = &self.load.pool;
-        pool.tree().iter().any(|vdev| matches!(vdev.kind(), VdevKind::Replacing | VdevKind::Spare))
-            || pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty())
-            || pool.scan_status().is_some_and(|(status, _)| status.progress == Progress::Running)
-    }
-
     /// Goes on until nothing is under way.
     fn finish(&mut self) -> Result<(), String> {
         for _ in 0..GROUPS_MAX {
-            if !self.is_busy() {
+            if !crash::is_busy(&self.load.pool) {
                 return Ok(());
             }
             match self.rng.below(64) {
@@ -341,24 +333,17 @@ impl Bench {
                 1..8 => self.change()?,
                 _ => self.load.sync().map(drop).map_err(text)?,
             }
-            self.load.pool.diagnose();
-            self.use_spares();
+            self.diagnose();
         }
         Err(format!("it does not come to its end: {:?}, {}", self.load.pool.scan_status(), self.state()))
     }
 
-    /// Spares step in and go home, which a thread does where there are threads.
-    fn use_spares(&mut self) {
-        if self.has_spare() {
-            self.load.pool.use_spares();
-            let stands_in = self.load.pool.tree().iter().any(|vdev| vdev.kind() == VdevKind::Spare);
-            self.counts.spared += u64::from(stands_in);
-        }
-    }
-
-    /// A dRAID has one that is spread over its disks.
-    fn has_spare(&self) -> bool {
-        self.spare.is_some() || self.layout == PoolLayout::Draid
+    /// Draws the consequences of errors. Spares step in and go home, which a thread does where there are threads.
+    fn diagnose(&mut self) {
+        let pool = &self.load.pool;
+        pool.diagnose();
+        pool.use_spares();
+        self.counts.spared += u64::from(pool.tree().iter().any(|vdev| vdev.kind() == VdevKind::Spare));
     }
 
     fn is_healthy(&self) -> bool {
