@@ -7,13 +7,15 @@ use std::sync::{Arc, LazyLock};
 use base::{Bookmark, Env};
 use device::{Device, MemDevice};
 use format::blkptr::BlkPtr;
+use format::ids::Guid;
 use vdev::{Tree, VdevSpec};
 use zio::{Mode, ReadRequest, Zio};
 
 static ZIO: LazyLock<Zio> = LazyLock::new(|| {
     let bytes = (0..64u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", bytes));
-    let tree = Tree::open(VdevSpec::of_file(11, 59 << 20, 24), &HashMap::from([(11, device)])).unwrap();
+    let guid = Guid::new(11);
+    let tree = Tree::open(VdevSpec::of_file(guid, 59 << 20, 24), &HashMap::from([(guid, device)])).unwrap();
     Zio::new(Arc::new(tree), Env::fixed(0))
 });
 
