@@ -41,10 +41,10 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
         dnode.bonus_type = ObjectType::U64_OTHER;
         dnode.bonus = vec![i as u8; ATTRIBUTES];
         let id = set.allocate(&tx, dnode)?.id();
-        Editor::new(&table.changing(&tx)).add(&name(i), &ZapValue::one(id))
+        Editor::new(&table.changing(&tx)).add(&name(i), &ZapValue::one(id.get()))
     };
     let find = |i, editor: Editor<'_>| {
-        let found = editor.lookup(&name(i))?.and_then(|value| value.first_u64());
+        let found = editor.lookup(&name(i))?.and_then(|value| value.first_object());
         found.ok_or_else(|| Error::new(Kind::NotFound, "a name is gone"))
     };
     let stat = |i: usize| {

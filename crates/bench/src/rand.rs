@@ -8,6 +8,7 @@ use base::{Env, Error, Kind, Result};
 use dmu::INDIRECT_SHIFT;
 use dmu::{Mode, Object};
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use pool::LivePool;
 
@@ -160,7 +161,7 @@ impl L2arcBench<'_> {
 }
 
 /// A pool with the file, exported. Its object.
-fn make(options: &Options, bed: &Bed, block: u64) -> Result<u64> {
+fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
     let (pool, set) = bed.create("lz4")?;
     let file = {
         let tx = pool.txgs().begin()?;

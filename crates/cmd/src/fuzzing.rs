@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
 use daemon::mount_plan::{MountBounds, plan_below};
+use format::ids::ObjectId;
 use pool::Pool;
 use protocol::wire::{Answer, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Request, receive};
 use zpl::Zpl;
@@ -24,7 +25,7 @@ pub fn folder_to_mount_at(dataset: &str, root: &Path, point: &Path) -> Result<Pa
 }
 
 /// The names that a copy of a folder would make, and what would be reported beside them.
-pub fn names_copied(zpl: &Zpl, dir: u64) -> (Vec<Vec<u8>>, Option<Error>) {
+pub fn names_copied(zpl: &Zpl, dir: ObjectId) -> (Vec<Vec<u8>>, Option<Error>) {
     let (entries, error) = crate::offline::tree::Walker::new(zpl).list(dir);
     (entries.into_iter().map(|entry| entry.name).collect(), error)
 }

@@ -20,7 +20,7 @@ use dsl::write::file_system_options;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use format::feature::BLOCK_CLONING;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
     PoolState, RefusedChanges,
@@ -354,7 +354,7 @@ impl ServedPool {
 
     /// Lets nobody destroy snapshots as long as what it returns lives. Errors: as of
     /// [`LivePool::keep_snapshots`].
-    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<SnapshotGuard> {
+    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[ObjectId]) -> Result<SnapshotGuard> {
         Ok(match self {
             ServedPool::ReadOnly(_) => Box::new(()),
             ServedPool::Live(live) => Box::new(live.keep_snapshots(ids, lists)?),

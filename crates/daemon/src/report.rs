@@ -326,7 +326,7 @@ pub fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
 /// Reads how far the leaves are with being initialized and trimmed. A leaf that cannot tell has no say.
 fn leaf_activities(pool: &Pool, vdev: &mut VdevReport) {
     if let Some(zap) = pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.vdev().leaf_spec()).map(|spec| spec.zap)
-        && zap != 0
+        && zap.is_some()
         && let Ok(zap) = pool.mos().object(zap).and_then(Zap::open)
     {
         vdev.initialize = activity(&zap, "com.delphix:vdev_initialize_", "com.delphix:next_offset_to_initialize");

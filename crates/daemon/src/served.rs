@@ -9,7 +9,7 @@ use base::{Env, Error, Kind, Mutex, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
 use pool::{
@@ -548,7 +548,7 @@ impl Host for Served {
         Ok(refused)
     }
 
-    fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<SnapshotGuard> {
+    fn keep_snapshots(&self, ids: &[DatasetId], lists: &[ObjectId]) -> Result<SnapshotGuard> {
         self.pool.keep_snapshots(ids, lists)
     }
 

@@ -182,7 +182,7 @@ impl Source for FileSystem {
     fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let snapshot = |dataset: &Dataset| Snapshot {
             name: dataset.name.split_once('@').map_or("", |(_, name)| name).to_owned(),
-            dataset: dataset.id.get(),
+            dataset: dataset.id.object(),
             created_s: dataset.phys.creation_time_s,
         };
         Ok(self.listed(&self.served.view())?.iter().map(snapshot).collect())
@@ -235,7 +235,7 @@ impl Source for FileSystem {
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
         let pool = self.served.view();
-        let dataset = self.listed(&pool)?.into_iter().find(|dataset| dataset.id.get() == snapshot.dataset);
+        let dataset = self.listed(&pool)?.into_iter().find(|dataset| dataset.id.object() == snapshot.dataset);
         let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
         if pool.dsl().redacted_for(&dataset)?.is_some() {
             let what = "its sender redacted some of it, which would read as zeros";

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertyValue, Subject};
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use fuse::{Allocate, DatasetSpace, FileTree, SetAttr, Snapshot, Source, TreeFile};
 use pool::Pool;
 use zpl::{DirEntry, FileKind, Stat};
@@ -39,9 +39,9 @@ pub struct VolumeTree {
     volumes: Arc<OpenVolumes>,
     env: Env,
     /// How often each file is open.
-    users: Mutex<HashMap<u64, u64>>,
+    users: Mutex<HashMap<ObjectId, u64>>,
     /// Folders that were listed, with the names in them: the kernel may keep these.
-    listed: Mutex<HashMap<u64, HashSet<Vec<u8>>>>,
+    listed: Mutex<HashMap<ObjectId, HashSet<Vec<u8>>>>,
 }
 
 /// An open file.
@@ -58,7 +58,7 @@ impl VolumeTree {
 
     /// Whether programs have the file of a dataset open.
     pub fn is_in_use(&self, dataset: DatasetId) -> bool {
-        self.users.lock().contains_key(&dataset.get())
+        self.users.lock().contains_key(&dataset.object())
     }
 
     /// Whether a dataset is a volume of the pool.
@@ -67,7 +67,7 @@ impl VolumeTree {
     }
 
     /// The folders that the kernel may have a listing of, and the names in it: it is to be told that they have changed.
-    pub fn take_listed(&self) -> HashMap<u64, HashSet<Vec<u8>>> {
+    pub fn take_listed(&self) -> HashMap<ObjectId, HashSet<Vec<u8>>> {
         std::mem::take(&mut self.listed.lock())
     }
 
@@ -112,7 +112,7 @@ impl VolumeTree {
         let is_fixed = !can_be_written || number(view, subject, Property::Readonly)? != 0;
         let now = self.env.now();
         Ok(Stat {
-            ino: dataset.id.get(),
+            ino: dataset.id.object(),
             generation: dataset.phys.creation_txg.get(),
             kind: if is_folder { FileKind::Directory } else { FileKind::File },
             mode: MODES[if is_folder { 0 } else { 1 + usize::from(is_fixed) }],
@@ -129,7 +129,7 @@ impl VolumeTree {
             // so that nobody keeps the size for long
             ctime: (i64::try_from(now.0).unwrap_or(0), now.1),
             btime: born,
-            parent: 0,
+            parent: ObjectId::NONE,
             flags: 0,
         })
     }
@@ -138,19 +138,25 @@ impl VolumeTree {
 impl FileTree for VolumeTree {
     type File = VolumeFile;
 
-    fn root(&self) -> u64 {
+    fn root(&self) -> ObjectId {
         // it has been read when the pool was imported
-        self.pool.view().dsl().root_subject().ok().and_then(|root| Some(root.dataset()?.id)).map_or(0, DatasetId::get)
+        self.pool
+            .view()
+            .dsl()
+            .root_subject()
+            .ok()
+            .and_then(|root| Some(root.dataset()?.id))
+            .map_or(ObjectId::NONE, DatasetId::object)
     }
 
-    fn stat(&self, object: u64) -> Result<Stat> {
+    fn stat(&self, object: ObjectId) -> Result<Stat> {
         let view = self.pool.view();
-        self.stat_of(&view, &self.subject(&view, DatasetId::new(object))?)
+        self.stat_of(&view, &self.subject(&view, DatasetId::of_object(object))?)
     }
 
-    fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64> {
+    fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let view = self.pool.view();
-        let folder = self.subject(&view, DatasetId::new(directory))?;
+        let folder = self.subject(&view, DatasetId::of_object(directory))?;
         let name = std::str::from_utf8(name).map_err(|_| not_found())?;
         if name.contains(['/', '#']) || folder.kind() != DatasetKind::FileSystem {
             return Err(not_found());
@@ -163,12 +169,17 @@ impl FileTree for VolumeTree {
             DatasetKind::FileSystem => true,
             _ => is_shown(&view, &subject)?,
         };
-        subject.dataset().filter(|_| is_there).map(|dataset| dataset.id.get()).ok_or_else(not_found)
+        subject.dataset().filter(|_| is_there).map(|dataset| dataset.id.object()).ok_or_else(not_found)
     }
 
-    fn readdir(&self, directory: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+    fn readdir(
+        &self,
+        directory: ObjectId,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> Result<()> {
         let view = self.pool.view();
-        let folder = self.subject(&view, DatasetId::new(directory))?;
+        let folder = self.subject(&view, DatasetId::of_object(directory))?;
         let kind = Some(FileKind::Directory);
         let above = |name: &[u8], cookie| DirEntry { ino: directory, kind, name: name.to_vec(), cookie };
         let mut entries = vec![above(b".", 1), above(b"..", 2)];
@@ -176,7 +187,7 @@ impl FileTree for VolumeTree {
             let Some(dataset) = child.dataset() else { continue };
             let name = child.name().rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
             let kind = if child.kind() == DatasetKind::FileSystem { FileKind::Directory } else { FileKind::File };
-            entries.push(DirEntry { ino: dataset.id.get(), kind: Some(kind), name, cookie });
+            entries.push(DirEntry { ino: dataset.id.object(), kind: Some(kind), name, cookie });
         }
         let names = entries.iter().map(|entry| entry.name.clone());
         self.listed.lock().entry(directory).or_default().extend(names.skip(2));
@@ -188,19 +199,19 @@ impl FileTree for VolumeTree {
         Ok(())
     }
 
-    fn readlink(&self, _: u64) -> Result<Vec<u8>> {
+    fn readlink(&self, _: ObjectId) -> Result<Vec<u8>> {
         Err(Error::new(Kind::Invalid, "no symbolic link"))
     }
 
-    fn open_file(&self, object: u64) -> Result<VolumeFile> {
-        VolumeHandle::open(self.pool.clone(), self.volumes.clone(), DatasetId::new(object)).map(VolumeFile)
+    fn open_file(&self, object: ObjectId) -> Result<VolumeFile> {
+        VolumeHandle::open(self.pool.clone(), self.volumes.clone(), DatasetId::of_object(object)).map(VolumeFile)
     }
 
-    fn opened(&self, object: u64) {
+    fn opened(&self, object: ObjectId) {
         *self.users.lock().entry(object).or_default() += 1;
     }
 
-    fn closed(&self, object: u64) {
+    fn closed(&self, object: ObjectId) {
         let mut users = self.users.lock();
         if let Some(count) = users.get_mut(&object) {
             *count = count.saturating_sub(1);
@@ -210,15 +221,15 @@ impl FileTree for VolumeTree {
         }
     }
 
-    fn xattr_names(&self, _: u64) -> Result<Vec<Vec<u8>>> {
+    fn xattr_names(&self, _: ObjectId) -> Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
 
-    fn xattr(&self, _: u64, _: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&self, _: ObjectId, _: &[u8]) -> Result<Vec<u8>> {
         Err(Error::new(Kind::NoAttribute, "no such attribute"))
     }
 
-    fn remove_xattr(&self, _: u64, _: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, _: ObjectId, _: &[u8]) -> Result<()> {
         Err(Error::new(Kind::NoAttribute, "no such attribute"))
     }
 
@@ -232,20 +243,20 @@ impl FileTree for VolumeTree {
     }
 
     /// The size of a disk does not change by `O_TRUNC`; its times are nobody's. Its rights are those of the process.
-    fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
+    fn set_attr(&self, object: ObjectId, set: &SetAttr) -> Result<Stat> {
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             return Err(Error::new(Kind::Permission, "the rights of volumes cannot be changed"));
         }
         self.stat(object)
     }
 
-    fn touch_atime(&self, _: u64, _: (i64, u32)) -> Result<()> {
+    fn touch_atime(&self, _: ObjectId, _: (i64, u32)) -> Result<()> {
         Ok(())
     }
 
-    fn sync(&self, object: u64, _: bool) -> Result<()> {
+    fn sync(&self, object: ObjectId, _: bool) -> Result<()> {
         let view = self.pool.view();
-        match self.subject(&view, DatasetId::new(object))? {
+        match self.subject(&view, DatasetId::of_object(object))? {
             subject if subject.kind() == DatasetKind::Volume => self.volumes.open(&self.pool, subject.name())?.flush(),
             _ => Ok(()),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
 use crate::live::{DNODE_BLOCK_SIZE, FreeSlots, mask};
@@ -12,8 +13,8 @@ use crate::node::Node;
 use crate::objset::read_only;
 use crate::{Object, Objset, Tx};
 
-/// Bits of an object's number.
-pub(crate) const OBJECT_BITS: u32 = 48;
+/// Dnodes of one slot in a block of them.
+const PER_BLOCK: u64 = DNODE_BLOCK_SIZE / SLOT_SIZE as u64;
 
 impl Objset {
     /// Allocates an object that looks like `dnode`. Errors: those of reading dnodes.
@@ -23,10 +24,10 @@ impl Objset {
         loop {
             let slots = dnode.slots as u32;
             if let Some(slot) = numbers.find(slots) {
-                let id = numbers.blkid * (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) + u64::from(slot);
+                let id = ObjectId::in_block(numbers.blkid, slot.into(), PER_BLOCK);
                 numbers.free &= !mask(slot, slots);
                 // a number whose object was freed a moment ago is used again when that is on disk
-                if (id..id + u64::from(slots)).any(|id| live.has(id)) {
+                if id.until(id.plus(slots.into())).any(|id| live.has(id)) {
                     continue;
                 }
                 drop(numbers);
@@ -37,7 +38,7 @@ impl Objset {
     }
 
     /// As [`Objset::allocate`], with a number of the caller's choice, which is free.
-    pub fn allocate_at(self: &Arc<Self>, tx: &Tx<'_>, id: u64, dnode: Dnode) -> Result<Object> {
+    pub fn allocate_at(self: &Arc<Self>, tx: &Tx<'_>, id: ObjectId, dnode: Dnode) -> Result<Object> {
         let live = self.live()?;
         let mut blank = Dnode::new(dnode.object_type, dnode.block_size, dnode.indirect_shift, 1, dnode.slots);
         blank.blkptrs.clone_from(&dnode.blkptrs);
@@ -56,11 +57,11 @@ impl Objset {
 
     /// As [`Objset::allocate_at`], after a look whether the number and its slots are free on disk and in memory.
     /// Errors: `Exists` if they are not; also as long as the object that had them is gone only in memory.
-    pub fn claim_number(self: &Arc<Self>, tx: &Tx<'_>, id: u64, dnode: Dnode) -> Result<Object> {
+    pub fn claim_number(self: &Arc<Self>, tx: &Tx<'_>, id: ObjectId, dnode: Dnode) -> Result<Object> {
         let live = self.live()?;
-        let per_block = DNODE_BLOCK_SIZE / SLOT_SIZE as u64;
-        let (blkid, slot, slots) = (id / per_block, (id % per_block) as u32, dnode.slots as u32);
-        if id == 0 || id >> OBJECT_BITS != 0 || slots == 0 || u64::from(slot + slots) > per_block {
+        let ((blkid, slot), slots) = (id.place(PER_BLOCK), dnode.slots as u32);
+        let slot = slot as u32;
+        if !id.is_possible() || slots == 0 || u64::from(slot + slots) > PER_BLOCK {
             return Err(Error::corrupt(format!("no object can have number {id} and {slots} slots")));
         }
         let taken = || Error::new(Kind::Exists, format!("the number of object {id} is taken"));
@@ -68,12 +69,12 @@ impl Objset {
         if self.free_slots(blkid)? & mask(slot, slots) != mask(slot, slots) {
             return Err(taken());
         }
-        for other in blkid * per_block..id + u64::from(slots) {
+        for other in ObjectId::in_block(blkid, 0, PER_BLOCK).until(id.plus(slots.into())) {
             let node = live.known(other);
             let reaches = node.is_some_and(|node| {
                 let state = node.read();
                 let is_there = state.dnode.is_some() || !state.is_clean();
-                is_there && other + state.dnode.as_ref().map_or(1, |dnode| dnode.slots as u64) > id
+                is_there && other.plus(state.dnode.as_ref().map_or(1, |dnode| dnode.slots as u64)) > id
             });
             if reaches {
                 return Err(taken());
@@ -87,7 +88,7 @@ impl Objset {
     }
 
     /// Frees an object and all its blocks. Errors: `NotFound`; as from [`Object::check_freeable`].
-    pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: u64) -> Result<()> {
+    pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: ObjectId) -> Result<()> {
         let object = self.object(id)?;
         let node = object.node().ok_or_else(read_only)?;
         object.check_freeable()?;
@@ -103,7 +104,6 @@ impl Objset {
 
     /// Goes to the next block of dnodes with room.
     fn next_free(self: &Arc<Self>, numbers: &mut FreeSlots, slots: u32) -> Result<()> {
-        let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
         let (live, meta) = (self.live()?, self.meta());
         let mut blkid = if numbers.is_loaded { numbers.blkid + 1 } else { 0 };
         // a full block need not be read
@@ -112,10 +112,10 @@ impl Objset {
         }
         *numbers = FreeSlots { blkid, free: self.free_slots(blkid)?, is_loaded: true };
         // objects that were given their numbers, and are not on disk yet
-        for slot in 0..per_block {
-            let id = blkid * u64::from(per_block) + u64::from(slot);
+        for slot in 0..PER_BLOCK {
+            let id = ObjectId::in_block(blkid, slot, PER_BLOCK);
             if let Some(dnode) = live.known(id).and_then(|node| node.read().dnode.clone()) {
-                numbers.free &= !mask(slot, dnode.slots as u32);
+                numbers.free &= !mask(slot as u32, dnode.slots as u32);
             }
         }
         Ok(())
@@ -124,8 +124,7 @@ impl Objset {
     /// The free slots of a block of dnodes on disk, by bits.
     fn free_slots(self: &Arc<Self>, blkid: u64) -> Result<u64> {
         let meta = self.meta();
-        let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
-        let mut free = u64::MAX >> (64 - per_block);
+        let mut free = u64::MAX >> (64 - PER_BLOCK);
         if blkid <= meta.dnode().block_max {
             let block = meta.block(blkid)?;
             let mut at = 0;
@@ -145,7 +144,7 @@ impl Objset {
 
 /// Whether a block of dnodes has too little room for one of so many slots: its pointer counts its dnodes.
 fn is_full(bp: &BlkPtr, slots: u32) -> bool {
-    let room = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64).saturating_sub(u64::from(slots));
+    let room = PER_BLOCK.saturating_sub(u64::from(slots));
     !bp.is_hole() && bp.fill() > room
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use base::{Endian, Error, Kind, Reader, Result};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
 use crate::policy::INDIRECT_SHIFT;
@@ -61,13 +62,13 @@ pub struct Totals {
 struct BpobjHead {
     pointers: u64,
     totals: Totals,
-    sublists_object: u64,
+    sublists_object: ObjectId,
     sublists: u64,
     frees: u64,
 }
 
 /// Calls `f` with each pointer of list `id` and of its sublists, until it fails.
-pub fn for_each(objset: &Arc<Objset>, id: u64, f: &mut dyn FnMut(ListedBlkPtr) -> Result<()>) -> Result<()> {
+pub fn for_each(objset: &Arc<Objset>, id: ObjectId, f: &mut dyn FnMut(ListedBlkPtr) -> Result<()>) -> Result<()> {
     let (mut entered, mut left) = (HashSet::new(), vec![id]);
     while let Some(id) = left.pop() {
         let object = objset.object(id)?;
@@ -105,8 +106,8 @@ fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(ListedBlkPtr) -> Resu
     Ok(())
 }
 
-fn sublists(objset: &Arc<Objset>, object: &Object, head: BpobjHead) -> Result<Vec<u64>> {
-    if head.sublists_object == 0 || head.sublists == 0 {
+fn sublists(objset: &Arc<Objset>, object: &Object, head: BpobjHead) -> Result<Vec<ObjectId>> {
+    if head.sublists_object.is_none() || head.sublists == 0 {
         return Ok(Vec::new());
     }
     if head.sublists > SUBLISTS_MAX {
@@ -114,7 +115,7 @@ fn sublists(objset: &Arc<Objset>, object: &Object, head: BpobjHead) -> Result<Ve
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
     }
     let bytes = objset.object(head.sublists_object)?.read_whole(head.sublists * 8, SUBLISTS_MAX * 8)?;
-    Ok(bytes.chunks_exact(8).filter_map(|raw| Endian::Little.u64(raw)).collect())
+    Ok(bytes.chunks_exact(8).filter_map(|raw| Endian::Little.u64(raw)).map(ObjectId::new).collect())
 }
 
 impl BpobjHead {
@@ -123,13 +124,14 @@ impl BpobjHead {
         let pointers = r.u64().map_err(|_| Error::corrupt("object is no list of block pointers"))?;
         let mut later = || r.u64().unwrap_or(0);
         let totals = Totals { used: later(), compressed: later(), uncompressed: later() };
-        Ok(BpobjHead { pointers, totals, sublists_object: later(), sublists: later(), frees: later() })
+        Ok(BpobjHead { pointers, totals, sublists_object: ObjectId::new(later()), sublists: later(), frees: later() })
     }
 
     /// Writes it over a bonus buffer, as far as that goes: older ones end earlier.
     fn put(&self, bonus: &mut [u8]) {
         let Totals { used, compressed, uncompressed } = self.totals;
-        let words = [self.pointers, used, compressed, uncompressed, self.sublists_object, self.sublists, self.frees];
+        let words =
+            [self.pointers, used, compressed, uncompressed, self.sublists_object.get(), self.sublists, self.frees];
         for (place, word) in bonus.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -184,7 +186,7 @@ impl Bpobj {
     /// Makes an empty list, and returns its object number. Lists that are short of life have blocks of
     /// less than [`BLOCK_SIZE`]; `compressed` is false for one that changes while a group converges, so that
     /// the space it takes does not depend on what is in it.
-    pub fn create(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, compressed: bool) -> Result<u64> {
+    pub fn create(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, compressed: bool) -> Result<ObjectId> {
         let mut dnode = Dnode::new(ObjectType::BPOBJ, block_size, INDIRECT_SHIFT, 1, 1);
         dnode.bonus_type = ObjectType::BPOBJ_HEADER;
         dnode.bonus = vec![0; HEADER_SIZE];
@@ -195,7 +197,7 @@ impl Bpobj {
     }
 
     /// Makes an empty list that can tell of frees, too.
-    pub fn create_with_frees(objset: &Arc<Objset>, tx: &Tx<'_>) -> Result<u64> {
+    pub fn create_with_frees(objset: &Arc<Objset>, tx: &Tx<'_>) -> Result<ObjectId> {
         let mut dnode = Dnode::new(ObjectType::BPOBJ, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
         dnode.bonus_type = ObjectType::BPOBJ_HEADER;
         dnode.bonus = vec![0; HEADER_SIZE_WITH_FREES];
@@ -203,14 +205,14 @@ impl Bpobj {
     }
 
     /// Makes an empty list of an older form, which knows no sublists: its head has so many words.
-    pub fn create_old(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, words: usize) -> Result<u64> {
+    pub fn create_old(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, words: usize) -> Result<ObjectId> {
         let mut dnode = Dnode::new(ObjectType::BPOBJ, block_size, INDIRECT_SHIFT, 1, 1);
         (dnode.bonus_type, dnode.bonus) = (ObjectType::BPOBJ_HEADER, vec![0; words * 8]);
         Ok(objset.allocate(tx, dnode)?.id())
     }
 
     /// List `id`. Errors: `NotFound`, `Corrupt` if it is none.
-    pub fn open(objset: &Arc<Objset>, id: u64) -> Result<Bpobj> {
+    pub fn open(objset: &Arc<Objset>, id: ObjectId) -> Result<Bpobj> {
         let object = objset.object(id)?;
         let list = Bpobj { object };
         list.head()?;
@@ -269,7 +271,7 @@ impl Bpobj {
     /// copied, and list `id` freed; what is more becomes a sublist, so that this takes no longer for long lists.
     ///
     /// Errors: `Unsupported` for a list of the oldest form, which knows no sublists; those of reading both.
-    pub fn append_list(&self, tx: &Tx<'_>, id: u64) -> Result<()> {
+    pub fn append_list(&self, tx: &Tx<'_>, id: ObjectId) -> Result<()> {
         let objset = self.object.objset();
         if id == self.object.id() {
             return Err(self.at(Error::corrupt("list of block pointers is in itself")));
@@ -283,7 +285,7 @@ impl Bpobj {
             return Err(self.at(Error::new(Kind::Unsupported, "a list of dead blocks that knows no sublists")));
         }
         let names = match theirs.sublists_object {
-            0 => None,
+            ObjectId::NONE => None,
             names => Some(objset.object(names)?),
         };
         let are_few = names.as_ref().is_none_or(|names| theirs.sublists * 8 <= names.dnode().block_size);
@@ -292,7 +294,7 @@ impl Bpobj {
             let ids = names.read_whole(theirs.sublists * 8, SUBLISTS_MAX * 8)?;
             self.append_sublists(tx, &mut head, &ids)?;
             objset.free_object(tx, theirs.sublists_object)?;
-            (theirs.sublists_object, theirs.sublists) = (0, 0);
+            (theirs.sublists_object, theirs.sublists) = (ObjectId::NONE, 0);
             other.set_head(tx, theirs)?;
         }
         if are_few && is_short {
@@ -302,7 +304,7 @@ impl Bpobj {
             head.pointers += theirs.pointers;
             objset.free_object(tx, id)?;
         } else {
-            self.append_sublists(tx, &mut head, &id.to_le_bytes())?;
+            self.append_sublists(tx, &mut head, &id.get().to_le_bytes())?;
         }
         head.totals = head.totals.plus(theirs.totals);
         self.set_head(tx, head)
@@ -314,7 +316,7 @@ impl Bpobj {
         if ids.is_empty() {
             return Ok(());
         }
-        if head.sublists_object == 0 {
+        if head.sublists_object.is_none() {
             let dnode = Dnode::new(ObjectType::BPOBJ_SUBLISTS, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
             head.sublists_object = objset.allocate(tx, dnode)?.id();
         }
@@ -400,7 +402,7 @@ impl Bpobj {
         let names = objset.object(head.sublists_object)?;
         let mut raw = [0; 8];
         names.read((head.sublists - 1) * 8, &mut raw)?;
-        let sublist = Bpobj::open(objset, u64::from_le_bytes(raw)).map_err(|e| self.at(e))?;
+        let sublist = Bpobj::open(objset, ObjectId::new(u64::from_le_bytes(raw))).map_err(|e| self.at(e))?;
         let (n, taken) = sublist.drain_at(tx, count, size_of, f, depth + 1)?;
         head.totals = head.totals.minus(taken);
         if sublist.is_empty()? {
@@ -408,7 +410,7 @@ impl Bpobj {
             head.sublists -= 1;
             if head.sublists == 0 {
                 objset.free_object(tx, head.sublists_object)?;
-                head.sublists_object = 0;
+                head.sublists_object = ObjectId::NONE;
             }
         }
         self.set_head(tx, head)?;
@@ -416,7 +418,7 @@ impl Bpobj {
     }
 
     /// Frees list `id` and its sublists, not the blocks in them.
-    pub fn free(objset: &Arc<Objset>, tx: &Tx<'_>, id: u64) -> Result<()> {
+    pub fn free(objset: &Arc<Objset>, tx: &Tx<'_>, id: ObjectId) -> Result<()> {
         let (mut entered, mut left) = (HashSet::new(), vec![id]);
         while let Some(id) = left.pop() {
             let list = Bpobj::open(objset, id)?;
@@ -427,7 +429,7 @@ impl Bpobj {
             left.extend(sublists(objset, &list.object, head)?);
             for object in [id, head.sublists_object] {
                 match objset.free_object(tx, object) {
-                    Err(e) if object == 0 && e.kind() == Kind::NotFound => {}
+                    Err(e) if object.is_none() && e.kind() == Kind::NotFound => {}
                     result => result?,
                 }
             }

@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
-use crate::allocate::OBJECT_BITS;
 use crate::node::Node;
 use crate::{Object, Objset};
 
 impl Objset {
     /// The object of all dnodes, as on disk.
     pub fn meta(self: &Arc<Self>) -> Object {
-        Object::new(self.clone(), 0, self.root().meta)
+        Object::new(self.clone(), ObjectId::META_DNODE, self.root().meta)
     }
 
     /// Object number `id`. Errors: `NotFound` if it is not allocated, and for the numbers of the tables of accounts,
     /// which lie outside the meta dnode.
-    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object> {
         let Ok(live) = self.live() else {
             return self.dnode_on_disk(id).map(|dnode| Object::new(self.clone(), id, Arc::new(dnode)));
         };
         let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
-        if id >> OBJECT_BITS != 0 {
+        if id.get() >> ObjectId::BITS != 0 {
             return Err(absent());
         }
         let node = live.node(id, || self.dnode_on_disk(id).map(|dnode| Node::new(id, Arc::new(dnode))))?;
@@ -31,12 +31,13 @@ impl Objset {
     }
 
     /// The dnode of object `id` in what is on disk. Errors: `NotFound` if there is none.
-    pub(crate) fn dnode_on_disk(self: &Arc<Self>, id: u64) -> Result<Dnode> {
+    pub(crate) fn dnode_on_disk(self: &Arc<Self>, id: ObjectId) -> Result<Dnode> {
         let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let (blkid, slot) = (id / per_block, (id % per_block) as usize);
-        if id == 0 || blkid > meta.dnode().block_max {
+        let (blkid, slot) = id.place(per_block);
+        let slot = slot as usize;
+        if id == ObjectId::META_DNODE || blkid > meta.dnode().block_max {
             return Err(absent());
         }
         let block = meta.block(blkid)?;
@@ -50,26 +51,26 @@ impl Objset {
     }
 
     /// Starts reading the dnodes of objects that will be opened soon.
-    pub fn prefetch(self: &Arc<Self>, ids: impl IntoIterator<Item = u64>) {
+    pub fn prefetch(self: &Arc<Self>, ids: impl IntoIterator<Item = ObjectId>) {
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let mut blkids: Vec<u64> = ids.into_iter().map(|id| id / per_block).collect();
+        let mut blkids: Vec<u64> = ids.into_iter().map(|id| id.place(per_block).0).collect();
         blkids.sort_unstable();
         blkids.dedup();
         meta.prefetch(blkids);
     }
 
     /// The lowest object number above `after` that is allocated.
-    pub fn next_object(self: &Arc<Self>, after: u64) -> Result<Option<u64>> {
+    pub fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let first = after + 1;
-        let mut from = first / per_block;
+        let first = after.next();
+        let (mut from, _) = first.place(per_block);
         while let Some(blkid) = meta.seek_block(from, true)? {
             let block = meta.block(blkid)?;
             let mut at = 0;
             while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
-                let id = blkid * per_block + at as u64;
+                let id = ObjectId::in_block(blkid, at as u64, per_block);
                 if id >= first && slot[0] != ObjectType::NONE.0 {
                     Dnode::parse(slot).map_err(|e| meta.placed(e, 0, blkid))?;
                     return Ok(Some(id));
@@ -83,12 +84,12 @@ impl Objset {
 
     /// All dnodes in one block of the meta dnode, each with its object number; one that makes no sense
     /// ends the list with an error.
-    pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
+    pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(ObjectId, Dnode)>> {
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         Slots::new(block)
             .map(|dnode| match dnode {
-                Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),
+                Ok((at, dnode)) => Ok((ObjectId::in_block(blkid, at as u64, per_block), dnode)),
                 Err(e) => Err(meta.placed(e, 0, blkid)),
             })
             .collect()

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use base::{Block, Result};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use zio::{BlockWrite, DedupMode, PlacedBlock, WritePolicy};
 
 use crate::sync::write_policy;
@@ -43,7 +44,7 @@ impl Object {
 
 impl OpenBlock {
     /// Number of the object, and of the block in it.
-    pub fn id(&self) -> (u64, u64) {
+    pub fn id(&self) -> (ObjectId, u64) {
         (self.object.id(), self.blkid)
     }
 

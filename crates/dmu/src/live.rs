@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType, VERSION_OF_ACCOUNTING};
 
@@ -44,7 +44,7 @@ pub(crate) struct LiveObjset {
 
 #[derive(Default)]
 struct NodeShard {
-    nodes: HashMap<u64, Arc<Node>>,
+    nodes: HashMap<ObjectId, Arc<Node>>,
     /// How often nodes were dropped: what was read from disk before may be outdated.
     purges: u64,
 }
@@ -88,7 +88,7 @@ impl LiveObjset {
     }
 
     /// The node of object `id`, by `load` if there is none in memory.
-    pub(crate) fn node(&self, id: u64, load: impl Fn() -> Result<Node>) -> Result<Arc<Node>> {
+    pub(crate) fn node(&self, id: ObjectId, load: impl Fn() -> Result<Node>) -> Result<Arc<Node>> {
         let mut shard = self.shard(id);
         loop {
             if let Some(node) = shard.nodes.get(&id) {
@@ -112,7 +112,7 @@ impl LiveObjset {
     }
 
     /// Whether a number is taken by an object that is in memory.
-    pub(crate) fn has(&self, id: u64) -> bool {
+    pub(crate) fn has(&self, id: ObjectId) -> bool {
         self.shard(id).nodes.contains_key(&id)
     }
 
@@ -144,7 +144,7 @@ impl LiveObjset {
     }
 
     /// Forgets nodes of objects that are gone.
-    pub(crate) fn forget(&self, id: u64) {
+    pub(crate) fn forget(&self, id: ObjectId) {
         let mut shard = self.shard(id);
         let is_gone = |node: &Arc<Node>| {
             let state = node.read();
@@ -181,7 +181,7 @@ impl LiveObjset {
     }
 
     /// The node of an object that is in memory.
-    pub(crate) fn known(&self, id: u64) -> Option<Arc<Node>> {
+    pub(crate) fn known(&self, id: ObjectId) -> Option<Arc<Node>> {
         self.shard(id).nodes.get(&id).cloned()
     }
 
@@ -189,8 +189,8 @@ impl LiveObjset {
         *self.policy.lock()
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, NodeShard> {
-        self.shards[id as usize % SHARDS].lock()
+    fn shard(&self, id: ObjectId) -> MutexGuard<'_, NodeShard> {
+        self.shards[id.get() as usize % SHARDS].lock()
     }
 }
 

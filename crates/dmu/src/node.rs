@@ -18,7 +18,7 @@ use std::sync::Arc;
 use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 
 use crate::Tx;
 use crate::prefetch::Streams;
@@ -28,7 +28,7 @@ pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
 /// The state of one object, shared by all handles to it.
 pub(crate) struct Node {
-    pub(crate) id: u64,
+    pub(crate) id: ObjectId,
     pub(crate) streams: Arc<Mutex<Streams>>,
     state: RwLock<NodeState>,
 }
@@ -76,7 +76,7 @@ pub(crate) enum BlockSource {
 
 impl Node {
     /// A node for an object as it is on disk.
-    pub(crate) fn new(id: u64, dnode: Arc<Dnode>) -> Node {
+    pub(crate) fn new(id: ObjectId, dnode: Arc<Dnode>) -> Node {
         let state = NodeState { dnode: Some(dnode.clone()), tree: dnode, open: Layer::default(), syncing: None };
         Node { id, streams: Arc::default(), state: RwLock::new(state) }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{Bookmark, Error, Mutex, Piece, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 
 use crate::node::{BlockSource, Node, SPILL_BLKID};
 use crate::prefetch::{self, Streams};
@@ -17,7 +18,7 @@ use crate::{Block, Keep, Objset, OnFailure, ReadRequest, Which};
 #[derive(Clone)]
 pub struct Object {
     objset: Arc<Objset>,
-    id: u64,
+    id: ObjectId,
     dnode: Arc<Dnode>,
     streams: Arc<Mutex<Streams>>,
     node: Option<Arc<Node>>,
@@ -25,7 +26,7 @@ pub struct Object {
 }
 
 impl Object {
-    pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
+    pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Arc<Dnode>) -> Object {
         Object { objset, id, dnode, streams: Arc::default(), node: None, is_direct: false }
     }
 
@@ -63,12 +64,12 @@ impl Object {
     }
 
     /// An object whose dnode lies outside the meta dnode, such as those of space accounting.
-    pub fn outside(objset: Arc<Objset>, id: u64, dnode: Dnode) -> Object {
+    pub fn outside(objset: Arc<Objset>, id: ObjectId, dnode: Dnode) -> Object {
         Object::new(objset, id, Arc::new(dnode))
     }
 
     /// Its number.
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.id
     }
 
@@ -89,7 +90,7 @@ impl Object {
 
     /// The address of one of its blocks, for errors.
     pub fn bookmark(&self, level: u8, blkid: u64) -> Bookmark {
-        Bookmark { objset: self.objset.id().get(), object: self.id, level: level.into(), blkid }
+        Bookmark { objset: self.objset.id().get(), object: self.id.get(), level: level.into(), blkid }
     }
 
     /// Adds the place of one of its blocks to an error that has none yet.

@@ -29,6 +29,7 @@ use base::{Block, Bookmark, Error, Kind, Result, ResultExt};
 use codec::compress::Compress;
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 use zio::BlockWrite;
@@ -57,7 +58,7 @@ struct WrittenObjects {
     /// Each with the dnode that is on disk then.
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
     /// By number: slots, and the dnode; none if it was freed.
-    dnodes: BTreeMap<u64, (usize, Option<Arc<Dnode>>)>,
+    dnodes: BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>,
 }
 
 impl Synced {
@@ -138,7 +139,7 @@ impl Objset {
     /// and the head.
     fn sync_head(
         self: &Arc<Self>,
-        mut dnodes: BTreeMap<u64, (usize, Option<Arc<Dnode>>)>,
+        mut dnodes: BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>,
         log_header: Option<[u8; 192]>,
         writer: &mut BlockWriter<'_>,
     ) -> Result<Root> {
@@ -150,12 +151,12 @@ impl Objset {
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
         for (id, (slots, dnode)) in dnodes {
-            let (blkid, slot) = (id / per_block, (id % per_block) as usize);
+            let (blkid, slot) = id.place(per_block);
             let block = match blocks.entry(blkid) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => entry.insert(meta.block(blkid)?),
             };
-            let bytes = &mut block.make_mut()[slot * SLOT_SIZE..];
+            let bytes = &mut block.make_mut()[slot as usize * SLOT_SIZE..];
             match dnode {
                 Some(dnode) => dnode.write(&mut bytes[..dnode.slots * SLOT_SIZE]),
                 None => bytes[..slots * SLOT_SIZE].fill(0),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
@@ -45,6 +45,13 @@ pub struct Visit<'a> {
     pub bookmark: Bookmark,
     /// The dnode of its object; `None` for the head of an object set.
     pub dnode: Option<&'a Dnode>,
+}
+
+impl Visit<'_> {
+    /// The object that it belongs to; the meta dnode for what leads to dnodes.
+    pub fn object(&self) -> ObjectId {
+        ObjectId::new(self.bookmark.object)
+    }
 }
 
 /// Whether to go on below a block.
@@ -69,9 +76,16 @@ pub trait Visitor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitPosition {
     /// Its object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its number.
     pub blkid: u64,
+}
+
+impl VisitPosition {
+    /// Before the first object of a block of dnodes, of which each block has so many.
+    pub fn of_block(blkid: u64, per_block: u64) -> VisitPosition {
+        VisitPosition { object: ObjectId::in_block(blkid, 0, per_block).max(ObjectId::new(1)), blkid: 0 }
+    }
 }
 
 /// Which blocks are visited.
@@ -84,9 +98,9 @@ pub struct Range {
 }
 
 /// Object numbers in bookmarks of the dnodes in an object set's head.
-const USER_USED: u64 = u64::MAX;
-const GROUP_USED: u64 = u64::MAX - 1;
-const PROJECT_USED: u64 = u64::MAX - 2;
+const USER_USED: ObjectId = ObjectId::LAST;
+const GROUP_USED: ObjectId = ObjectId::new(u64::MAX - 1);
+const PROJECT_USED: ObjectId = ObjectId::new(u64::MAX - 2);
 
 /// Visits the blocks of the object set under `root`, whose number for bookmarks is `objset`.
 pub fn traverse(
@@ -192,7 +206,7 @@ impl Walk<'_> {
         let mut dnodes = Vec::new();
         for slot in Slots::new(block) {
             match slot {
-                Ok((at, dnode)) => dnodes.push((first.wrapping_add(at as u64), dnode)),
+                Ok((at, dnode)) => dnodes.push((ObjectId::new(first.wrapping_add(at as u64)), dnode)),
                 Err(e) => self.visitor.lost(e.at_block(node.bookmark)),
             }
         }
@@ -210,7 +224,7 @@ impl Walk<'_> {
             }
         };
         let objset = node.bookmark.objset;
-        self.siblings(&roots(objset, 0, &phys.meta_dnode))?;
+        self.siblings(&roots(objset, ObjectId::META_DNODE, &phys.meta_dnode))?;
         let [user, group, project] = &phys.accounting;
         for (object, dnode) in [(PROJECT_USED, project), (GROUP_USED, group), (USER_USED, user)] {
             if let Some(dnode) = dnode {
@@ -249,8 +263,8 @@ fn batch_len(nodes: &[PlacedPointer<'_>]) -> usize {
 }
 
 /// The pointers of a dnode.
-fn roots(objset: u64, object: u64, dnode: &Dnode) -> Vec<PlacedPointer<'_>> {
-    let at = |level, blkid| Bookmark { objset, object, level, blkid };
+fn roots(objset: u64, object: ObjectId, dnode: &Dnode) -> Vec<PlacedPointer<'_>> {
+    let at = |level, blkid| Bookmark { objset, object: object.get(), level, blkid };
     let top = i64::from(dnode.levels) - 1;
     let data = (0..).zip(&dnode.blkptrs).map(|(blkid, bp)| PlacedPointer {
         bp: *bp,
@@ -274,9 +288,11 @@ impl VisitPosition {
         // the first data block behind the subtree, if there can be one
         let next = blkid.checked_add(1).filter(|next| next.leading_zeros() >= shift).map(|next| next << shift);
         let Some(next) = next else { return false };
-        match (object, self.object) {
+        match (object, self.object.get()) {
             // the data blocks of the meta dnode are ranges of objects
-            (0, 1..) => next.checked_mul(dnode.block_size / SLOT_SIZE as u64).is_some_and(|next| next <= self.object),
+            (0, 1..) => {
+                next.checked_mul(dnode.block_size / SLOT_SIZE as u64).is_some_and(|next| next <= self.object.get())
+            }
             (object, own) if object == own => next <= self.blkid,
             (_, 0) => false,
             (object, own) => object < own,
@@ -285,7 +301,7 @@ impl VisitPosition {
 
     /// Whether this is that very block. Then it is visited, but what is below it has been.
     fn is_at(self, bookmark: Bookmark) -> bool {
-        (bookmark.object, bookmark.level, bookmark.blkid) == (self.object, 0, self.blkid)
+        (bookmark.object, bookmark.level, bookmark.blkid) == (self.object.get(), 0, self.blkid)
     }
 }
 

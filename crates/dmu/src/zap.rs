@@ -23,6 +23,7 @@ mod wanted;
 use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result};
+use format::ids::ObjectId;
 use format::zap::{TextPrep, ZapBlockKind, ZapHeader, ZapLeaf, ZapPosition, hash_name, hash_u64s};
 
 use crate::{Block, Object};
@@ -173,6 +174,16 @@ impl Zap {
     pub fn require_u64(&self, name: &str) -> Result<u64> {
         let absent = || Error::new(Kind::NotFound, format!("no entry '{name}'")).at_block(self.source.bookmark(0));
         self.u64(name)?.ok_or_else(absent)
+    }
+
+    /// As [`Zap::u64`], of the number of an object.
+    pub fn object_id(&self, name: &str) -> Result<Option<ObjectId>> {
+        Ok(self.u64(name)?.map(ObjectId::new))
+    }
+
+    /// As [`Zap::require_u64`], of the number of an object.
+    pub fn require_object_id(&self, name: &str) -> Result<ObjectId> {
+        self.require_u64(name).map(ObjectId::new)
     }
 
     /// All entries, in listing order.

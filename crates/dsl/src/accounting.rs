@@ -17,6 +17,7 @@ use std::sync::Arc;
 use base::{Endian, Error, Kind, Result};
 use dmu::zap::{Zap, ZapValue};
 use dmu::{Object, Objset};
+use format::ids::ObjectId;
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -52,9 +53,9 @@ pub struct Usage {
 pub type OwnerId = (String, u64);
 
 /// The numbers of the objects by which bookmarks and errors name the tables of use.
-const USER_USED: u64 = u64::MAX;
-const GROUP_USED: u64 = u64::MAX - 1;
-const PROJECT_USED: u64 = u64::MAX - 2;
+const USER_USED: ObjectId = ObjectId::new(u64::MAX);
+const GROUP_USED: ObjectId = ObjectId::new(u64::MAX - 1);
+const PROJECT_USED: ObjectId = ObjectId::new(u64::MAX - 2);
 /// Flags of an object set.
 const FLAG_USED_COMPLETE: u64 = 1;
 const FLAG_OBJECTS_COMPLETE: u64 = 2;
@@ -196,8 +197,8 @@ impl Accounts {
 
     /// The table of limits.
     fn limits(&self, owner: Owner, counted: Counted) -> Result<Option<Zap>> {
-        match Zap::open(self.objset.object(MASTER_NODE)?)?.u64(limits_name(owner, counted))? {
-            None | Some(0) => Ok(None),
+        match Zap::open(self.objset.object(MASTER_NODE)?)?.object_id(limits_name(owner, counted))? {
+            None | Some(ObjectId::NONE) => Ok(None),
             Some(object) => Zap::open(self.objset.object(object)?).map(Some),
         }
     }
@@ -285,12 +286,12 @@ pub fn limited_by(property: Property) -> Option<(Owner, Counted)> {
 /// away. Errors: those of reading and writing.
 pub fn set_limit(change: &Change<'_>, owner: Owner, counted: Counted, key: u64, limit: u64) -> Result<()> {
     let name = limits_name(owner, counted);
-    let table = match change.number(MASTER_NODE, name)? {
-        Some(table) if table != 0 => table,
+    let table = match change.object_id(MASTER_NODE, name)? {
+        Some(table) if table.is_some() => table,
         _ if limit == 0 => return Ok(()),
         _ => {
             let table = change.create_table(ObjectType::USERGROUP_QUOTA)?;
-            change.set(MASTER_NODE, name, &ZapValue::one(table))?;
+            change.set(MASTER_NODE, name, &ZapValue::one(table.get()))?;
             table
         }
     };
@@ -318,8 +319,8 @@ impl Usage {
 
 /// The file system's table of domains, by index.
 fn domains(objset: &Arc<Objset>) -> Result<HashMap<u64, String>> {
-    let object = match Zap::open(objset.object(MASTER_NODE)?)?.u64("FUID")? {
-        None | Some(0) => return Ok(HashMap::new()),
+    let object = match Zap::open(objset.object(MASTER_NODE)?)?.object_id("FUID")? {
+        None | Some(ObjectId::NONE) => return Ok(HashMap::new()),
         Some(object) => objset.object(object)?,
     };
     let len = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("table of domains without a length"))?;

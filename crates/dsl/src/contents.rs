@@ -10,12 +10,13 @@ use std::sync::Arc;
 use base::{Kind, Result};
 use dmu::Objset;
 use dmu::zap::Zap;
+use format::ids::ObjectId;
 use format::volume;
 
 use crate::Property;
 
 /// Object of a file system that leads to all others.
-pub(crate) const MASTER_NODE: u64 = 1;
+pub(crate) const MASTER_NODE: ObjectId = ObjectId::new(1);
 /// The version of a file system that does not tell.
 const ZPL_VERSION: u64 = 5;
 

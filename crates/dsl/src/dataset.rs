@@ -1,7 +1,7 @@
 //! What a dataset, a snapshot and a bookmark are.
 
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Guid, Txg};
+use format::ids::{DatasetId, Guid, ObjectId, Txg};
 
 /// A head dataset or a snapshot.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct DatasetBookmark {
     /// When the snapshot was made, seconds since 1970.
     pub creation_time_s: u64,
     /// Object of the redaction list; 0 if it is no redaction bookmark.
-    pub redaction_object: u64,
+    pub redaction_object: ObjectId,
     /// Bytes that the snapshot referenced, if the bookmark tells.
     pub referenced_bytes: Option<u64>,
     /// The same before compression, if the bookmark tells.

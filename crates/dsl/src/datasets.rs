@@ -6,7 +6,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Guid, Txg};
+use format::ids::{DatasetId, Guid, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use crate::key::KEY_FIELD;
@@ -29,8 +29,8 @@ impl Dsl {
     }
 
     /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.
-    pub fn key_object(&self, dir: &Dir) -> Result<Option<u64>> {
-        self.dir_field(dir, KEY_FIELD)
+    pub fn key_object(&self, dir: &Dir) -> Result<Option<ObjectId>> {
+        Ok(self.dir_field(dir, KEY_FIELD)?.map(ObjectId::new))
     }
 
     /// One of the later additions to a directory, which are kept in a ZAP beside its record.
@@ -53,7 +53,7 @@ impl Dsl {
     /// Number of holds on a snapshot.
     pub fn userrefs(&self, dataset: &Dataset) -> Result<u64> {
         match dataset.phys.userrefs_zap {
-            0 => Ok(0),
+            ObjectId::NONE => Ok(0),
             zap => Ok(Zap::open(self.mos().object(zap)?)?.entries()?.len() as u64),
         }
     }
@@ -61,7 +61,7 @@ impl Dsl {
     /// Tag of each hold on a snapshot, and when it was put there, seconds since 1970.
     pub fn holds(&self, snapshot: &Dataset) -> Result<Vec<(String, u64)>> {
         match snapshot.phys.userrefs_zap {
-            0 => Ok(Vec::new()),
+            ObjectId::NONE => Ok(Vec::new()),
             zap => {
                 let entries = Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?;
                 Ok(entries.iter().map(|e| (e.name.to_string(), e.value.first_u64().unwrap_or(0))).collect())
@@ -73,7 +73,7 @@ impl Dsl {
     pub fn clones(&self, snapshot: &Dataset) -> Result<Vec<String>> {
         let count = snapshot.phys.num_children.saturating_sub(1);
         let entries = match snapshot.phys.next_clones_zap {
-            0 => Vec::new(),
+            ObjectId::NONE => Vec::new(),
             zap => Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?,
         };
         if entries.len() as u64 != count {
@@ -101,7 +101,8 @@ impl Dsl {
     }
 
     pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<DatasetBookmark>> {
-        let Some(zap) = self.dataset_field(head, "com.delphix:bookmarks")?.and_then(|value| value.first_u64()) else {
+        let Some(zap) = self.dataset_field(head, "com.delphix:bookmarks")?.and_then(|value| value.first_object())
+        else {
             return Ok(Vec::new());
         };
         let mut bookmarks = Vec::new();
@@ -117,7 +118,7 @@ impl Dsl {
                 guid: Guid::new(word(0)),
                 creation_txg: Txg::new(word(1)),
                 creation_time_s: word(2),
-                redaction_object: word(3),
+                redaction_object: ObjectId::new(word(3)),
                 referenced_bytes: tells_space.then(|| word(5)),
                 uncompressed_bytes: tells_space.then(|| word(7)),
                 freed_before_next_bytes: tells_space.then(|| word(8)),

@@ -7,11 +7,14 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::Objset;
 use dmu::zap::Zap;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::{DatasetId, DirId};
+use format::ids::{DatasetId, DirId, ObjectId};
 use format::object_type::ObjectType;
 
 use crate::name::check_component;
 use crate::{Dataset, DatasetBookmark};
+
+/// The object directory of the MOS.
+pub(crate) const DIRECTORY: ObjectId = ObjectId::new(1);
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
 pub const DEPTH_MAX: usize = 128;
@@ -41,9 +44,9 @@ pub struct Dir {
 impl Dsl {
     /// The dataset layer in `mos`, whose root directory is called `pool`.
     pub fn open(mos: Arc<Objset>, pool: &str) -> Result<Dsl> {
-        let directory = Zap::open(mos.object(1)?)?;
-        let root = directory.require_u64("root_dataset")?;
-        Ok(Dsl { mos, pool: pool.to_owned(), root: DirId::new(root) })
+        let directory = Zap::open(mos.object(DIRECTORY)?)?;
+        let root = directory.require_object_id("root_dataset")?;
+        Ok(Dsl { mos, pool: pool.to_owned(), root: DirId::of_object(root) })
     }
 
     /// That of a pool that is being made: there are no datasets yet.
@@ -140,7 +143,7 @@ impl Dsl {
         let mut dir = self.root()?;
         for part in parts {
             let id = match dir.phys.child_zap {
-                0 => None,
+                ObjectId::NONE => None,
                 zap => Zap::open(self.mos.object(zap)?)?.u64(part).in_dataset(&dir.name)?,
             };
             let id = id.filter(|_| check_part(part).is_ok()).ok_or_else(|| no_such(name))?;
@@ -217,8 +220,8 @@ impl Dsl {
     }
 
     /// A ZAP of names and object numbers, sorted by name; number 0 is an empty one.
-    fn names(&self, zap: u64) -> Result<Vec<(String, u64)>> {
-        if zap == 0 {
+    fn names(&self, zap: ObjectId) -> Result<Vec<(String, u64)>> {
+        if zap.is_none() {
             return Ok(Vec::new());
         }
         let mut names = Vec::new();

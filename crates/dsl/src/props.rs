@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use base::{Error, Result, ResultExt};
 use dmu::zap::Zap;
+use format::ids::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use crate::dir::DEPTH_MAX;
@@ -116,8 +117,8 @@ impl Dsl {
         Ok(Arc::new(Level { name: snapshot.name.clone(), stored, above: Some(head.clone()) }))
     }
 
-    fn props_in(&self, zap: u64) -> Result<Vec<(String, PropertyValue)>> {
-        if zap == 0 {
+    fn props_in(&self, zap: ObjectId) -> Result<Vec<(String, PropertyValue)>> {
+        if zap.is_none() {
             return Ok(Vec::new());
         }
         let mut props = Vec::new();

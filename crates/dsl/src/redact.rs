@@ -16,7 +16,7 @@ use base::{Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{ChangedPart, Mode, Object, Objset};
 use format::dnode::SLOT_SIZE;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::objset::ObjsetType;
 use format::redaction::RedactedRange;
 
@@ -46,7 +46,7 @@ impl Dsl {
         &self,
         snapshot: &Dataset,
         later: &[Dataset],
-        from: (u64, u64),
+        from: (ObjectId, u64),
         f: FoundRange<'_>,
     ) -> Result<()> {
         let base = self.objset(snapshot, Mode::Plain)?;
@@ -56,13 +56,13 @@ impl Dsl {
             RedactionSearch { base: &base, redactors: &redactors, since_txg: snapshot.phys.creation_txg, from };
         let meta = first.objset.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        meta.changed_since(search.since_txg, from.0 / per_block.max(1), &mut |part| {
+        meta.changed_since(search.since_txg, from.0.place(per_block.max(1)).0, &mut |part| {
             let (first, count) = match part {
                 ChangedPart::Data { blkid, .. } => (blkid, 1),
                 ChangedPart::Hole { first, count } => (first, count),
             };
-            let end = first.saturating_add(count).saturating_mul(per_block);
-            search.objects(first.saturating_mul(per_block).max(from.0), end, f)
+            let number = |blkid: u64| ObjectId::in_block(blkid, 0, per_block);
+            search.objects(number(first).max(from.0), number(first.saturating_add(count)), f)
         })
         .in_dataset(&snapshot.name)
     }
@@ -72,7 +72,7 @@ impl Redactor {
     fn open(dsl: &Dsl, snapshot: &Dataset) -> Result<Redactor> {
         let objset = dsl.objset(snapshot, Mode::Plain)?;
         let unlinked = match objset.kind() {
-            ObjsetType::Zfs => Zap::open(objset.object(MASTER_NODE)?)?.u64("DELETE_QUEUE")?,
+            ObjsetType::Zfs => Zap::open(objset.object(MASTER_NODE)?)?.object_id("DELETE_QUEUE")?,
             _ => None,
         };
         let unlinked = unlinked.map(|id| Zap::open(objset.object(id)?)).transpose()?;
@@ -102,13 +102,13 @@ struct RedactionSearch<'a> {
     base: &'a Arc<Objset>,
     redactors: &'a [Redactor],
     since_txg: Txg,
-    from: (u64, u64),
+    from: (ObjectId, u64),
 }
 
 impl RedactionSearch<'_> {
     /// Looks at the objects from `first` on, before `end`.
-    fn objects(&self, first: u64, end: u64, f: FoundRange<'_>) -> Result<()> {
-        let mut next = self.base.next_object(first.max(1) - 1)?;
+    fn objects(&self, first: ObjectId, end: ObjectId, f: FoundRange<'_>) -> Result<()> {
+        let mut next = self.base.next_object(first.previous())?;
         while let Some(id) = next.filter(|id| *id < end) {
             self.object(&self.base.object(id)?, f)?;
             next = self.base.next_object(id)?;
@@ -168,7 +168,7 @@ impl RedactionSearch<'_> {
 
 /// Blocks of an object that were found, and holes among them, joined to ranges.
 struct JoinedRanges<'a> {
-    object: u64,
+    object: ObjectId,
     block_size: u64,
     pending: Option<Span>,
     f: FoundRange<'a>,

@@ -3,7 +3,7 @@
 use base::{Error, Result, ResultExt};
 use dmu::{Object, Objset};
 use format::feature::REDACTED_DATASETS;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use format::redaction::{RedactedRange, RedactionHead};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct RedactionList {
 }
 
 impl RedactionList {
-    pub(crate) fn open(mos: &Arc<Objset>, id: u64) -> Result<RedactionList> {
+    pub(crate) fn open(mos: &Arc<Objset>, id: ObjectId) -> Result<RedactionList> {
         let object = mos.object(id)?;
         // a head that is too long for the bonus buffer is in a spill block (feature redaction_list_spill)
         let spill = object.spill()?;
@@ -64,17 +64,17 @@ pub struct RedactionCursor {
     /// Ranges that were read, the next one last.
     read: Vec<RedactedRange>,
     /// Where the last range that was read ended.
-    before: Option<(u64, u64)>,
+    before: Option<(ObjectId, u64)>,
 }
 
 impl RedactionCursor {
     /// The object of the next range.
-    pub fn next_object(&mut self) -> Result<Option<u64>> {
+    pub fn next_object(&mut self) -> Result<Option<ObjectId>> {
         Ok(self.peek()?.map(|range| range.object))
     }
 
     /// Passes over all ranges of objects before that one.
-    pub fn skip_to(&mut self, object: u64) -> Result<()> {
+    pub fn skip_to(&mut self, object: ObjectId) -> Result<()> {
         while self.peek()?.is_some_and(|range| range.object < object) {
             self.read.pop();
         }
@@ -83,7 +83,7 @@ impl RedactionCursor {
 
     /// Whether a block of an object is in the list, and up to which block, not beyond `end`, that is so. Blocks are to be
     /// asked for in their order: what lies before is passed over.
-    pub fn covers(&mut self, object: u64, blkid: u64, end: u64) -> Result<(bool, u64)> {
+    pub fn covers(&mut self, object: ObjectId, blkid: u64, end: u64) -> Result<(bool, u64)> {
         self.skip_to(object)?;
         while self.peek()?.is_some_and(|range| range.object == object && range.last < blkid) {
             self.read.pop();
@@ -118,7 +118,7 @@ impl RedactionCursor {
         object.read(self.next * size, &mut bytes)?;
         for bytes in bytes.chunks_exact(RedactedRange::SIZE) {
             let range = RedactedRange::parse(bytes)?;
-            if self.before.is_some_and(|before| (range.object, range.first) <= before) || range.object == 0 {
+            if self.before.is_some_and(|before| (range.object, range.first) <= before) || range.object.is_none() {
                 return Err(object.placed(Error::corrupt("redacted ranges are not in their order"), 0, 0));
             }
             self.before = Some((range.object, range.last));

@@ -14,7 +14,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use codec::compress::{Compress, compress, decompress};
 use dmu::zap::Zap;
-use format::ids::{DirId, Guid};
+use format::ids::{DirId, Guid, ObjectId};
 use format::nvlist::{NvList, Value};
 
 use crate::{Dataset, Dir, Dsl};
@@ -31,7 +31,7 @@ impl Dsl {
         if let Some(state) = self.resume_state(head).in_dataset(&dir.name)? {
             return Ok(token(&state));
         }
-        if dir.phys.child_zap == 0 {
+        if dir.phys.child_zap.is_none() {
             return Ok(None);
         }
         let child = Zap::open(self.mos().object(dir.phys.child_zap)?)?.u64(RECEIVE_CHILD).in_dataset(&dir.name)?;
@@ -87,7 +87,7 @@ pub struct ResumeState {
     /// Its name at the sender.
     pub to_name: String,
     /// The object where it goes on.
-    pub object: u64,
+    pub object: ObjectId,
     /// Where in the object.
     pub offset: u64,
     /// Bytes that were received.
@@ -131,7 +131,7 @@ impl ResumeState {
             from_guid: list.opt_guid("fromguid").unwrap_or(Guid::NONE),
             to_guid: list.guid("toguid").map_err(|_| corrupt())?,
             to_name: list.str("toname").map_err(|_| corrupt())?.to_owned(),
-            object: number("object")?,
+            object: ObjectId::new(number("object")?),
             offset: number("offset")?,
             bytes: number("bytes")?,
             large_blocks: list.has("largeblockok"),
@@ -208,7 +208,10 @@ mod tests {
         assert!(state.str("toname").unwrap().contains('@'), "{state:?}");
         assert!(state.guid("toguid").is_ok() && state.u64("object").is_ok());
         let parsed = ResumeState::parse(token).unwrap();
-        assert_eq!((parsed.to_guid, parsed.object), (state.guid("toguid").unwrap(), state.u64("object").unwrap()));
+        assert_eq!(
+            (parsed.to_guid, parsed.object),
+            (state.guid("toguid").unwrap(), ObjectId::new(state.u64("object").unwrap()))
+        );
         for (from, to) in [("1-9", "1-8"), ("-b8-", "-b7-"), ("789c", "789d"), ("1-", "2-"), ("620743", "62074")] {
             assert!(ResumeState::parse(&token.replacen(from, to, 1)).is_err(), "{from} > {to}");
         }

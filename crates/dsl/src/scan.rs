@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use base::{Error, Kind, Result};
 use dmu::traverse::{Range, VisitPosition, Visitor, traverse};
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use zil::ZilHeader;
 
 use crate::Dsl;
@@ -72,7 +72,7 @@ impl Dsl {
         if phys.next_snap.is_some() {
             followers.push((phys.next_snap, phys.creation_txg));
         }
-        if phys.num_children > 1 && phys.next_clones_zap != 0 {
+        if phys.num_children > 1 && phys.next_clones_zap.is_some() {
             let clones = dmu::zap::Zap::open(self.mos().object(phys.next_clones_zap)?)?.entries()?;
             for clone in clones {
                 let id = u64::from_str_radix(&clone.name.to_string(), 16);
@@ -95,10 +95,10 @@ impl Dsl {
 
 /// The place in a walk that a scan's bookmark stands for: blocks of dnodes stand for their first object, which is in
 /// `dnodes_per_block`.
-pub fn position_of(object: u64, blkid: u64, dnodes_per_block: u64) -> Option<VisitPosition> {
+pub fn position_of(object: ObjectId, blkid: u64, dnodes_per_block: u64) -> Option<VisitPosition> {
     match (object, blkid) {
-        (0, 0) => None,
-        (0, blkid) => Some(VisitPosition { object: blkid.saturating_mul(dnodes_per_block).max(1), blkid: 0 }),
+        (ObjectId::META_DNODE, 0) => None,
+        (ObjectId::META_DNODE, blkid) => Some(VisitPosition::of_block(blkid, dnodes_per_block)),
         (object, blkid) => Some(VisitPosition { object, blkid }),
     }
 }

@@ -22,11 +22,12 @@ use format::dsl::DatasetPhys;
 use format::feature::{
     EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
 };
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 
+use crate::dir::DIRECTORY;
 use crate::property::rules::ZPL_VERSION;
 use crate::{Dataset, DatasetBookmark, Dsl, Property, contents};
 use walk::{RedactionLists, SendRange, SendWalk};
@@ -63,7 +64,7 @@ pub struct SendRequest<'a> {
     /// What it may have in it.
     pub flags: SendFlags,
     /// The object and offset where it goes on.
-    pub resume: Option<(u64, u64)>,
+    pub resume: Option<(ObjectId, u64)>,
     /// It is what an interrupted receive has left: the stream has no end then.
     pub saved: Option<SavedPart>,
     /// What is left out, and what was left out before.
@@ -89,7 +90,7 @@ pub struct SavedPart {
     /// Its guid.
     pub guid: Guid,
     /// Object and offset that came last: what is behind them is not what was sent.
-    pub until: (u64, u64),
+    pub until: (ObjectId, u64),
 }
 
 impl Dsl {
@@ -161,7 +162,7 @@ impl Dsl {
             guids.into_iter().for_each(|guids| list.set(name, Value::of_guids(&guids)));
         }
         if let Some((object, offset)) = request.resume {
-            list.set("resume_object", Value::U64(object));
+            list.set("resume_object", Value::U64(object.get()));
             list.set("resume_offset", Value::U64(offset));
         }
         let mut packed = if list.is_empty() { Vec::new() } else { list.pack() };
@@ -210,9 +211,9 @@ impl Dsl {
 
     /// Whether a feature of the pool is enabled, and in use.
     pub fn is_feature_active(&self, guid: &str) -> Result<bool> {
-        let directory = Zap::open(self.mos().object(1)?)?;
+        let directory = Zap::open(self.mos().object(DIRECTORY)?)?;
         for table in ["features_for_write", "features_for_read"] {
-            let Some(table) = directory.u64(table)? else { continue };
+            let Some(table) = directory.object_id(table)? else { continue };
             if Zap::open(self.mos().object(table)?)?.u64(guid)?.is_some_and(|count| count > 0) {
                 return Ok(true);
             }

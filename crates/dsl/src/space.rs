@@ -15,7 +15,7 @@
 
 use base::{Endian, Error, Kind, Reader, Result, ResultExt};
 use dmu::zap::Zap;
-use format::ids::{DirId, Txg};
+use format::ids::{DirId, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use crate::{Dataset, DatasetBookmark, Dir, Dsl};
@@ -161,7 +161,7 @@ impl Dsl {
     }
 
     /// Bytes in a dead list.
-    fn dead_bytes(&self, deadlist: u64) -> Result<u64> {
+    fn dead_bytes(&self, deadlist: ObjectId) -> Result<u64> {
         let object = self.mos().object(deadlist)?;
         let mut bonus = Reader::new(object.bonus(), Endian::Little);
         if object.dnode().object_type == ObjectType::BPOBJ {
@@ -172,7 +172,7 @@ impl Dsl {
 
     /// Bytes in a dead list of blocks born up to `txg`. Errors: `Unsupported` for the lists of before
     /// version 26 of the pool, which do not keep that apart.
-    fn dead_bytes_born_before(&self, deadlist: u64, txg: Txg) -> Result<u64> {
+    fn dead_bytes_born_before(&self, deadlist: ObjectId, txg: Txg) -> Result<u64> {
         let object = self.mos().object(deadlist)?;
         if object.dnode().object_type == ObjectType::BPOBJ {
             return Err(Error::new(Kind::Unsupported, "dead list without parts by age"));
@@ -181,7 +181,7 @@ impl Dsl {
         for entry in Zap::open(object)?.entries()? {
             // a key is the txg after which the blocks of the part were born, as hex text
             let key = u64::from_str_radix(&entry.name.to_string(), 16);
-            let (Ok(born_after), Some(part)) = (key, entry.value.first_u64()) else {
+            let (Ok(born_after), Some(part)) = (key, entry.value.first_object()) else {
                 return Err(Error::corrupt("dead list with an entry that is no part"));
             };
             if Txg::new(born_after) < txg {

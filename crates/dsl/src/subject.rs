@@ -270,7 +270,7 @@ impl Dsl {
             Property::Ivsetguid => number(bookmark.ivset_guid.get()),
             Property::Referenced => bookmark.referenced_bytes.and_then(number),
             Property::Logicalreferenced => bookmark.uncompressed_bytes.and_then(number),
-            Property::RedactSnaps if bookmark.redaction_object != 0 => {
+            Property::RedactSnaps if bookmark.redaction_object.is_some() => {
                 Some(PropertyValue::Text(list_of(&self.redaction_list(bookmark)?.head().snapshots)))
             }
             _ => None,

@@ -19,7 +19,7 @@ use dmu::{Mode, Objset};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use zil::{Record, ZilHeader};
 
@@ -34,7 +34,7 @@ impl Dsl {
     pub fn traverse(&self, txg: Txg, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let mos = self.mos();
         traverse(mos.cache(), DatasetId::MOS, &mos.rootbp(), Range::default(), visitor)?;
-        let (mut id, mut blocks) = (0, DnodeBlocks::default());
+        let (mut id, mut blocks) = (ObjectId::META_DNODE, DnodeBlocks::default());
         loop {
             match mos.next_object(id).and_then(|next| blocks.check(mos, next)) {
                 Ok(Some(next)) => id = next,
@@ -45,7 +45,7 @@ impl Dsl {
                     return ControlFlow::Continue(());
                 }
             }
-            let dataset = DatasetId::new(id);
+            let dataset = DatasetId::of_object(id);
             match self.dataset_at(dataset) {
                 Ok(Some(phys)) => self.traverse_dataset(dataset, &phys, txg, visitor)?,
                 Ok(None) => {}
@@ -108,10 +108,10 @@ struct DnodeBlocks {
 
 impl DnodeBlocks {
     /// Notes the block of an object. Errors: `Corrupt` if that has been met under another number.
-    fn check(&mut self, mos: &Arc<Objset>, object: Option<u64>) -> Result<Option<u64>> {
+    fn check(&mut self, mos: &Arc<Objset>, object: Option<ObjectId>) -> Result<Option<ObjectId>> {
         let Some(id) = object else { return Ok(None) };
         let meta = mos.meta();
-        let blkid = id / (meta.dnode().block_size / SLOT_SIZE as u64);
+        let (blkid, _) = id.place(meta.dnode().block_size / SLOT_SIZE as u64);
         let block = meta.pointer_on_disk(0, blkid)?;
         if *self.numbers.entry(block.dvas()[0]).or_insert(blkid) != blkid {
             return Err(Error::corrupt("a block of dnodes is in two places").at_block(meta.bookmark(0, blkid)));
@@ -153,9 +153,9 @@ impl zil::LogVisitor for LogBlocks<'_> {
 
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         if self.claim_txg != Txg::ZERO {
-            let object = record.intent().ok().and_then(|intent| intent.object()).unwrap_or(0);
+            let object = record.intent().ok().and_then(|intent| intent.object()).unwrap_or_default();
             for bp in record.clones().unwrap_or_default() {
-                let bookmark = Bookmark { objset: self.objset.get(), object, level: LOG_LEVEL, blkid: 0 };
+                let bookmark = Bookmark { objset: self.objset.get(), object: object.get(), level: LOG_LEVEL, blkid: 0 };
                 let flow = self.visitor.block(&Visit { bp: &bp, bookmark, dnode: None });
                 self.stopped = flow.is_break();
                 flow.map_continue(|_| ())?;
@@ -167,6 +167,6 @@ impl zil::LogVisitor for LogBlocks<'_> {
             return ControlFlow::Continue(());
         }
         let blkid = write.offset / bp.lsize().max(1);
-        self.show(bp, Bookmark { objset: self.objset.get(), object: write.object, level: LOG_LEVEL, blkid })
+        self.show(bp, Bookmark { objset: self.objset.get(), object: write.object.get(), level: LOG_LEVEL, blkid })
     }
 }

@@ -62,9 +62,10 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::{DatasetId, DirId, Guid};
+use format::ids::{DatasetId, DirId, Guid, ObjectId};
 use format::object_type::ObjectType;
 
+use crate::dir::DIRECTORY;
 pub use bookmark::{create_bookmark, destroy_bookmark};
 pub use bptree::{Destroyed, free_destroyed, free_tree};
 pub use clone::clone_snapshot;
@@ -93,8 +94,6 @@ pub use upgrade::upgrade_datasets;
 /// What was refused of a change of several things, which then was not made: each thing, and why.
 pub type RefusedChanges = Vec<(String, Error)>;
 
-/// The object directory.
-const DIRECTORY: u64 = 1;
 /// Bytes of a block of a new object or table.
 const BLOCK_SIZE: u64 = 512;
 
@@ -153,7 +152,7 @@ impl Change<'_> {
 
     /// The directory of the pool's root file system.
     fn root_dir(&self) -> Result<DirId> {
-        Ok(DirId::new(self.in_directory("root_dataset")?))
+        Ok(DirId::of_object(self.in_directory("root_dataset")?))
     }
 
     fn update_dir(&self, id: DirId, f: impl FnOnce(&mut DirPhys)) -> Result<()> {
@@ -176,19 +175,19 @@ impl Change<'_> {
     }
 
     /// Makes an empty table, and returns its object number.
-    pub fn create_table(&self, kind: ObjectType) -> Result<u64> {
+    pub fn create_table(&self, kind: ObjectType) -> Result<ObjectId> {
         self.create_table_with(kind, (ObjectType::NONE, Vec::new()), 0)
     }
 
     /// The same, with a bonus buffer, and flags of how names are compared.
-    fn create_table_with(&self, kind: ObjectType, bonus: (ObjectType, Vec<u8>), normflags: u64) -> Result<u64> {
+    fn create_table_with(&self, kind: ObjectType, bonus: (ObjectType, Vec<u8>), normflags: u64) -> Result<ObjectId> {
         let object = self.create_object(kind, bonus)?;
         Editor::create(&object.changing(self.tx), 0, normflags, self.env.random())?;
         Ok(object.id())
     }
 
     /// Makes the table with the number of the caller's choice, if there is no such object.
-    pub fn create_table_at(&self, id: u64, kind: ObjectType) -> Result<()> {
+    pub fn create_table_at(&self, id: ObjectId, kind: ObjectType) -> Result<()> {
         match self.mos.object(id) {
             Err(e) if e.kind() == Kind::NotFound => {
                 let dnode = Dnode::new(kind, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
@@ -200,24 +199,24 @@ impl Change<'_> {
     }
 
     /// Adds an entry to a table. Errors: `Exists`.
-    pub fn add(&self, table: u64, name: &str, number: u64) -> Result<()> {
+    pub fn add(&self, table: ObjectId, name: &str, number: u64) -> Result<()> {
         let object = self.mos.object(table)?;
         Editor::new(&object.changing(self.tx)).add(name.as_bytes(), &ZapValue::one(number))
     }
 
-    /// Adds an entry to a table that is a set of numbers.
-    pub fn add_number(&self, table: u64, number: u64) -> Result<()> {
-        self.add(table, &format!("{number:x}"), number)
+    /// Adds an entry to a table that is a set of objects, by their numbers.
+    pub fn add_number(&self, table: ObjectId, number: ObjectId) -> Result<()> {
+        self.add(table, &format!("{number:x}"), number.get())
     }
 
     /// Adds an entry, or changes its value.
-    pub fn set(&self, table: u64, name: &str, value: &ZapValue) -> Result<()> {
+    pub fn set(&self, table: ObjectId, name: &str, value: &ZapValue) -> Result<()> {
         let object = self.mos.object(table)?;
         Editor::new(&object.changing(self.tx)).set(name.as_bytes(), value)
     }
 
     /// Removes an entry, if it is there; whether it was.
-    pub fn remove(&self, table: u64, name: &str) -> Result<bool> {
+    pub fn remove(&self, table: ObjectId, name: &str) -> Result<bool> {
         let object = self.mos.object(table)?;
         match Editor::new(&object.changing(self.tx)).remove(name.as_bytes()) {
             Err(e) if e.kind() == Kind::NotFound => Ok(false),
@@ -226,24 +225,29 @@ impl Change<'_> {
     }
 
     /// Number of entries of a table.
-    pub fn entries_of(&self, table: u64) -> Result<u64> {
+    pub fn entries_of(&self, table: ObjectId) -> Result<u64> {
         let object = self.mos.object(table)?;
         Editor::new(&object.changing(self.tx)).len()
     }
 
     /// The number of that name in a table; in one with number 0 there is none.
-    pub fn number(&self, table: u64, name: &str) -> Result<Option<u64>> {
-        if table == 0 { Ok(None) } else { Zap::open(self.mos.object(table)?)?.u64(name) }
+    pub fn number(&self, table: ObjectId, name: &str) -> Result<Option<u64>> {
+        if table.is_none() { Ok(None) } else { Zap::open(self.mos.object(table)?)?.u64(name) }
     }
 
-    /// The number of that name in the object directory. Errors: `Corrupt` if there is none.
-    pub fn in_directory(&self, name: &str) -> Result<u64> {
+    /// As [`Change::number`], of the number of an object.
+    pub fn object_id(&self, table: ObjectId, name: &str) -> Result<Option<ObjectId>> {
+        Ok(self.number(table, name)?.map(ObjectId::new))
+    }
+
+    /// The object of that name in the object directory. Errors: `Corrupt` if there is none.
+    pub fn in_directory(&self, name: &str) -> Result<ObjectId> {
         let absent = || Error::corrupt(format!("no '{name}' in the object directory"));
-        self.number(DIRECTORY, name)?.ok_or_else(absent)
+        self.object_id(DIRECTORY, name)?.ok_or_else(absent)
     }
 
     /// All entries of a table whose names are numbers in hex.
-    pub fn by_number(&self, table: u64) -> Result<Vec<(u64, u64)>> {
+    pub fn by_number(&self, table: ObjectId) -> Result<Vec<(u64, u64)>> {
         let mut entries = Vec::new();
         for entry in Zap::open(self.mos.object(table)?)?.entries()? {
             let key = u64::from_str_radix(&entry.name.to_string(), 16);
@@ -257,8 +261,8 @@ impl Change<'_> {
     }
 
     /// Frees an object or table; number 0 is none.
-    pub fn free_object(&self, id: u64) -> Result<()> {
-        if id == 0 { Ok(()) } else { self.mos.free_object(self.tx, id) }
+    pub fn free_object(&self, id: ObjectId) -> Result<()> {
+        if id.is_none() { Ok(()) } else { self.mos.free_object(self.tx, id) }
     }
 
     /// What a block counts for.

@@ -30,7 +30,7 @@ use base::{Endian, Error, Reader, Result};
 use zerocopy::IntoBytes;
 
 use crate::blkptr::BlkPtr;
-use crate::ids::{DatasetId, DirId, Guid, Txg};
+use crate::ids::{DatasetId, DirId, Guid, ObjectId, Txg};
 
 /// A directory of the dataset tree: one for each file system or volume.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,18 +41,18 @@ pub struct DirPhys {
     pub head_dataset: DatasetId,
     pub parent: DirId,
     pub origin: DatasetId,
-    pub child_zap: u64,
+    pub child_zap: ObjectId,
     pub used_bytes: u64,
     pub compressed_bytes: u64,
     pub uncompressed_bytes: u64,
     pub quota: u64,
     pub reserved: u64,
-    pub props_zap: u64,
-    pub deleg_zap: u64,
+    pub props_zap: ObjectId,
+    pub deleg_zap: ObjectId,
     pub flags: u64,
     /// By head, snapshots, children, child reservations, refreservation; valid with flag 1.
     pub used_breakdown: [u64; 5],
-    pub clones_zap: u64,
+    pub clones_zap: ObjectId,
 }
 
 impl DirPhys {
@@ -70,17 +70,17 @@ impl DirPhys {
             head_dataset: DatasetId::new(next()?),
             parent: DirId::new(next()?),
             origin: DatasetId::new(next()?),
-            child_zap: next()?,
+            child_zap: ObjectId::new(next()?),
             used_bytes: next()?,
             compressed_bytes: next()?,
             uncompressed_bytes: next()?,
             quota: next()?,
             reserved: next()?,
-            props_zap: next()?,
-            deleg_zap: next()?,
+            props_zap: ObjectId::new(next()?),
+            deleg_zap: ObjectId::new(next()?),
             flags: next()?,
             used_breakdown: [next()?, next()?, next()?, next()?, next()?],
-            clones_zap: next()?,
+            clones_zap: ObjectId::new(next()?),
         })
     }
 
@@ -92,21 +92,21 @@ impl DirPhys {
             self.head_dataset.get(),
             self.parent.get(),
             self.origin.get(),
-            self.child_zap,
+            self.child_zap.get(),
             self.used_bytes,
             self.compressed_bytes,
             self.uncompressed_bytes,
             self.quota,
             self.reserved,
-            self.props_zap,
-            self.deleg_zap,
+            self.props_zap.get(),
+            self.deleg_zap.get(),
             self.flags,
             head,
             snapshots,
             children,
             child_reservation,
             reservation,
-            self.clones_zap,
+            self.clones_zap.get(),
         ];
         padded(words.iter().flat_map(|word| word.to_le_bytes()).collect(), DirPhys::SIZE)
     }
@@ -125,11 +125,11 @@ pub struct DatasetPhys {
     pub prev_snap: DatasetId,
     pub prev_snap_txg: Txg,
     pub next_snap: DatasetId,
-    pub snapnames_zap: u64,
+    pub snapnames_zap: ObjectId,
     pub num_children: u64,
     pub creation_time_s: u64,
     pub creation_txg: Txg,
-    pub deadlist: u64,
+    pub deadlist: ObjectId,
     pub referenced_bytes: u64,
     pub compressed_bytes: u64,
     pub uncompressed_bytes: u64,
@@ -138,9 +138,9 @@ pub struct DatasetPhys {
     pub guid: Guid,
     pub flags: u64,
     pub bp: BlkPtr,
-    pub next_clones_zap: u64,
-    pub props_zap: u64,
-    pub userrefs_zap: u64,
+    pub next_clones_zap: ObjectId,
+    pub props_zap: ObjectId,
+    pub userrefs_zap: ObjectId,
 }
 
 impl DatasetPhys {
@@ -169,11 +169,11 @@ impl DatasetPhys {
             prev_snap: DatasetId::new(next()?),
             prev_snap_txg: Txg::new(next()?),
             next_snap: DatasetId::new(next()?),
-            snapnames_zap: next()?,
+            snapnames_zap: ObjectId::new(next()?),
             num_children: next()?,
             creation_time_s: next()?,
             creation_txg: Txg::new(next()?),
-            deadlist: next()?,
+            deadlist: ObjectId::new(next()?),
             referenced_bytes: next()?,
             compressed_bytes: next()?,
             uncompressed_bytes: next()?,
@@ -182,9 +182,9 @@ impl DatasetPhys {
             guid: Guid::new(next()?),
             flags: next()?,
             bp: BlkPtr::HOLE,
-            next_clones_zap: 0,
-            props_zap: 0,
-            userrefs_zap: 0,
+            next_clones_zap: ObjectId::NONE,
+            props_zap: ObjectId::NONE,
+            userrefs_zap: ObjectId::NONE,
         };
         if phys.num_children > DatasetPhys::CHILDREN_MAX {
             return Err(Error::corrupt(format!("DSL dataset: {} children", phys.num_children)));
@@ -192,7 +192,7 @@ impl DatasetPhys {
         phys.bp = r.take(BlkPtr::SIZE).ok().and_then(BlkPtr::parse).ok_or_else(short)?;
         // version 1 of the pool ended here or a little later
         for field in [&mut phys.next_clones_zap, &mut phys.props_zap, &mut phys.userrefs_zap] {
-            *field = r.u64().unwrap_or(0);
+            *field = ObjectId::new(r.u64().unwrap_or(0));
         }
         Ok(phys)
     }
@@ -204,11 +204,11 @@ impl DatasetPhys {
             self.prev_snap.get(),
             self.prev_snap_txg.get(),
             self.next_snap.get(),
-            self.snapnames_zap,
+            self.snapnames_zap.get(),
             self.num_children,
             self.creation_time_s,
             self.creation_txg.get(),
-            self.deadlist,
+            self.deadlist.get(),
             self.referenced_bytes,
             self.compressed_bytes,
             self.uncompressed_bytes,
@@ -217,7 +217,7 @@ impl DatasetPhys {
             self.guid.get(),
             self.flags,
         ];
-        let tail = [self.next_clones_zap, self.props_zap, self.userrefs_zap];
+        let tail = [self.next_clones_zap, self.props_zap, self.userrefs_zap].map(ObjectId::get);
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         padded([&words(&head)[..], self.bp.as_bytes(), &words(&tail)].concat(), DatasetPhys::SIZE)
     }
@@ -254,15 +254,15 @@ mod tests {
         let words: Vec<u8> = (0..40u64).flat_map(u64::to_le_bytes).collect();
         let dir = DirPhys::parse(&words).unwrap();
         assert_eq!(
-            (dir.creation_time_s, dir.quota, dir.used_breakdown, dir.clones_zap),
+            (dir.creation_time_s, dir.quota, dir.used_breakdown, dir.clones_zap.get()),
             (0, 8, [13, 14, 15, 16, 17], 18)
         );
         let dataset = DatasetPhys::parse(&words).unwrap();
         assert_eq!(
-            (dataset.guid.get(), dataset.flags, dataset.next_clones_zap, dataset.userrefs_zap),
+            (dataset.guid.get(), dataset.flags, dataset.next_clones_zap.get(), dataset.userrefs_zap.get()),
             (14, 15, 32, 34)
         );
-        assert_eq!(DatasetPhys::parse(&words[..256]).unwrap().next_clones_zap, 0);
+        assert_eq!(DatasetPhys::parse(&words[..256]).unwrap().next_clones_zap, ObjectId::NONE);
         assert!(DatasetPhys::parse(&words[..255]).is_err() && DirPhys::parse(&words[..151]).is_err());
     }
 }

@@ -75,6 +75,11 @@ impl VdevNumber {
 }
 
 kind_of_number! {
+    /// The number of an object in its object set.
+    ObjectId
+}
+
+kind_of_number! {
     /// The number of a dataset, a head or a snapshot: that of its object in the MOS, by which its object set is known, too.
     DatasetId
 }
@@ -88,16 +93,26 @@ impl DatasetId {
     /// By which the object set is known that is no dataset's, but has all of them: the MOS.
     pub const MOS: DatasetId = DatasetId(0);
 
+    /// The dataset that is kept in that object of the MOS.
+    pub const fn of_object(object: ObjectId) -> DatasetId {
+        DatasetId(object.0)
+    }
+
     /// Its object in the MOS.
-    pub const fn object(self) -> u64 {
-        self.0
+    pub const fn object(self) -> ObjectId {
+        ObjectId(self.0)
     }
 }
 
 impl DirId {
+    /// The directory that is kept in that object of the MOS.
+    pub const fn of_object(object: ObjectId) -> DirId {
+        DirId(object.0)
+    }
+
     /// Its object in the MOS.
-    pub const fn object(self) -> u64 {
-        self.0
+    pub const fn object(self) -> ObjectId {
+        ObjectId(self.0)
     }
 }
 
@@ -121,7 +136,57 @@ macro_rules! zero_is_none {
     };
 }
 
-zero_is_none!(Guid, DatasetId, DirId);
+zero_is_none!(Guid, ObjectId, DatasetId, DirId);
+
+impl ObjectId {
+    /// That of the object of all dnodes, the meta dnode's.
+    pub const META_DNODE: ObjectId = ObjectId(0);
+    /// The last number. It and a few before it stand for objects that lie outside the meta dnode.
+    pub const LAST: ObjectId = ObjectId(u64::MAX);
+    /// Bits of the number of an object that can be allocated.
+    pub const BITS: u32 = 48;
+
+    /// The object whose dnode is in that slot of a block of the meta dnode; a block has so many slots.
+    pub const fn in_block(blkid: u64, slot: u64, per_block: u64) -> ObjectId {
+        ObjectId(blkid.saturating_mul(per_block).saturating_add(slot))
+    }
+
+    /// The block of the meta dnode that holds its dnode, and the slot in it; a block has so many slots. Panics if it has
+    /// none.
+    pub const fn place(self, per_block: u64) -> (u64, u64) {
+        (self.0 / per_block, self.0 % per_block)
+    }
+
+    /// Whether an object in the meta dnode can have it.
+    pub const fn is_possible(self) -> bool {
+        self.0 != 0 && self.0 >> ObjectId::BITS == 0
+    }
+
+    /// The number after it; after the last, the same.
+    pub const fn next(self) -> ObjectId {
+        self.plus(1)
+    }
+
+    /// The number before it; before 0, the same.
+    pub const fn previous(self) -> ObjectId {
+        ObjectId(self.0.saturating_sub(1))
+    }
+
+    /// That of so many slots later, at most [`ObjectId::LAST`].
+    pub const fn plus(self, slots: u64) -> ObjectId {
+        ObjectId(self.0.saturating_add(slots))
+    }
+
+    /// How many numbers it is behind `first`; 0 if it is not.
+    pub const fn behind(self, first: ObjectId) -> u64 {
+        self.0.saturating_sub(first.0)
+    }
+
+    /// It and those after it, without `end`.
+    pub fn until(self, end: ObjectId) -> impl Iterator<Item = ObjectId> {
+        (self.0..end.0).map(ObjectId)
+    }
+}
 
 impl Guid {
     /// A new one.
@@ -186,6 +251,22 @@ impl Txg {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_have_places_in_blocks() {
+        let object = ObjectId::new(70);
+        assert_eq!((object.place(32), ObjectId::in_block(2, 6, 32)), ((2, 6), object));
+        assert_eq!(
+            (object.previous().next(), object.behind(ObjectId::new(64)), ObjectId::NONE.behind(object)),
+            (object, 6, 0)
+        );
+        assert_eq!(ObjectId::new(68).until(object).map(ObjectId::get).collect::<Vec<_>>(), [68, 69]);
+        assert_eq!((ObjectId::LAST.next(), ObjectId::in_block(u64::MAX, 1, 32)), (ObjectId::LAST, ObjectId::LAST));
+        let possible =
+            [ObjectId::META_DNODE, ObjectId::new(1 << 48), ObjectId::LAST, object].map(ObjectId::is_possible);
+        assert_eq!(possible, [false, false, false, true]);
+        assert_eq!(DatasetId::of_object(object).object(), object);
+    }
 
     #[test]
     fn groups_do_not_overflow() {

@@ -11,7 +11,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use crate::ids::Guid;
+use crate::ids::{Guid, ObjectId};
 
 /// Bytes of the head without guids.
 const HEAD_SIZE: usize = 32;
@@ -23,7 +23,7 @@ const SECTOR_SHIFT: u32 = 9;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactionHead {
     /// The object that was looked at last, and its block: from there on a list that is not complete goes on.
-    pub last: (u64, u64),
+    pub last: (ObjectId, u64),
     /// How many ranges the list has.
     pub ranges: u64,
     /// Guids of the snapshots that it was made for.
@@ -32,7 +32,7 @@ pub struct RedactionHead {
 
 impl RedactionHead {
     /// What [`RedactionHead::last`] is of a complete list.
-    pub const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
+    pub const COMPLETE: (ObjectId, u64) = (ObjectId::LAST, u64::MAX);
 
     /// Bytes of the head of a list for so many snapshots.
     pub fn size(snapshots: usize) -> usize {
@@ -42,7 +42,7 @@ impl RedactionHead {
     /// Reads a head. Errors: `Corrupt` if it ends early.
     pub fn parse(bytes: &[u8]) -> Result<RedactionHead> {
         let mut r = Reader::new(bytes, Endian::Little);
-        let (last, ranges, count) = ((r.u64()?, r.u64()?), r.u64()?, r.u64()?);
+        let (last, ranges, count) = ((ObjectId::new(r.u64()?), r.u64()?), r.u64()?, r.u64()?);
         if count > (bytes.len() / 8) as u64 {
             return Err(Error::corrupt(format!("a redaction list of {count} snapshots in {} bytes", bytes.len())));
         }
@@ -52,7 +52,7 @@ impl RedactionHead {
 
     /// Its bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let words = [self.last.0, self.last.1, self.ranges, self.snapshots.len() as u64];
+        let words = [self.last.0.get(), self.last.1, self.ranges, self.snapshots.len() as u64];
         let snapshots = self.snapshots.iter().map(|guid| guid.get());
         words.into_iter().chain(snapshots).flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -72,7 +72,7 @@ impl RedactionHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedactedRange {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Number of the first block.
     pub first: u64,
     /// Number of the last block.
@@ -90,7 +90,7 @@ impl RedactedRange {
     /// Reads a range. Errors: `Corrupt` if it ends early, or reaches beyond the last number.
     pub fn parse(bytes: &[u8]) -> Result<RedactedRange> {
         let mut r = Reader::new(bytes, Endian::Little);
-        let (object, first, packed) = (r.u64()?, r.u64()?, r.u64()?);
+        let (object, first, packed) = (ObjectId::new(r.u64()?), r.u64()?, r.u64()?);
         let more = packed & (RedactedRange::BLOCKS_MAX - 1);
         let last = first.checked_add(more);
         let last = last.ok_or_else(|| Error::corrupt(format!("{more} redacted blocks behind block {first}")))?;
@@ -103,7 +103,7 @@ impl RedactedRange {
         let more = self.last.saturating_sub(self.first) & (RedactedRange::BLOCKS_MAX - 1);
         let packed = (self.block_size >> SECTOR_SHIFT) << COUNT_BITS | more;
         let mut bytes = [0; RedactedRange::SIZE];
-        for (place, word) in bytes.chunks_exact_mut(8).zip([self.object, self.first, packed]) {
+        for (place, word) in bytes.chunks_exact_mut(8).zip([self.object.get(), self.first, packed]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        let head = RedactionHead { last: (7, 9), ranges: 3, snapshots: [1, u64::MAX].map(Guid::new).to_vec() };
+        let head =
+            RedactionHead { last: (ObjectId::new(7), 9), ranges: 3, snapshots: [1, u64::MAX].map(Guid::new).to_vec() };
         assert_eq!(head.to_bytes().len(), RedactionHead::size(2));
         assert_eq!(RedactionHead::parse(&head.to_bytes()).unwrap(), head);
         assert!(
@@ -126,8 +127,13 @@ mod tests {
                 && !head.is_for(&[Guid::new(1), Guid::new(2)])
         );
         for range in [
-            RedactedRange { object: 1, first: 0, last: 0, block_size: 512 },
-            RedactedRange { object: 9, first: 5, last: 5 + RedactedRange::BLOCKS_MAX - 1, block_size: 16 << 20 },
+            RedactedRange { object: ObjectId::new(1), first: 0, last: 0, block_size: 512 },
+            RedactedRange {
+                object: ObjectId::new(9),
+                first: 5,
+                last: 5 + RedactedRange::BLOCKS_MAX - 1,
+                block_size: 16 << 20,
+            },
         ] {
             assert_eq!(RedactedRange::parse(&range.to_bytes()).unwrap(), range);
         }
@@ -139,7 +145,8 @@ mod tests {
         assert!(RedactionHead::parse(&head[..HEAD_SIZE + 7]).is_err());
         head[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(RedactionHead::parse(&head).is_err());
-        let mut range = RedactedRange { object: 1, first: u64::MAX, last: u64::MAX, block_size: 512 }.to_bytes();
+        let mut range =
+            RedactedRange { object: ObjectId::new(1), first: u64::MAX, last: u64::MAX, block_size: 512 }.to_bytes();
         assert!(RedactedRange::parse(&range).is_ok());
         range[16] = 1;
         assert!(RedactedRange::parse(&range).is_err());

@@ -16,7 +16,7 @@
 use base::{Endian, Error, Reader, Result};
 
 use crate::blkptr::Dva;
-use crate::ids::VdevNumber;
+use crate::ids::{ObjectId, VdevNumber};
 use crate::object_type::ObjectType;
 use crate::scan::ScanState;
 
@@ -83,9 +83,9 @@ pub struct CondensingPhys {
     /// Number of the vdev.
     pub vdev: VdevNumber,
     /// The map of obsolete bytes that the next table does without.
-    pub obsolete_map: u64,
+    pub obsolete_map: ObjectId,
     /// The next table.
-    pub next_table: u64,
+    pub next_table: ObjectId,
 }
 
 impl CondensingPhys {
@@ -93,6 +93,7 @@ impl CondensingPhys {
     pub fn parse(words: &[u64]) -> Result<CondensingPhys> {
         match *words {
             [vdev, obsolete_map, next_table, ..] if obsolete_map != 0 && next_table != 0 => {
+                let [obsolete_map, next_table] = [obsolete_map, next_table].map(ObjectId::new);
                 Ok(CondensingPhys { vdev: VdevNumber::new(vdev), obsolete_map, next_table })
             }
             _ => Err(Error::corrupt("the condensing of a table of a removed device lacks an object")),
@@ -101,7 +102,7 @@ impl CondensingPhys {
 
     /// The words.
     pub fn words(&self) -> [u64; 3] {
-        [self.vdev.get(), self.obsolete_map, self.next_table]
+        [self.vdev.get(), self.obsolete_map.get(), self.next_table.get()]
     }
 }
 
@@ -115,7 +116,7 @@ pub struct TableHeader {
     /// Number of entries.
     pub count: u64,
     /// The object of counts; 0: there are none.
-    pub counts_object: u64,
+    pub counts_object: ObjectId,
 }
 
 impl TableHeader {
@@ -133,13 +134,13 @@ impl TableHeader {
         if count > TableHeader::COUNT_MAX {
             return Err(Error::corrupt(format!("a table of a removed device with {count} entries")));
         }
-        Ok(TableHeader { end, mapped_bytes, count, counts_object: r.u64().unwrap_or(0) })
+        Ok(TableHeader { end, mapped_bytes, count, counts_object: ObjectId::new(r.u64().unwrap_or(0)) })
     }
 
     /// The bonus buffer: shorter if there are no counts.
     pub fn bonus(&self) -> Vec<u8> {
-        let words = [self.end, self.mapped_bytes, self.count, self.counts_object];
-        let words = if self.counts_object == 0 { &words[..3] } else { &words[..] };
+        let words = [self.end, self.mapped_bytes, self.count, self.counts_object.get()];
+        let words = if self.counts_object.is_none() { &words[..3] } else { &words[..] };
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 }
@@ -173,10 +174,11 @@ mod tests {
         assert_eq!(RemovalPhys::parse(&[0; 7]), None);
         let again = RemovalPhys { state: ScanState::Canceled, previous: Some(VdevNumber::new(0)), ..phys };
         assert_eq!(RemovalPhys::parse(&again.words()), Some(again));
-        let condensing = CondensingPhys { vdev: VdevNumber::new(0), obsolete_map: 7, next_table: 8 };
+        let condensing =
+            CondensingPhys { vdev: VdevNumber::new(0), obsolete_map: ObjectId::new(7), next_table: ObjectId::new(8) };
         assert_eq!(CondensingPhys::parse(&condensing.words()).unwrap(), condensing);
         assert!(CondensingPhys::parse(&[1, 0, 2]).is_err());
-        for counts_object in [0, 9] {
+        for counts_object in [ObjectId::NONE, ObjectId::new(9)] {
             let header = TableHeader { end: 1, mapped_bytes: 2, count: 3, counts_object };
             assert_eq!(TableHeader::parse(&header.bonus()).unwrap(), header);
         }

@@ -20,7 +20,7 @@
 
 use base::{Bookmark, Error, Result};
 
-use crate::ids::{DatasetId, Txg};
+use crate::ids::{DatasetId, ObjectId, Txg};
 
 /// See the top of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ use crate::ids::{DatasetId, Txg};
 pub struct ScanPhys {
     pub is_resilver: bool,
     pub state: ScanState,
-    pub queue: u64,
+    pub queue: ObjectId,
     pub min_txg: Txg,
     pub max_txg: Txg,
     pub dataset_min_txg: Txg,
@@ -88,7 +88,7 @@ impl ScanPhys {
         Ok(Some(ScanPhys {
             is_resilver,
             state,
-            queue: at(2),
+            queue: ObjectId::new(at(2)),
             min_txg: Txg::new(at(3)),
             max_txg: Txg::new(at(4)),
             dataset_min_txg: Txg::new(at(5)),
@@ -118,7 +118,7 @@ impl ScanPhys {
         [
             if self.is_resilver { 2 } else { 1 },
             state,
-            self.queue,
+            self.queue.get(),
             self.min_txg.get(),
             self.max_txg.get(),
             self.dataset_min_txg.get(),
@@ -246,7 +246,7 @@ mod tests {
         (words[0], words[1]) = (1, 1);
         let scan = ScanPhys::parse(&words).unwrap().unwrap();
         assert_eq!(scan.words(), words);
-        assert_eq!((scan.queue, scan.errors, scan.next.objset, scan.next.blkid, scan.flags), (2, 13, 19, 22, 23));
+        assert_eq!((scan.queue.get(), scan.errors, scan.next.objset, scan.next.blkid, scan.flags), (2, 13, 19, 22, 23));
         assert!(scan.is_paused() && !scan.is_active());
     }
 
@@ -254,7 +254,7 @@ mod tests {
     fn short_and_strange_ones() {
         assert_eq!(ScanPhys::parse(&[]).unwrap(), None);
         assert_eq!(ScanPhys::parse(&[1]).unwrap(), None);
-        assert_eq!(ScanPhys::parse(&[2, 3, 7]).unwrap().unwrap().queue, 7);
+        assert_eq!(ScanPhys::parse(&[2, 3, 7]).unwrap().unwrap().queue, ObjectId::new(7));
         assert!(ScanPhys::parse(&[4, 1]).is_err() && ScanPhys::parse(&[1, 4]).is_err());
     }
 }

@@ -16,7 +16,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use crate::ids::{Txg, VdevNumber};
+use crate::ids::{ObjectId, Txg, VdevNumber};
 
 /// A run of a space map, in the map's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl SpaceMapHeader {
     pub const SIZES: [usize; 2] = [320, 24];
 
     /// The bonus buffer of the map in that object; without a histogram it is the short one of old pools.
-    pub fn bonus(&self, object: u64, histogram: Option<&[u64; HISTOGRAM_BUCKETS]>) -> Vec<u8> {
-        let words = [object, self.length, self.allocated as u64];
+    pub fn bonus(&self, object: ObjectId, histogram: Option<&[u64; HISTOGRAM_BUCKETS]>) -> Vec<u8> {
+        let words = [object.get(), self.length, self.allocated as u64];
         let rest = histogram.iter().flat_map(|buckets| [0; 5].iter().chain(*buckets));
         words.iter().chain(rest).flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -243,15 +243,17 @@ mod tests {
     fn bonus_buffers_read_back() {
         let header = SpaceMapHeader { length: 4096, allocated: -9 };
         let buckets = std::array::from_fn(|i| i as u64 * 3);
-        let bonus = header.bonus(42, Some(&buckets));
+        let bonus = header.bonus(ObjectId::new(42), Some(&buckets));
         assert_eq!(
             (bonus.len(), SpaceMapHeader::parse(&bonus).unwrap(), histogram(&bonus)),
             (320, header, Some(buckets))
         );
         for (length, allocated) in [(u64::MAX - 7, 0), (0, i64::MIN), (0, i64::MAX)] {
-            assert!(SpaceMapHeader::parse(&SpaceMapHeader { length, allocated }.bonus(42, None)).is_err());
+            assert!(
+                SpaceMapHeader::parse(&SpaceMapHeader { length, allocated }.bonus(ObjectId::new(42), None)).is_err()
+            );
         }
-        let old = header.bonus(42, None);
+        let old = header.bonus(ObjectId::new(42), None);
         assert_eq!((old.len(), SpaceMapHeader::parse(&old).unwrap(), histogram(&old)), (24, header, None));
     }
 

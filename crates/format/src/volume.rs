@@ -7,9 +7,11 @@
 //!
 //! Source: the behaviour of OpenZFS's zvol.c.
 
+use crate::ids::ObjectId;
+
 /// The object with the contents.
-pub const DATA: u64 = 1;
+pub const DATA: ObjectId = ObjectId::new(1);
 /// The ZAP of its properties.
-pub const PROPERTIES: u64 = 2;
+pub const PROPERTIES: ObjectId = ObjectId::new(2);
 /// In [`PROPERTIES`]: the size in bytes.
 pub const SIZE: &str = "size";

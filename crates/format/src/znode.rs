@@ -13,6 +13,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
+use crate::ids::ObjectId;
 use crate::sa::Attr;
 
 /// Where the numbers of a znode begin, and its ACL.
@@ -59,9 +60,9 @@ pub struct Znode {
     pub generation: u64,
     pub mode: u64,
     pub size: u64,
-    pub parent: u64,
+    pub parent: ObjectId,
     pub links: u64,
-    pub xattr: u64,
+    pub xattr: ObjectId,
     pub rdev: u64,
     pub flags: u64,
     pub uid: u64,
@@ -73,7 +74,7 @@ pub struct Znode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZnodeAcl {
     /// Object that holds the entries, or 0 if they are in `embedded`.
-    pub object: u64,
+    pub object: ObjectId,
     /// 0: entries of 12 bytes; 1: entries of 8, 16 or 48 bytes.
     pub version: u16,
     /// Bytes of all entries.
@@ -107,7 +108,7 @@ impl Znode {
         // Version 0 has the number of entries where later ones have their bytes.
         let acl_size = u64::from(size_or_count) * if version == 0 { 12 } else { 1 };
         let embedded = *r.rest().first_chunk().ok_or_else(|| Error::corrupt("znode ends inside its ACL"))?;
-        let acl = ZnodeAcl { object, version, size: acl_size, embedded };
+        let acl = ZnodeAcl { object: ObjectId::new(object), version, size: acl_size, embedded };
         Ok(Znode {
             atime,
             mtime,
@@ -116,9 +117,9 @@ impl Znode {
             generation,
             mode,
             size,
-            parent,
+            parent: ObjectId::new(parent),
             links,
-            xattr,
+            xattr: ObjectId::new(xattr),
             rdev,
             flags,
             uid,
@@ -165,20 +166,20 @@ impl Znode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirentValue {
     /// Object number.
-    pub object: u64,
+    pub object: ObjectId,
     /// The four bits of `st_mode` that tell the type; 0 in directories written by the oldest versions.
     pub type_bits: u8,
 }
 
 impl From<u64> for DirentValue {
     fn from(value: u64) -> DirentValue {
-        DirentValue { object: value & ((1 << 48) - 1), type_bits: (value >> 60) as u8 }
+        DirentValue { object: ObjectId::new(value & ((1 << 48) - 1)), type_bits: (value >> 60) as u8 }
     }
 }
 
 impl From<DirentValue> for u64 {
     fn from(value: DirentValue) -> u64 {
-        u64::from(value.type_bits) << 60 | value.object & ((1 << 48) - 1)
+        u64::from(value.type_bits) << 60 | value.object.get() & ((1 << 48) - 1)
     }
 }
 
@@ -224,8 +225,8 @@ mod tests {
         bytes[184..192].copy_from_slice(&[3, 0, 0, 0, 1, 0, 9, 0]);
         let znode = Znode::parse(&bytes).unwrap();
         assert_eq!((znode.atime, znode.crtime), ([1, 2], [7, 8]));
-        assert_eq!((znode.generation, znode.size, znode.xattr, znode.gid), (9, 11, 14, 18));
-        assert_eq!((znode.acl.object, znode.acl.version, znode.acl.size), (23, 1, 3));
+        assert_eq!((znode.generation, znode.size, znode.xattr.get(), znode.gid), (9, 11, 14, 18));
+        assert_eq!((znode.acl.object.get(), znode.acl.version, znode.acl.size), (23, 1, 3));
         assert_eq!(znode.acl.embedded[0], 25);
         assert_eq!(Znode::embedded_link(&bytes, 6), Some(&b"target"[..]));
         assert_eq!(Znode::embedded_link(&bytes, 7), None);
@@ -237,8 +238,8 @@ mod tests {
 
     #[test]
     fn packed_numbers() {
-        assert_eq!(DirentValue::from(0x4000_0000_0000_0022), DirentValue { object: 0x22, type_bits: 4 });
-        assert_eq!(DirentValue::from(u64::MAX).object, 0xffff_ffff_ffff);
+        assert_eq!(DirentValue::from(0x4000_0000_0000_0022), DirentValue { object: ObjectId::new(0x22), type_bits: 4 });
+        assert_eq!(DirentValue::from(u64::MAX).object.get(), 0xffff_ffff_ffff);
         for value in [0x4000_0000_0000_0022, 0xf000_ffff_ffff_ffff, 0] {
             assert_eq!(u64::from(DirentValue::from(value)), value);
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base::{Condvar, Env, Kind, Mutex};
 use export::Gate;
-use zpl::is_atime_due;
+use zpl::{ObjectId, is_atime_due};
 
 use crate::faults::FaultLog;
 use crate::node::OpenTree;
@@ -39,9 +39,9 @@ pub(crate) struct Accesses<S: Source> {
 #[derive(Default)]
 struct AccessTimes {
     /// Objects, and when they were used: seconds since 1970, and nanoseconds.
-    noted: BTreeMap<u64, (i64, u32)>,
+    noted: BTreeMap<ObjectId, (i64, u32)>,
     /// Objects whose times are being written.
-    writing: BTreeSet<u64>,
+    writing: BTreeSet<ObjectId>,
     has_thread: bool,
 }
 
@@ -59,7 +59,7 @@ impl<S: Source> Accesses<S> {
     }
 
     /// A program used what an object holds: its time of the last access moves, if it shall move.
-    pub(crate) fn note(&self, branch: &OpenTree<S::Tree>, object: u64, is_directory: bool) {
+    pub(crate) fn note(&self, branch: &OpenTree<S::Tree>, object: ObjectId, is_directory: bool) {
         if !self.trees.is_writable() || !self.trees.remountable().moves_atime(is_directory) || !branch.is_live() {
             return;
         }
@@ -94,7 +94,7 @@ impl<S: Source> Accesses<S> {
     }
 
     /// Writes an object's time, if it is noted; when this returns nobody else is about to.
-    pub(crate) fn write_one(&self, object: u64) {
+    pub(crate) fn write_one(&self, object: ObjectId) {
         let mut times = self.times.lock();
         while times.writing.contains(&object) {
             times = self.written.wait(times);
@@ -135,7 +135,7 @@ impl<S: Source> Accesses<S> {
 /// An object's time is being written until this is dropped.
 struct AccessWrite<'a, S: Source> {
     accesses: &'a Accesses<S>,
-    object: u64,
+    object: ObjectId,
 }
 
 impl<S: Source> Drop for AccessWrite<'_, S> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use base::{Data, Error, Kind, Result};
 use export::Parking;
-use zpl::Allocate;
+use zpl::{Allocate, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::faults::FaultLog;
@@ -270,7 +270,7 @@ impl<S: Source> ContentRequests<S> {
     fn drop_privileges(
         &self,
         node: u64,
-        object: u64,
+        object: ObjectId,
         opened: &Opened<<S::Tree as FileTree>::File>,
         keeps_set_ids: impl FnOnce() -> bool,
     ) -> Result<()> {

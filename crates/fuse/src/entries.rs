@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
-use zpl::Stat;
+use zpl::{ObjectId, Stat};
 
 use crate::accesses::Accesses;
 use crate::attr::{FOREVER, FuseEntry, file_attr, made_up_directory};
@@ -52,7 +52,7 @@ impl<S: Source> Entries<S> {
     }
 
     /// The attributes of an object, as the tree has just told them.
-    pub(crate) fn of_stat(&self, branch: &OpenTree<S::Tree>, object: u64, stat: &Stat) -> FuseEntry {
+    pub(crate) fn of_stat(&self, branch: &OpenTree<S::Tree>, object: ObjectId, stat: &Stat) -> FuseEntry {
         let mut attr = file_attr(branch.ino(object), stat);
         if self.trees.lists_control(branch, object) {
             // for the `..` in .zfs
@@ -77,7 +77,7 @@ impl<S: Source> Entries<S> {
     }
 
     /// An object that a directory names. That it does not exist is then no "no such file".
-    pub(crate) fn of_named_object(&self, branch: &OpenTree<S::Tree>, object: u64) -> Result<FuseEntry> {
+    pub(crate) fn of_named_object(&self, branch: &OpenTree<S::Tree>, object: ObjectId) -> Result<FuseEntry> {
         // before the tree is asked: most numbers that cannot be are cheap to tell
         branch.node(object)?;
         self.of_name(&NodePlace::Object(branch.clone(), object)).map_err(|error| match error.kind() {

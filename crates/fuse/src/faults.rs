@@ -70,8 +70,8 @@ impl<S: Source> FaultLog<S> {
             || error.kind() == Kind::TooBig && !self.trees.is_writable();
         if is_fault && let Some(held_back) = self.limit.pass(self.env.now_s()) {
             let (tree, ino) = match NodeId::parse(node) {
-                NodeId::InTree { tree: 0, object } => (0, self.trees.live().object(object)),
-                NodeId::InTree { tree, object } => (tree, object),
+                NodeId::InTree { tree: 0, object } => (0, self.trees.live().object(object).get()),
+                NodeId::InTree { tree, object } => (tree, object.get()),
                 NodeId::Control | NodeId::Shares | NodeId::Snapshots => (0, node),
             };
             let error = error.in_dataset(&self.trees.snapshots().dataset_name(tree));

@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Gate;
-use zpl::{DirEntry, FileKind};
+use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::negotiated::Negotiated;
-use crate::node::{ROOT, SNAPSHOTS, root_node};
+use crate::node::{ROOT, SNAPSHOTS};
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::tree::{FileTree, Source};
@@ -40,14 +40,14 @@ pub(crate) trait Freeze: Send + Sync {
     /// Snapshots may have been made, renamed or destroyed. Errors: those of reading which there are.
     fn snapshots_changed(&self) -> Result<()>;
     /// Object number of the live tree's root.
-    fn root(&self) -> u64;
+    fn root(&self) -> ObjectId;
 }
 
 /// A name of a file that the kernel may have: in the directory of a node, and for which object.
 pub(crate) struct KnownName {
-    directory: u64,
+    directory: ObjectId,
     name: Vec<u8>,
-    object: u64,
+    object: ObjectId,
 }
 
 /// Freezes one mount.
@@ -98,7 +98,7 @@ impl<S: Source> Freeze for Freezer<S> {
         if !matches!(replaced, Ok(false)) {
             self.have_kernel_forget(|_, _| {});
             for known in names.iter().filter(|known| self.is_gone(known)) {
-                self.notifier.invalidate_name(known.directory, &known.name);
+                self.notifier.invalidate_name(known.directory.get(), &known.name);
             }
         }
         replaced.map(drop)
@@ -112,7 +112,7 @@ impl<S: Source> Freeze for Freezer<S> {
         Ok(())
     }
 
-    fn root(&self) -> u64 {
+    fn root(&self) -> ObjectId {
         self.trees.live().tree.root()
     }
 }
@@ -134,17 +134,18 @@ impl<S: Source> Freezer<S> {
     }
 
     /// Has the kernel drop all that it has of the live tree: of the nodes that it knows, and of the names that the
-    /// directories among them have: of these, `each` is told the directory's node and the entry.
-    fn have_kernel_forget(&self, mut each: impl FnMut(u64, DirEntry)) {
+    /// directories among them have: of these, `each` is told the directory, as its node names it, and the entry.
+    fn have_kernel_forget(&self, mut each: impl FnMut(ObjectId, DirEntry)) {
         let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
-        for node in known.chain([root_node(0)]) {
+        for known in known.chain([ROOT]) {
+            let node = known.get();
             self.notifier.invalidate(node);
-            let Ok(object) = self.trees.live_object(node) else { continue };
+            let Ok(object) = self.trees.live_object(known) else { continue };
             // what is no directory has no names; one that cannot be read has none that are known
             let _ = self.trees.live().tree.readdir(object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
                     self.notifier.expire_name(node, &entry.name);
-                    each(node, entry);
+                    each(known, entry);
                 }
                 ControlFlow::Continue(())
             });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::Result;
 use export::Parking;
+use zpl::ObjectId;
 
 use crate::faults::FaultLog;
 use crate::node::NodeId;
@@ -66,7 +67,7 @@ impl<S: Source> KnownNodes<S> {
     }
 
     /// An object lost its last name.
-    pub(crate) fn orphaned(self: &Arc<Self>, object: Option<u64>) {
+    pub(crate) fn orphaned(self: &Arc<Self>, object: Option<ObjectId>) {
         if let Some(object) = object
             && self.trees.known().orphan(object)
         {
@@ -81,15 +82,15 @@ impl<S: Source> KnownNodes<S> {
         }
     }
 
-    fn reclaim(self: &Arc<Self>, object: u64) {
+    fn reclaim(self: &Arc<Self>, object: ObjectId) {
         // first: its number may be given to another file at once
-        self.files.remove(object);
+        self.files.remove(object.get());
         self.parking.change(
             self,
             move |known| known.trees.live().tree.reclaim(object),
             move |known, done| {
                 if let Err(error) = done {
-                    known.faults.fail("forget", object, error);
+                    known.faults.fail("forget", object.get(), error);
                 }
             },
         );

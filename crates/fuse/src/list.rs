@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Error, Kind, Result, Shown};
-use zpl::FileKind;
+use zpl::{FileKind, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::attr::{FOREVER, FuseEntry, kind_bits, made_up_directory};
@@ -57,7 +57,7 @@ enum ListedNode<'a, T> {
     /// A snapshot, by the time when it was taken. Listing does not open it.
     Snapshot(u64),
     /// An object of a tree.
-    Object(&'a OpenTree<T>, u64),
+    Object(&'a OpenTree<T>, ObjectId),
 }
 
 /// Takes one entry after the other; `Break` if there is no room for this one.
@@ -166,7 +166,7 @@ impl<S: Source> ListRequests<S> {
         &self,
         node: u64,
         branch: &OpenTree<S::Tree>,
-        object: u64,
+        object: ObjectId,
         cookie: u64,
         each: &mut Each<'_, S::Tree>,
     ) -> Result<()> {

@@ -25,6 +25,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
+use zpl::ObjectId;
 
 use crate::channel::Channel;
 use crate::freezer::Freeze;
@@ -218,13 +219,13 @@ impl Mount {
     /// because it changed by another way than through this mount. Not from within a [`FileTree`]'s method: the
     /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
     /// wait for itself.
-    pub fn invalidate(&self, object: u64) -> Result<()> {
+    pub fn invalidate(&self, object: ObjectId) -> Result<()> {
         self.with_channel(|channel| channel.invalidate(self.node(object)))
     }
 
     /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
     /// such name. Not from within a [`FileTree`]'s method, either.
-    pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
+    pub fn invalidate_name(&self, directory: ObjectId, name: &[u8]) -> Result<()> {
         self.with_channel(|channel| channel.invalidate_name(self.node(directory), name))
     }
 
@@ -251,9 +252,9 @@ impl Mount {
     }
 
     /// The node of an object of the live tree.
-    fn node(&self, object: u64) -> u64 {
+    fn node(&self, object: ObjectId) -> u64 {
         let is_root = self.freezer.upgrade().is_some_and(|freezer| freezer.root() == object);
-        if is_root { root_node(0) } else { object }
+        if is_root { root_node(0) } else { object.get() }
     }
 
     /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The

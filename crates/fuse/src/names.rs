@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use export::Parking;
-use zpl::{New, NewKind, RenameMode, SetAttr};
+use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr};
 
 use crate::attr::{FuseEntry, library_dev};
 use crate::attributes::AttributeRequests;
@@ -106,7 +106,7 @@ impl<S: Source> NameRequests<S> {
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
                 names.known.told(entry.attr.ino, entry.generation);
-                names.known.orphaned(Some(entry.attr.ino));
+                names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
                 reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
             });
         });

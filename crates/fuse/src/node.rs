@@ -26,14 +26,15 @@
 use std::sync::Arc;
 
 use base::{Error, Result};
+use zpl::ObjectId;
 
 use crate::tree::FileTree;
 
 /// Bits of an object number, as the format limits it.
-const OBJECT_BITS: u32 = 48;
+const OBJECT_BITS: u32 = ObjectId::BITS;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 /// What stands for a tree's root.
-pub(crate) const ROOT: u64 = 1;
+pub(crate) const ROOT: ObjectId = ObjectId::new(1);
 /// `.zfs`, under the number that OpenZFS gives it.
 pub(crate) const CONTROL: u64 = (1 << OBJECT_BITS) - 1;
 /// `.zfs/shares`, likewise.
@@ -68,7 +69,7 @@ pub(crate) enum NodeId {
         /// 0 or the snapshot's place.
         tree: u16,
         /// Object number or [`ROOT`].
-        object: u64,
+        object: ObjectId,
     },
 }
 
@@ -78,14 +79,14 @@ impl NodeId {
             CONTROL => NodeId::Control,
             SHARES => NodeId::Shares,
             SNAPSHOTS => NodeId::Snapshots,
-            _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: node & OBJECT_MASK },
+            _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: ObjectId::new(node & OBJECT_MASK) },
         }
     }
 }
 
 /// The node id of a tree's root.
 pub(crate) fn root_node(tree: u16) -> u64 {
-    u64::from(tree) << OBJECT_BITS | ROOT
+    u64::from(tree) << OBJECT_BITS | ROOT.get()
 }
 
 /// An open tree and its place among those of the mount.
@@ -105,13 +106,13 @@ impl<T> Clone for OpenTree<T> {
 impl<T: FileTree> OpenTree<T> {
     /// What the mountpoint shows.
     pub(crate) fn live(tree: Arc<T>) -> OpenTree<T> {
-        let root_ino = tree.root();
+        let root_ino = tree.root().get();
         OpenTree { tree, place: 0, root_ino }
     }
 
     /// The snapshot of dataset object `dataset`.
-    pub(crate) fn snapshot(tree: Arc<T>, place: u16, dataset: u64) -> OpenTree<T> {
-        OpenTree { tree, place, root_ino: SNAPSHOT_ROOTS.saturating_sub(dataset) }
+    pub(crate) fn snapshot(tree: Arc<T>, place: u16, dataset: ObjectId) -> OpenTree<T> {
+        OpenTree { tree, place, root_ino: SNAPSHOT_ROOTS.saturating_sub(dataset.get()) }
     }
 
     /// Is it what the mountpoint shows?
@@ -120,26 +121,26 @@ impl<T: FileTree> OpenTree<T> {
     }
 
     /// The object that the low bits of a node id mean.
-    pub(crate) fn object(&self, object: u64) -> u64 {
+    pub(crate) fn object(&self, object: ObjectId) -> ObjectId {
         if object == ROOT { self.tree.root() } else { object }
     }
 
     /// The node id of an object. An error for numbers that no file can have.
-    pub(crate) fn node(&self, object: u64) -> Result<u64> {
+    pub(crate) fn node(&self, object: ObjectId) -> Result<u64> {
         if object == self.tree.root() {
             return Ok(root_node(self.place));
         }
-        if object <= ROOT || object >= RESERVED {
+        if object <= ROOT || object >= ObjectId::new(RESERVED) {
             return Err(Error::corrupt(format!("object number {object} cannot be a file's")));
         }
         Ok(self.ino(object))
     }
 
     /// `st_ino` of an object.
-    pub(crate) fn ino(&self, object: u64) -> u64 {
+    pub(crate) fn ino(&self, object: ObjectId) -> u64 {
         match object == self.tree.root() {
             true => self.root_ino,
-            false => u64::from(self.place) << OBJECT_BITS | object & OBJECT_MASK,
+            false => u64::from(self.place) << OBJECT_BITS | object.get() & OBJECT_MASK,
         }
     }
 }

@@ -16,7 +16,7 @@
 //! forgotten, before the reply.
 
 use base::{Kind, Result};
-use zpl::{FileKind, SetAttr, Stat};
+use zpl::{FileKind, ObjectId, SetAttr, Stat};
 
 use crate::tree::FileTree;
 use crate::wire::InHeader;
@@ -29,7 +29,7 @@ pub(crate) const CAP_FOWNER: u32 = 3;
 pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
 
 /// Takes a file's capabilities away.
-pub(crate) fn drop_capability(tree: &impl FileTree, object: u64) -> Result<()> {
+pub(crate) fn drop_capability(tree: &impl FileTree, object: ObjectId) -> Result<()> {
     match tree.xattr(object, CAPABILITY) {
         Ok(_) => tree.remove_xattr(object, CAPABILITY),
         Err(error) if error.kind() == Kind::NoAttribute => Ok(()),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base::tunables::ZFS_ADMIN_SNAPSHOT;
 use base::{Env, Error, Kind, Mutex, Result, ResultExt};
+use zpl::ObjectId;
 
 use crate::cache::MountCache;
 use crate::node::{OpenTree, SNAPSHOTS_MAX};
@@ -136,7 +137,7 @@ fn text(name: &[u8]) -> Result<&str> {
 impl List {
     /// The list of these snapshots, which has those that it had already in their places.
     fn renewed(&self, snapshots: Vec<Snapshot>) -> List {
-        let mut left: HashMap<u64, Snapshot> = snapshots.iter().map(|one| (one.dataset, one.clone())).collect();
+        let mut left: HashMap<ObjectId, Snapshot> = snapshots.iter().map(|one| (one.dataset, one.clone())).collect();
         let stay = |old: &Option<Snapshot>| old.as_ref().and_then(|old| left.remove(&old.dataset));
         let mut places: Vec<Option<Snapshot>> = self.snapshots.iter().map(stay).collect();
         places.extend(snapshots.into_iter().filter(|one| left.contains_key(&one.dataset)).map(Some));
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     fn snapshot(name: &str, dataset: u64) -> Snapshot {
-        Snapshot { name: name.to_owned(), dataset, created_s: 0 }
+        Snapshot { name: name.to_owned(), dataset: ObjectId::new(dataset), created_s: 0 }
     }
 
     #[test]

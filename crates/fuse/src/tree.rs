@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{AlignedBuf, Data, Error, Kind, Piece, Result};
-use zpl::{DirEntry, Stat, Zpl};
+use zpl::{DirEntry, ObjectId, Stat, Zpl};
 
 use zpl::{Allocate, New, RenameMode, SetAttr, SetFlags, XattrMode};
 
@@ -107,7 +107,7 @@ pub struct Snapshot {
     /// The name after the `@`.
     pub name: String,
     /// Object number of its dataset in the MOS.
-    pub dataset: u64,
+    pub dataset: ObjectId,
     /// When it was taken, in seconds since 1970.
     pub created_s: u64,
 }
@@ -148,27 +148,32 @@ pub trait FileTree: Send + Sync + 'static {
     type File: TreeFile;
 
     /// Object number of the root directory.
-    fn root(&self) -> u64;
+    fn root(&self) -> ObjectId;
     /// The attributes of an object.
-    fn stat(&self, object: u64) -> Result<Stat>;
+    fn stat(&self, object: ObjectId) -> Result<Stat>;
     /// The object that a name in a directory stands for. `.` and `..` are not asked for.
-    fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64>;
+    fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId>;
     /// Entries after the one with that cookie, 0 being before the first; `.` (cookie 1) and `..`
     /// (cookie 2) come first, and cookie 3 is nobody's.
-    fn readdir(&self, directory: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()>;
+    fn readdir(
+        &self,
+        directory: ObjectId,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> Result<()>;
     /// The target of a symbolic link.
-    fn readlink(&self, object: u64) -> Result<Vec<u8>>;
+    fn readlink(&self, object: ObjectId) -> Result<Vec<u8>>;
     /// Opens a regular file.
-    fn open_file(&self, object: u64) -> Result<Self::File>;
+    fn open_file(&self, object: ObjectId) -> Result<Self::File>;
     /// A program opens a file of the live tree: told only of mounts without [`MountOptions::page_cache`](crate::MountOptions),
     /// of whose files the kernel tells when they are opened and closed.
-    fn opened(&self, _object: u64) {}
+    fn opened(&self, _object: ObjectId) {}
     /// The last user of a file that was opened has closed it.
-    fn closed(&self, _object: u64) {}
+    fn closed(&self, _object: ObjectId) {}
     /// Names of the extended attributes, with their namespace (`user.`, `trusted.`, ...).
-    fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>>;
+    fn xattr_names(&self, object: ObjectId) -> Result<Vec<Vec<u8>>>;
     /// The value of an extended attribute; `NoAttribute` if there is none.
-    fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>>;
+    fn xattr(&self, object: ObjectId, name: &[u8]) -> Result<Vec<u8>>;
 
     /// Can it be written, for as long as it is open?
     fn is_writable(&self) -> bool {
@@ -182,31 +187,31 @@ pub trait FileTree: Send + Sync + 'static {
     }
 
     /// Makes a file and its name. `Exists`; `Invalid` and `TooLong` for a name that cannot be.
-    fn create(&self, _directory: u64, _name: &[u8], _new: &New<'_>) -> Result<Stat> {
+    fn create(&self, _directory: ObjectId, _name: &[u8], _new: &New<'_>) -> Result<Stat> {
         Err(read_only())
     }
 
     /// Makes a file without a name: an orphan, unless [`FileTree::link`] gives it one.
-    fn create_unnamed(&self, _directory: u64, _new: &New<'_>) -> Result<Stat> {
+    fn create_unnamed(&self, _directory: ObjectId, _new: &New<'_>) -> Result<Stat> {
         Err(read_only())
     }
 
     /// Gives an object that is no directory one more name. `Exists`, `TooManyLinks`; `NotFound` if it
     /// has lost its last one.
-    fn link(&self, _object: u64, _directory: u64, _name: &[u8]) -> Result<Stat> {
+    fn link(&self, _object: ObjectId, _directory: ObjectId, _name: &[u8]) -> Result<Stat> {
         Err(read_only())
     }
 
     /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
     /// returned: it can be used as before until [`FileTree::reclaim`], or until the next time that the tree is
     /// opened.
-    fn unlink(&self, _directory: u64, _name: &[u8]) -> Result<Option<u64>> {
+    fn unlink(&self, _directory: ObjectId, _name: &[u8]) -> Result<Option<ObjectId>> {
         Err(read_only())
     }
 
     /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
     /// [`FileTree::unlink`]: empty, and with no way to make a file in it (`NotFound`).
-    fn rmdir(&self, _directory: u64, _name: &[u8]) -> Result<u64> {
+    fn rmdir(&self, _directory: ObjectId, _name: &[u8]) -> Result<ObjectId> {
         Err(read_only())
     }
 
@@ -214,47 +219,47 @@ pub trait FileTree: Send + Sync + 'static {
     /// it is returned, as in [`FileTree::unlink`]. Two names of the same object both stay. `NotFound`,
     /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
     /// below itself.
-    fn rename(&self, _from: (u64, &[u8]), _to: (u64, &[u8]), _mode: RenameMode) -> Result<Option<u64>> {
+    fn rename(&self, _from: (ObjectId, &[u8]), _to: (ObjectId, &[u8]), _mode: RenameMode) -> Result<Option<ObjectId>> {
         Err(read_only())
     }
 
     /// Gives the object back that [`FileTree::unlink`], [`FileTree::rmdir`] or [`FileTree::rename`] returned, as
     /// nobody uses it any more. Called once for each, at the end of the mount at the latest.
-    fn reclaim(&self, _object: u64) -> Result<()> {
+    fn reclaim(&self, _object: ObjectId) -> Result<()> {
         Err(read_only())
     }
 
     /// Changes attributes. `IsDirectory`, `Invalid` for the size of what has none; `TooBig`.
-    fn set_attr(&self, _object: u64, _set: &SetAttr) -> Result<Stat> {
+    fn set_attr(&self, _object: ObjectId, _set: &SetAttr) -> Result<Stat> {
         Err(read_only())
     }
 
     /// Sets flags and the project of a regular file or directory: `Unsupported` for what is neither, and where there are
     /// no projects; `Quota`.
-    fn set_flags(&self, _object: u64, _set: &SetFlags) -> Result<()> {
+    fn set_flags(&self, _object: ObjectId, _set: &SetFlags) -> Result<()> {
         Err(read_only())
     }
 
     /// Sets the time of the last access, in seconds since 1970 and nanoseconds, and changes no other time. The adapter
     /// knows when it moves.
-    fn touch_atime(&self, _object: u64, _at: (i64, u32)) -> Result<()> {
+    fn touch_atime(&self, _object: ObjectId, _at: (i64, u32)) -> Result<()> {
         Err(read_only())
     }
 
     /// Sets an extended attribute. `Exists`, `NoAttribute` as `mode` says; `TooBig`. The access ACL
     /// (`system.posix_acl_access`, in the kernel's form) changes the mode, too.
-    fn set_xattr(&self, _object: u64, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
+    fn set_xattr(&self, _object: ObjectId, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
         Err(read_only())
     }
 
     /// Removes an extended attribute; `NoAttribute` if there is none.
-    fn remove_xattr(&self, _object: u64, _name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, _object: ObjectId, _name: &[u8]) -> Result<()> {
         Err(read_only())
     }
 
     /// Brings what was changed in an object to disk: its contents, and with them what is needed to read
     /// them; the rest only if not `data_only`. For a directory these are its names.
-    fn sync(&self, _object: u64, _data_only: bool) -> Result<()> {
+    fn sync(&self, _object: ObjectId, _data_only: bool) -> Result<()> {
         Err(read_only())
     }
 }
@@ -322,35 +327,40 @@ pub trait TreeFile: Send + Sync + 'static {
 impl FileTree for Zpl {
     type File = zpl::File;
 
-    fn root(&self) -> u64 {
+    fn root(&self) -> ObjectId {
         Zpl::root(self)
     }
 
-    fn stat(&self, object: u64) -> Result<Stat> {
+    fn stat(&self, object: ObjectId) -> Result<Stat> {
         Zpl::stat(self, object)
     }
 
-    fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64> {
+    fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
         Zpl::lookup(self, directory, name)
     }
 
-    fn readdir(&self, directory: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+    fn readdir(
+        &self,
+        directory: ObjectId,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> Result<()> {
         Zpl::readdir(self, directory, cookie, each)
     }
 
-    fn readlink(&self, object: u64) -> Result<Vec<u8>> {
+    fn readlink(&self, object: ObjectId) -> Result<Vec<u8>> {
         Zpl::readlink(self, object)
     }
 
-    fn open_file(&self, object: u64) -> Result<zpl::File> {
+    fn open_file(&self, object: ObjectId) -> Result<zpl::File> {
         Zpl::open_file(self, object)
     }
 
-    fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>> {
+    fn xattr_names(&self, object: ObjectId) -> Result<Vec<Vec<u8>>> {
         Zpl::xattr_names(self, object)
     }
 
-    fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&self, object: ObjectId, name: &[u8]) -> Result<Vec<u8>> {
         Zpl::xattr(self, object, name)
     }
 
@@ -362,55 +372,55 @@ impl FileTree for Zpl {
         Zpl::has_aliases(self)
     }
 
-    fn create(&self, directory: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+    fn create(&self, directory: ObjectId, name: &[u8], new: &New<'_>) -> Result<Stat> {
         Zpl::create(self, directory, name, new)
     }
 
-    fn create_unnamed(&self, directory: u64, new: &New<'_>) -> Result<Stat> {
+    fn create_unnamed(&self, directory: ObjectId, new: &New<'_>) -> Result<Stat> {
         Zpl::create_unnamed(self, directory, new)
     }
 
-    fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {
+    fn link(&self, object: ObjectId, directory: ObjectId, name: &[u8]) -> Result<Stat> {
         Zpl::link(self, object, directory, name)
     }
 
-    fn unlink(&self, directory: u64, name: &[u8]) -> Result<Option<u64>> {
+    fn unlink(&self, directory: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         Zpl::unlink(self, directory, name)
     }
 
-    fn rmdir(&self, directory: u64, name: &[u8]) -> Result<u64> {
+    fn rmdir(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
         Zpl::rmdir(self, directory, name)
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode: RenameMode) -> Result<Option<ObjectId>> {
         Zpl::rename(self, from, to, mode)
     }
 
-    fn reclaim(&self, object: u64) -> Result<()> {
+    fn reclaim(&self, object: ObjectId) -> Result<()> {
         Zpl::reclaim(self, object)
     }
 
-    fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
+    fn set_attr(&self, object: ObjectId, set: &SetAttr) -> Result<Stat> {
         Zpl::set_attr(self, object, set)
     }
 
-    fn set_flags(&self, object: u64, set: &SetFlags) -> Result<()> {
+    fn set_flags(&self, object: ObjectId, set: &SetFlags) -> Result<()> {
         Zpl::set_flags(self, object, set)
     }
 
-    fn touch_atime(&self, object: u64, at: (i64, u32)) -> Result<()> {
+    fn touch_atime(&self, object: ObjectId, at: (i64, u32)) -> Result<()> {
         Zpl::touch_atime(self, object, at)
     }
 
-    fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    fn set_xattr(&self, object: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         Zpl::set_xattr(self, object, name, value, mode)
     }
 
-    fn remove_xattr(&self, object: u64, name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, object: ObjectId, name: &[u8]) -> Result<()> {
         Zpl::remove_xattr(self, object, name)
     }
 
-    fn sync(&self, object: u64, _data_only: bool) -> Result<()> {
+    fn sync(&self, object: ObjectId, _data_only: bool) -> Result<()> {
         Zpl::sync_object(self, object)
     }
 }

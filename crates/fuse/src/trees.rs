@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
+use zpl::ObjectId;
 
 use crate::lookup_counts::LookupCounts;
 use crate::node::{CONTROL_NAME, NodeId, OpenTree};
@@ -20,7 +21,7 @@ pub(crate) enum NodePlace<T> {
     /// `.zfs/snapshot`
     Snapshots,
     /// An object of a tree.
-    Object(OpenTree<T>, u64),
+    Object(OpenTree<T>, ObjectId),
 }
 
 /// What one mount shows.
@@ -99,7 +100,7 @@ impl<S: Source> Trees<S> {
 
     /// The object that a node of the live tree stands for. Errors: `Stale` if it is of a root that was replaced, and not
     /// in this one.
-    pub(crate) fn live_object(&self, object: u64) -> Result<u64> {
+    pub(crate) fn live_object(&self, object: ObjectId) -> Result<ObjectId> {
         if self.is_lost.load(Ordering::Relaxed) || self.known.is_stale(object) {
             return Err(Error::new(Kind::Stale, "the file is not there any more"));
         }
@@ -148,7 +149,7 @@ impl<S: Source> Trees<S> {
     }
 
     /// The object of a node that may change. Snapshots and `.zfs` do not, and say so.
-    pub(crate) fn changeable(&self, node: u64) -> Result<u64> {
+    pub(crate) fn changeable(&self, node: u64) -> Result<ObjectId> {
         match NodeId::parse(node) {
             _ if !self.is_writable || self.remountable.is_read_only() => Err(read_only()),
             NodeId::InTree { tree: 0, object } => self.live_object(object),
@@ -160,7 +161,7 @@ impl<S: Source> Trees<S> {
     }
 
     /// The directory of a node, in which `name` may change.
-    pub(crate) fn changeable_name(&self, node: u64, name: &[u8]) -> Result<u64> {
+    pub(crate) fn changeable_name(&self, node: u64, name: &[u8]) -> Result<ObjectId> {
         let directory = self.changeable(node)?;
         match name == CONTROL_NAME && self.has_control(&self.live(), directory) {
             true => Err(Error::new(Kind::Permission, "the name .zfs is taken")),
@@ -169,12 +170,12 @@ impl<S: Source> Trees<S> {
     }
 
     /// Does this directory have a `.zfs`? Snapshots have none.
-    pub(crate) fn has_control(&self, branch: &OpenTree<S::Tree>, object: u64) -> bool {
+    pub(crate) fn has_control(&self, branch: &OpenTree<S::Tree>, object: ObjectId) -> bool {
         self.remountable.snapdir() != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
     }
 
     /// And is it listed?
-    pub(crate) fn lists_control(&self, branch: &OpenTree<S::Tree>, object: u64) -> bool {
+    pub(crate) fn lists_control(&self, branch: &OpenTree<S::Tree>, object: ObjectId) -> bool {
         self.remountable.snapdir() == SnapDir::Visible && self.has_control(branch, object)
     }
 }

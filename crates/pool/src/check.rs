@@ -25,7 +25,7 @@ use base::{Bookmark, Endian, Error, Kind, Result, ResultExt};
 use dmu::traverse::{Descend, Visit, Visitor};
 use dsl::traverse::LOG_LEVEL;
 use format::blkptr::BlkPtr;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{ObjectId, Txg, VdevNumber};
 use vdev::MapEntry;
 
 use crate::status::Progress;
@@ -367,8 +367,8 @@ impl Visitor for Checker<'_> {
 fn mapping_in_progress(pool: &Pool, vdev: VdevNumber) -> Result<Option<(Vec<MapEntry>, u64)>> {
     let tops = pool.config().list("vdev_tree")?.opt_lists("children").unwrap_or_default();
     let top = tops.get(vdev.index());
-    match top.and_then(|top| top.opt_u64("com.delphix:indirect_object")) {
-        None | Some(0) => Ok(None),
+    match top.and_then(|top| top.opt_u64("com.delphix:indirect_object")).map(ObjectId::new) {
+        None | Some(ObjectId::NONE) => Ok(None),
         Some(object) => {
             let offset_max = Endian::Little.u64(pool.mos().object(object)?.bonus()).unwrap_or(0);
             Ok(Some((mos::indirect_mapping(pool.mos(), object)?, offset_max)))

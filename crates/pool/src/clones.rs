@@ -11,7 +11,7 @@
 use base::{Endian, Error, Reader, Result};
 use dmu::Object;
 use dmu::zap::ZapValue;
-use format::ids::VdevNumber;
+use format::ids::{ObjectId, VdevNumber};
 
 /// Before the number of a vdev in the name of its table in the object directory.
 pub(crate) const CLONES_PREFIX: &str = "com.fudosecurity:brt:vdev:";
@@ -22,7 +22,7 @@ const WORDS: usize = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CloneHeader {
     /// Object of the entries.
-    pub(crate) entries: u64,
+    pub(crate) entries: ObjectId,
     /// Ranges that the contents count entries of.
     pub(crate) ranges: u64,
     /// Byte order of the contents, and of entries that are bytes.
@@ -46,10 +46,10 @@ impl CloneHeader {
     /// Errors: `Corrupt`.
     pub(crate) fn of(object: &Object) -> Result<CloneHeader> {
         let mut r = Reader::new(object.bonus(), Endian::Little);
-        let (entries, ranges) = (r.u64()?, r.u64()?);
+        let (entries, ranges) = (ObjectId::new(r.u64()?), r.u64()?);
         let endian = if r.u64()? == 0 { Endian::Little } else { Endian::Big };
         let (count, range_bytes) = (r.u64()?, r.u64()?);
-        if entries == 0 || range_bytes == 0 {
+        if entries.is_none() || range_bytes == 0 {
             return Err(Error::corrupt("header of a clone table without entries or ranges"));
         }
         Ok(CloneHeader { entries, ranges, endian, count, range_bytes, used_bytes: r.u64()?, saved_bytes: r.u64()? })
@@ -59,7 +59,7 @@ impl CloneHeader {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let order = u64::from(self.endian == Endian::Big);
         let words: [u64; WORDS] =
-            [self.entries, self.ranges, order, self.count, self.range_bytes, self.used_bytes, self.saved_bytes];
+            [self.entries.get(), self.ranges, order, self.count, self.range_bytes, self.used_bytes, self.saved_bytes];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 }

@@ -18,6 +18,7 @@ use codec::checksum::Checksum;
 use dmu::Object;
 use dmu::zap::Zap;
 use format::ddt::DdtKey;
+use format::ids::ObjectId;
 
 use crate::clones::{CLONES_PREFIX, CloneHeader};
 use crate::{Pool, object_directory};
@@ -48,7 +49,7 @@ impl Pool {
     fn read_dedup(&self) -> Result<Dedup> {
         let mut dedup = Dedup::default();
         let directory = object_directory(self.mos())?;
-        if let Some(id) = directory.u64(STATISTICS)? {
+        if let Some(id) = directory.object_id(STATISTICS)? {
             dedup.histogram = vec![DedupSums::default(); BUCKETS];
             for row in Zap::open(self.mos().object(id)?)?.entries()? {
                 for (sums, words) in dedup.histogram.iter_mut().zip(row.value.u64s().chunks(8)) {
@@ -57,13 +58,13 @@ impl Pool {
             }
         }
         for row in directory.entries()? {
-            let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+            let (name, Some(id)) = (row.name.to_string(), row.value.first_object()) else { continue };
             if is_table(&name) {
                 self.add_table(id, &mut dedup)?;
             } else if is_folder(&name) {
                 let mut logs = Vec::new();
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
-                    let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+                    let (name, Some(id)) = (row.name.to_string(), row.value.first_object()) else { continue };
                     if is_table(&name) {
                         self.add_table(id, &mut dedup)?;
                     } else if log::is_log(&name) {
@@ -95,7 +96,7 @@ impl Pool {
         })
     }
 
-    fn add_table(&self, id: u64, dedup: &mut Dedup) -> Result<()> {
+    fn add_table(&self, id: ObjectId, dedup: &mut Dedup) -> Result<()> {
         let object = self.mos().object(id)?;
         let dnode = object.dnode();
         let filled: u64 = dnode.blkptrs.iter().fold(0, |sum, bp| sum.saturating_add(bp.fill()));
@@ -108,7 +109,7 @@ impl Pool {
     fn read_clones(&self) -> Result<Clones> {
         let mut clones = Clones::default();
         for row in object_directory(self.mos())?.entries()? {
-            let (true, Some(id)) = (row.name.to_string().starts_with(CLONES_PREFIX), row.value.first_u64()) else {
+            let (true, Some(id)) = (row.name.to_string().starts_with(CLONES_PREFIX), row.value.first_object()) else {
                 continue;
             };
             let header = CloneHeader::of(&self.mos().object(id)?)?;

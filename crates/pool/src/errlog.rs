@@ -20,7 +20,7 @@ use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 
 use crate::{FeatureState, Pool, object_directory};
 
@@ -37,14 +37,14 @@ pub struct DamagedObject {
     /// Dataset, which is also the number of its object set; 0 is the MOS.
     pub dataset: DatasetId,
     /// Object in it.
-    pub object: u64,
+    pub object: ObjectId,
 }
 
 /// A block of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrlogEntry {
     dataset: DatasetId,
-    object: u64,
+    object: ObjectId,
     level: u64,
     block: u64,
     /// Txg in which it was written, if the log tells.
@@ -74,7 +74,8 @@ impl ErrlogEntry {
         let mut places = PointerFinder::of(pool);
         let mut found = FoundBlocks { blocks: Vec::new(), are_all: true };
         let ErrlogEntry { object, level, block, .. } = *self;
-        let place_in = |id: DatasetId| Bookmark { objset: id.get(), object, level: level as i64, blkid: block };
+        let place_in =
+            |id: DatasetId| Bookmark { objset: id.get(), object: object.get(), level: level as i64, blkid: block };
         let birth = self.birth.filter(|birth| *birth != Txg::ZERO);
         let mut look = |id: DatasetId| match places.pointer(&place_in(id)) {
             Ok(bp) if bp.is_hole() || bp.is_embedded() => {}
@@ -139,7 +140,8 @@ impl Pool {
         let mut entries = self.read_entries().in_pool(self.name())?;
         for (Bookmark { objset, object, level, blkid }, _) in self.cache().zio().damage().lost() {
             let dataset = DatasetId::new(objset);
-            let new = ErrlogEntry { dataset, object, level: level as u64, block: blkid, birth: None };
+            let new =
+                ErrlogEntry { dataset, object: ObjectId::new(object), level: level as u64, block: blkid, birth: None };
             let is_new = |old: &ErrlogEntry| ErrlogEntry { birth: None, ..*old } != new;
             if entries.iter().all(is_new) {
                 entries.push(new);
@@ -154,23 +156,25 @@ impl Pool {
         let by_head = self.features().state(HEAD_ERRLOG) != FeatureState::Disabled;
         let mut entries = Vec::new();
         for log in LOGS {
-            let Some(id) = directory.u64(log)?.filter(|id| *id != 0) else { continue };
+            let Some(id) = directory.object_id(log)?.filter(|id| id.is_some()) else { continue };
             for row in Zap::open(self.mos().object(id)?)?.entries()? {
                 let key = numbers(&row.name)?;
                 if !by_head {
                     let [dataset, object, level, block] = *key.as_slice() else { return Err(bad_key(&row.name)) };
                     let dataset = DatasetId::new(dataset);
+                    let object = ObjectId::new(object);
                     entries.push(ErrlogEntry { dataset, object, level, block, birth: None });
                     continue;
                 }
-                let ([head], Some(id)) = (key.as_slice(), row.value.first_u64()) else {
+                let ([head], Some(id)) = (key.as_slice(), row.value.first_object()) else {
                     return Err(bad_key(&row.name));
                 };
                 let dataset = DatasetId::new(*head);
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
                     let key = numbers(&row.name)?;
                     let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    entries.push(ErrlogEntry { dataset, object, level, block, birth: Some(Txg::new(birth)) });
+                    let (object, birth) = (ObjectId::new(object), Some(Txg::new(birth)));
+                    entries.push(ErrlogEntry { dataset, object, level, block, birth });
                 }
                 // many heads may lead to one table
                 if entries.len() >= ENTRIES_MAX {
@@ -201,7 +205,10 @@ impl PointerFinder<'_> {
             -1 => return Ok(set.rootbp()),
             level => u8::try_from(level).map_err(|_| Error::corrupt(format!("a block of level {level}")))?,
         };
-        let object = if place.object == 0 { set.meta() } else { set.object(place.object)? };
+        let object = match ObjectId::new(place.object) {
+            ObjectId::META_DNODE => set.meta(),
+            id => set.object(id)?,
+        };
         object.pointer_on_disk(level, place.blkid)
     }
 

@@ -37,13 +37,13 @@ impl Features {
         let directory = object_directory(mos)?;
         let mut features = Features { version, ..Features::default() };
         for (list, for_reading) in [("features_for_write", false), ("features_for_read", true)] {
-            let Some(id) = directory.u64(list)? else { continue };
+            let Some(id) = directory.object_id(list)? else { continue };
             for entry in Zap::open(mos.object(id)?)?.entries()? {
                 let uses = entry.value.first_u64().unwrap_or(1);
                 features.listed.insert(entry.name.to_string(), (uses, for_reading));
             }
         }
-        if let Some(id) = directory.u64("feature_descriptions")? {
+        if let Some(id) = directory.object_id("feature_descriptions")? {
             for entry in Zap::open(mos.object(id)?)?.entries()? {
                 let text = String::from_utf8_lossy(entry.value.bytes());
                 features.descriptions.insert(entry.name.to_string(), text.trim_end_matches('\0').to_owned());

@@ -56,7 +56,7 @@ impl Pool {
 
     fn open_history(&self) -> Result<History> {
         let mut history = History { object: None, ranges: VecDeque::new(), bytes: VecDeque::new() };
-        if let Some(id) = object_directory(self.mos())?.u64("history")? {
+        if let Some(id) = object_directory(self.mos())?.object_id("history")? {
             let object = self.mos().object(id)?;
             let bounds = HistoryOffsets::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
             history.ranges = bounds.ranges().into();

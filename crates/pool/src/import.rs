@@ -9,7 +9,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
-use format::ids::{DatasetId, Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, TxgRanges, VdevSpec};
@@ -197,7 +197,7 @@ impl Pool {
         };
         // Labels know enough of the tree to read the MOS, which knows all of it.
         let (_, _, mos) = open_mos(&candidate.vdev_tree)?;
-        let config_object = object_directory(&mos)?.require_u64("config")?;
+        let config_object = object_directory(&mos)?.require_object_id("config")?;
         let config = packed_nvlist(&mos, config_object)?;
         let (mut tree, mut cache, mut mos) = open_mos(config.list("vdev_tree")?)?;
         // what tells the classes of vdevs may be on removed ones, and so may all that follows
@@ -373,7 +373,7 @@ impl Candidate {
 /// removed later, so they are read in rounds, until all are there or none can be read.
 fn load_indirect(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
     let indirect = |top: &vdev::Vdev| Some((top.number(), top.top_spec()?.indirect?.mapping_object));
-    let mut left: Vec<(VdevNumber, u64)> = tree.tops().filter_map(indirect).collect();
+    let mut left: Vec<(VdevNumber, ObjectId)> = tree.tops().filter_map(indirect).collect();
     while !left.is_empty() {
         let mut failed = Vec::new();
         let mut error = None;
@@ -426,7 +426,7 @@ const DIRTY_TIMES_SIZE_MAX: u64 = 4 << 20;
 /// Tells the tree which txgs each leaf has missed.
 fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
     for dtl in tree.leaves().map(|leaf| leaf.state().dtl()) {
-        if dtl.object() == 0 {
+        if dtl.object().is_none() {
             continue;
         }
         let runs = match mos::space_map(mos, dtl.object(), DIRTY_TIMES_SIZE_MAX) {
@@ -456,7 +456,7 @@ fn rewound(env: &Env, pool: &Pool) -> Result<Uberblock> {
 /// ZAP of the vdev. One that cannot be read changes nothing for a reader.
 fn with_classes(tree: &NvList, mos: &Arc<Objset>) -> NvList {
     let class_of = |top: &NvList| {
-        let zap = top.opt_u64("com.delphix:vdev_zap_top").filter(|zap| *zap != 0)?;
+        let zap = top.opt_u64("com.delphix:vdev_zap_top").map(ObjectId::new).filter(|zap| zap.is_some())?;
         let zap = dmu::zap::Zap::open(mos.object(zap).ok()?).ok()?;
         let class = zap.lookup(b"org.zfsonlinux:allocation_bias").ok()??.text();
         ["log", "special", "dedup"].contains(&class.as_str()).then_some(class)
@@ -474,6 +474,6 @@ fn with_classes(tree: &NvList, mos: &Arc<Objset>) -> NvList {
 
 /// The spares or cache devices: a packed list in an object of its own.
 fn aux_list(mos: &Arc<Objset>, name: &str) -> Result<Vec<NvList>> {
-    let Some(object) = object_directory(mos)?.u64(name)? else { return Ok(Vec::new()) };
+    let Some(object) = object_directory(mos)?.object_id(name)? else { return Ok(Vec::new()) };
     Ok(packed_nvlist(mos, object)?.opt_lists(name).unwrap_or_default().to_vec())
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use base::{Endian, Result};
 use dmu::zap::Zap;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::space_map::Run;
 use vdev::spec::TopSpec;
 use vdev::{Vdev, VdevKind};
@@ -26,7 +26,7 @@ pub(crate) struct MetaslabRecord {
     /// Its bytes on the vdev.
     pub range: Range<u64>,
     /// Object of its space map; 0 if nothing was ever allocated.
-    pub map: u64,
+    pub map: ObjectId,
     /// Bytes allocated by its space map.
     pub allocated: i64,
     /// Its space map has everything before this txg; later changes are in the logs.
@@ -58,14 +58,14 @@ pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<MetaslabRecord>> {
     let (Some(spec), count) = (top.top_spec(), count(top)) else { return Ok(Vec::new()) };
     let maps = numbers(pool, spec.metaslab_array, count)?;
     let unflushed = match spec.zap {
-        0 => None,
-        zap => Zap::open(mos.object(zap)?)?.u64("com.delphix:ms_unflushed_phys_txgs")?,
+        ObjectId::NONE => None,
+        zap => Zap::open(mos.object(zap)?)?.object_id("com.delphix:ms_unflushed_phys_txgs")?,
     };
-    let since = numbers(pool, unflushed.unwrap_or(0), count)?;
+    let since = numbers(pool, unflushed.unwrap_or_default(), count)?;
     let mut metaslabs = Vec::with_capacity(count as usize);
     for (i, number) in (0..count).enumerate() {
-        let map = maps.get(i).copied().unwrap_or(0);
-        let allocated = if map == 0 { 0 } else { mos::space_map_header(mos, map)?.allocated };
+        let map = maps.get(i).copied().map_or(ObjectId::NONE, ObjectId::new);
+        let allocated = if map.is_none() { 0 } else { mos::space_map_header(mos, map)?.allocated };
         metaslabs.push(MetaslabRecord {
             range: range(top, number),
             map,
@@ -77,8 +77,8 @@ pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<MetaslabRecord>> {
 }
 
 /// The first `count` numbers in object `id`; none if that is 0.
-fn numbers(pool: &Pool, id: u64, count: u64) -> Result<Vec<u64>> {
-    if id == 0 {
+fn numbers(pool: &Pool, id: ObjectId, count: u64) -> Result<Vec<u64>> {
+    if id.is_none() {
         return Ok(Vec::new());
     }
     let object = pool.mos().object(id)?;
@@ -89,7 +89,7 @@ fn numbers(pool: &Pool, id: u64, count: u64) -> Result<Vec<u64>> {
 /// The logs of changes that no metaslab has taken up yet, by txg; offsets and lengths in bytes.
 pub(crate) fn logs(pool: &Pool) -> Result<Vec<(Txg, Vec<Run>)>> {
     let mos = pool.mos();
-    let Some(zap) = object_directory(mos)?.u64("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
+    let Some(zap) = object_directory(mos)?.object_id("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
     let mut logs = Vec::new();
     // all together, as many logs may be one object
     let sizes = pool.tree().tops().filter_map(|top| top.top_spec());
@@ -98,7 +98,7 @@ pub(crate) fn logs(pool: &Pool) -> Result<Vec<(Txg, Vec<Run>)>> {
     for entry in Zap::open(mos.object(zap)?)?.entries()? {
         // keys are txgs as hex text
         let txg = u64::from_str_radix(&entry.name.to_string(), 16).ok();
-        let (Some(txg), Some(object)) = (txg, entry.value.first_u64()) else { continue };
+        let (Some(txg), Some(object)) = (txg, entry.value.first_object()) else { continue };
         let runs = mos::space_map(mos, object, left)?;
         left -= mos::space_map_header(mos, object)?.length;
         let runs = runs.into_iter().map(|run| Run {

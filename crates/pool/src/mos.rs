@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::{Endian, Error, Kind, Reader, Result};
 use dmu::Objset;
 use dmu::zap::Zap;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{ObjectId, Txg, VdevNumber};
 use format::nvlist::NvList;
 use format::space_map::{self, Run};
 use format::uberblock::Uberblock;
@@ -26,7 +26,7 @@ const INDIRECT_ENTRY_SIZE: u64 = 24;
 /// Entry of the object directory: the uberblock of the checkpoint.
 pub(crate) const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 /// Object of the MOS that names the pool's own objects.
-pub const DIRECTORY: u64 = 1;
+pub const DIRECTORY: ObjectId = ObjectId::new(1);
 
 /// The ZAP that names the pool's own objects.
 pub fn object_directory(mos: &Arc<Objset>) -> Result<Zap> {
@@ -34,7 +34,7 @@ pub fn object_directory(mos: &Arc<Objset>) -> Result<Zap> {
 }
 
 /// A packed list in object `id`; its bonus tells the length.
-pub fn packed_nvlist(mos: &Arc<Objset>, id: u64) -> Result<NvList> {
+pub fn packed_nvlist(mos: &Arc<Objset>, id: ObjectId) -> Result<NvList> {
     let object = mos.object(id)?;
     let len = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("packed list without a length"))?;
     NvList::unpack(&object.read_whole(len, NVLIST_SIZE_MAX)?).map_err(|e| e.at_block(object.bookmark(0, 0)))
@@ -60,7 +60,7 @@ pub(crate) fn map_size_max(bytes: u64, ashift: u32) -> u64 {
 }
 
 /// The runs of space map object `id`, which has at most `size_max` bytes.
-pub(crate) fn space_map(mos: &Arc<Objset>, id: u64, size_max: u64) -> Result<Vec<Run>> {
+pub(crate) fn space_map(mos: &Arc<Objset>, id: ObjectId, size_max: u64) -> Result<Vec<Run>> {
     let object = mos.object(id)?;
     let header = space_map::SpaceMapHeader::parse(object.bonus())?;
     if header.length > object.dnode().size_max() {
@@ -72,12 +72,12 @@ pub(crate) fn space_map(mos: &Arc<Objset>, id: u64, size_max: u64) -> Result<Vec
 }
 
 /// The header of space map object `id`.
-pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::SpaceMapHeader> {
+pub(crate) fn space_map_header(mos: &Arc<Objset>, id: ObjectId) -> Result<space_map::SpaceMapHeader> {
     space_map::SpaceMapHeader::parse(mos.object(id)?.bonus())
 }
 
 /// Bytes of the mapping of a removed device: object `id`.
-pub(crate) fn indirect_mapping_bytes(mos: &Arc<Objset>, id: u64) -> Result<u64> {
+pub(crate) fn indirect_mapping_bytes(mos: &Arc<Objset>, id: ObjectId) -> Result<u64> {
     let object = mos.object(id)?;
     let mut bonus = Reader::new(object.bonus(), Endian::Little);
     let (_offset_max, _bytes, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
@@ -85,7 +85,7 @@ pub(crate) fn indirect_mapping_bytes(mos: &Arc<Objset>, id: u64) -> Result<u64> 
 }
 
 /// Whether the mapping of a removed device, object `id`, has an object that counts what is obsolete of each entry.
-pub(crate) fn has_obsolete_counts(mos: &Arc<Objset>, id: u64) -> Result<bool> {
+pub(crate) fn has_obsolete_counts(mos: &Arc<Objset>, id: ObjectId) -> Result<bool> {
     let object = mos.object(id)?;
     let mut bonus = Reader::new(object.bonus(), Endian::Little);
     let (_offset_max, _bytes, _count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
@@ -98,7 +98,7 @@ pub(crate) fn has_obsolete_counts(mos: &Arc<Objset>, id: u64) -> Result<bool> {
 /// entry:  source: | 1 bit | offset / 512 (63) |   destination: a DVA (16 bytes)
 /// bonus:  highest source offset | bytes mapped | number of entries | object of counts
 /// ```
-pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntry>> {
+pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: ObjectId) -> Result<Vec<MapEntry>> {
     let object = mos.object(id)?;
     let mut bonus = Reader::new(object.bonus(), Endian::Little);
     let (_offset_max, _bytes, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);

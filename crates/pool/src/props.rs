@@ -34,7 +34,7 @@ impl Pool {
     }
 
     fn read_props(&self) -> Result<Vec<(String, PropertyValue)>> {
-        let Some(id) = object_directory(self.mos())?.u64("pool_props")? else { return Ok(Vec::new()) };
+        let Some(id) = object_directory(self.mos())?.object_id("pool_props")? else { return Ok(Vec::new()) };
         let entries = Zap::open(self.mos().object(id)?)?.entries()?;
         let props = entries.into_iter().map(|entry| {
             let value = match entry.value.first_u64() {

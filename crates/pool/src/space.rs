@@ -30,7 +30,7 @@ impl SpaceByVdev {
         let mut flushed: BTreeMap<VdevNumber, (u32, Vec<Option<Txg>>)> = BTreeMap::new();
         for top in pool.tops() {
             let (Some(spec), metaslabs) = (top.top_spec(), metaslabs::read(pool, top)?) else { continue };
-            if spec.metaslab_array != 0 && !metaslabs.is_empty() {
+            if spec.metaslab_array.is_some() && !metaslabs.is_empty() {
                 let allocated = metaslabs.iter().map(|metaslab| metaslab.allocated);
                 sums.insert(top.number(), allocated.fold(0, i64::saturating_add));
             }

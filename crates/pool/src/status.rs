@@ -188,11 +188,11 @@ impl Pool {
                 let bytes = mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
                 mapping_bytes = mapping_bytes.saturating_add(bytes);
             }
-            if spec.zap == 0 {
+            if spec.zap.is_none() {
                 continue;
             }
             let zap = Zap::open(self.mos().object(spec.zap)?)?;
-            if let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? {
+            if let Some(map) = zap.object_id("com.delphix:pool_checkpoint_sm")? {
                 // what the checkpoint holds on to is logged as freed
                 let held = mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs();
                 checkpoint_bytes = checkpoint_bytes.saturating_add(held);

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use base::{Result, ResultExt};
 use device::Device;
 use format::feature::SPACEMAP_HISTOGRAM;
-use format::ids::VdevNumber;
+use format::ids::{ObjectId, VdevNumber};
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
@@ -73,12 +73,12 @@ impl Pool {
         Ok(spaces)
     }
 
-    fn checkpoint_bytes(&self, top_zap: u64) -> Result<u64> {
-        if top_zap == 0 {
+    fn checkpoint_bytes(&self, top_zap: ObjectId) -> Result<u64> {
+        if top_zap.is_none() {
             return Ok(0);
         }
         let zap = dmu::zap::Zap::open(self.mos().object(top_zap)?)?;
-        match zap.u64("com.delphix:pool_checkpoint_sm")? {
+        match zap.object_id("com.delphix:pool_checkpoint_sm")? {
             Some(map) => Ok(mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs()),
             None => Ok(0),
         }
@@ -88,12 +88,12 @@ impl Pool {
         if self.features().state(SPACEMAP_HISTOGRAM) == FeatureState::Disabled {
             return Ok(None);
         }
-        let Some(spec) = top.top_spec().filter(|spec| spec.metaslab_array != 0) else { return Ok(None) };
+        let Some(spec) = top.top_spec().filter(|spec| spec.metaslab_array.is_some()) else { return Ok(None) };
         let array = self.mos().object(spec.metaslab_array)?;
         let bytes = array.read_whole((count * 8).min(array.dnode().size_max()), 64 << 20)?;
         let mut slabs = Vec::new();
         for raw in bytes.chunks_exact(8) {
-            slabs.push(self.slab(spec, u64::from_le_bytes(*raw.first_chunk().expect("chunks of 8")))?);
+            slabs.push(self.slab(spec, ObjectId::new(u64::from_le_bytes(*raw.first_chunk().expect("chunks of 8"))))?);
         }
         let is_normal = !spec.is_log && spec.bias.is_none();
         if is_normal && slabs.len() > EMBEDDED_LOG_SLABS_MIN {
@@ -104,9 +104,9 @@ impl Pool {
         Ok(fragmentation(&slabs))
     }
 
-    fn slab(&self, spec: &vdev::spec::TopSpec, map: u64) -> Result<Slab> {
+    fn slab(&self, spec: &vdev::spec::TopSpec, map: ObjectId) -> Result<Slab> {
         let size = 1u64 << spec.metaslab_shift;
-        if map == 0 {
+        if map.is_none() {
             return Ok(Slab { free_bytes: size, allocated_bytes: 0, fragmentation: Some(0) });
         }
         let object = self.mos().object(map)?;

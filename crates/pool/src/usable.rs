@@ -12,6 +12,7 @@
 //! Source: the behaviour of OpenZFS's spa_misc and dsl_pool.
 
 use base::{Endian, Reader, Result, ResultExt};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
 use crate::status::Progress;
@@ -47,7 +48,7 @@ impl Pool {
         let dedup = self.dedup()?.total();
         let shared = dedup.ref_dsize_bytes.saturating_sub(dedup.dsize_bytes);
         let shared = shared.saturating_add(self.clones()?.saved_bytes);
-        let deferred = match directory.u64("sync_bplist")? {
+        let deferred = match directory.object_id("sync_bplist")? {
             Some(object) => self.bytes_in_list(object)?,
             None => 0,
         };
@@ -56,7 +57,7 @@ impl Pool {
     }
 
     /// Bytes of the blocks in a list of block pointers.
-    fn bytes_in_list(&self, object: u64) -> Result<u64> {
+    fn bytes_in_list(&self, object: ObjectId) -> Result<u64> {
         let object = self.mos().object(object)?;
         if object.dnode().object_type != ObjectType::BPOBJ {
             return Ok(0);

@@ -3,6 +3,7 @@
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
+use format::ids::ObjectId;
 use vdev::Vdev;
 
 use crate::Pool;
@@ -16,7 +17,7 @@ impl Pool {
     /// The properties of a vdev that were set.
     pub fn vdev_properties(&self, vdev: &Vdev) -> Result<Vec<(String, PropertyValue)>> {
         let table = table_of(vdev);
-        if table == 0 {
+        if table.is_none() {
             return Ok(Vec::new());
         }
         let entries =
@@ -36,10 +37,10 @@ impl Pool {
 }
 
 /// The table with the properties of a vdev; 0 if it has none.
-pub(crate) fn table_of(vdev: &Vdev) -> u64 {
+pub(crate) fn table_of(vdev: &Vdev) -> ObjectId {
     match (vdev.top_spec(), vdev.leaf_spec()) {
-        (Some(top), _) if top.zap != 0 => top.zap,
+        (Some(top), _) if top.zap.is_some() => top.zap,
         (_, Some(leaf)) => leaf.zap,
-        _ => 0,
+        _ => ObjectId::NONE,
     }
 }

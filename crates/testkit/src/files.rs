@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use base::Result;
 use dmu::zap::Zap;
+use format::ids::ObjectId;
 use zpl::{FileKind, Zpl};
 
 /// Stands for the number of the root directory.
-pub const ROOT: u64 = 0;
+pub const ROOT: ObjectId = ObjectId::NONE;
 
 /// The files of a file system. A copy shares them until they are changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// All that have a name, by number.
-    pub nodes: BTreeMap<u64, Arc<FileModel>>,
+    pub nodes: BTreeMap<ObjectId, Arc<FileModel>>,
     /// Numbers of those that have lost their names, and are to be freed after a crash.
-    pub orphans: BTreeSet<u64>,
+    pub orphans: BTreeSet<ObjectId>,
 }
 
 /// A file.
@@ -32,7 +33,7 @@ pub struct FileModel {
     /// What is in it; of a symbolic link, its target.
     pub bytes: Vec<u8>,
     /// Numbers of the files in a directory, by name.
-    pub entries: BTreeMap<Vec<u8>, u64>,
+    pub entries: BTreeMap<Vec<u8>, ObjectId>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -65,35 +66,35 @@ impl Files {
             nodes.insert(key, Arc::new(node));
         }
         let queue = Zap::open(zpl.objset().object(zpl.master().delete_queue)?)?;
-        let orphans = queue.entries()?.iter().filter_map(|entry| entry.value.first_u64()).collect();
+        let orphans = queue.entries()?.iter().filter_map(|entry| entry.value.first_object()).collect();
         Ok(Files { nodes, orphans })
     }
 
     /// A file to be changed. Panics if there is none.
-    pub fn node(&mut self, ino: u64) -> &mut FileModel {
+    pub fn node(&mut self, ino: ObjectId) -> &mut FileModel {
         Arc::make_mut(self.nodes.get_mut(&ino).expect("a file of the model"))
     }
 
     /// Numbers of all of a kind.
-    pub fn all(&self, kind: FileKind) -> Vec<u64> {
+    pub fn all(&self, kind: FileKind) -> Vec<ObjectId> {
         self.nodes.iter().filter(|(_, node)| node.kind == kind).map(|(&ino, _)| ino).collect()
     }
 
     /// Every name: the directory, the name, and what is called so.
-    pub fn names(&self) -> Vec<(u64, Vec<u8>, u64)> {
-        let of = |(&dir, node): (&u64, &Arc<FileModel>)| -> Vec<(u64, Vec<u8>, u64)> {
+    pub fn names(&self) -> Vec<(ObjectId, Vec<u8>, ObjectId)> {
+        let of = |(&dir, node): (&ObjectId, &Arc<FileModel>)| -> Vec<(ObjectId, Vec<u8>, ObjectId)> {
             node.entries.iter().map(|(name, &ino)| (dir, name.clone(), ino)).collect()
         };
         self.nodes.iter().flat_map(of).collect()
     }
 
     /// Whether a file is a directory or lies, perhaps deep, in it.
-    pub fn is_below(&self, ino: u64, top: u64) -> bool {
+    pub fn is_below(&self, ino: ObjectId, top: ObjectId) -> bool {
         ino == top || self.nodes[&top].entries.values().any(|&child| self.is_below(ino, child))
     }
 
     /// Gives a file a name.
-    pub fn add_name(&mut self, dir: u64, name: &[u8], ino: u64) {
+    pub fn add_name(&mut self, dir: ObjectId, name: &[u8], ino: ObjectId) {
         self.node(dir).entries.insert(name.to_vec(), ino);
         if self.nodes[&ino].kind == FileKind::Directory {
             self.node(dir).links += 1;
@@ -101,7 +102,7 @@ impl Files {
     }
 
     /// Takes away a name. Returns what had it.
-    pub fn remove_name(&mut self, dir: u64, name: &[u8]) -> u64 {
+    pub fn remove_name(&mut self, dir: ObjectId, name: &[u8]) -> ObjectId {
         let ino = self.node(dir).entries.remove(name).expect("a name of the model");
         if self.nodes[&ino].kind == FileKind::Directory {
             self.node(dir).links -= 1;
@@ -110,7 +111,7 @@ impl Files {
     }
 
     /// A name of it is gone; whether that was the last.
-    pub fn drop_link(&mut self, ino: u64) -> bool {
+    pub fn drop_link(&mut self, ino: ObjectId) -> bool {
         let node = self.node(ino);
         node.links -= 1;
         let is_gone = node.links == 0 || node.kind == FileKind::Directory;
@@ -124,7 +125,8 @@ impl Files {
     /// The first way in which a file system is not what the model says; `None` if it is.
     pub fn compare(&self, zpl: &Zpl) -> Result<Option<String>> {
         let queue = Zap::open(zpl.objset().object(zpl.master().delete_queue)?)?;
-        let orphans: BTreeSet<u64> = queue.entries()?.iter().filter_map(|entry| entry.value.first_u64()).collect();
+        let orphans: BTreeSet<ObjectId> =
+            queue.entries()?.iter().filter_map(|entry| entry.value.first_object()).collect();
         if orphans != self.orphans {
             return Ok(Some(format!("files without a name: {orphans:?}, not {:?}", self.orphans)));
         }
@@ -138,7 +140,7 @@ impl Files {
     }
 }
 
-fn read_node(zpl: &Zpl, ino: u64) -> Result<FileModel> {
+fn read_node(zpl: &Zpl, ino: ObjectId) -> Result<FileModel> {
     let stat = zpl.stat(ino)?;
     let mut node = FileModel::new(stat.kind, stat.mode);
     node.links = stat.nlink;
@@ -161,7 +163,7 @@ fn read_node(zpl: &Zpl, ino: u64) -> Result<FileModel> {
     Ok(node)
 }
 
-fn compare_node(zpl: &Zpl, ino: u64, model: &FileModel) -> Result<Option<String>> {
+fn compare_node(zpl: &Zpl, ino: ObjectId, model: &FileModel) -> Result<Option<String>> {
     let stat = zpl.stat(ino)?;
     let size = match model.kind {
         FileKind::Directory => model.entries.len() + 2,

@@ -9,6 +9,7 @@ use base::Result;
 use dmu::{Mode, Objset};
 use format::dnode::Dnode;
 use format::dsl::DatasetPhys;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use pool::Pool;
 use zpl::Zpl;
@@ -35,7 +36,7 @@ pub enum DatasetContents {
 }
 
 /// Objects of a dataset, by number.
-pub type Objects = BTreeMap<u64, Arc<ObjectModel>>;
+pub type Objects = BTreeMap<ObjectId, Arc<ObjectModel>>;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ fn compare_set(pool: &Pool, name: &str, contents: &DatasetContents) -> Result<Op
 }
 
 fn compare_objects(set: &Arc<Objset>, objects: &Objects) -> Result<Option<String>> {
-    let mut at = 0;
+    let mut at = ObjectId::NONE;
     let mut expected = objects.iter();
     loop {
         let (found, wanted) = (set.next_object(at)?, expected.next());

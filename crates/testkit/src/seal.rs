@@ -27,7 +27,7 @@ use base::{Endian, Env, Error, Kind, Result};
 use device::Device;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
@@ -91,13 +91,14 @@ impl Atlas {
     }
 
     /// A block of an object.
-    pub fn block(&self, objset: DatasetId, object: u64, level: u8, blkid: u64) -> Option<usize> {
+    pub fn block(&self, objset: DatasetId, object: ObjectId, level: u8, blkid: u64) -> Option<usize> {
         self.map.by_name.get(&(objset, object, level, blkid)).copied()
     }
 
     /// The data blocks of an object, in order.
-    pub fn data(&self, objset: DatasetId, object: u64) -> Vec<usize> {
-        let is_its = |(name, _): &(&(DatasetId, u64, u8, u64), &usize)| (name.0, name.1, name.2) == (objset, object, 0);
+    pub fn data(&self, objset: DatasetId, object: ObjectId) -> Vec<usize> {
+        let is_its =
+            |(name, _): &(&(DatasetId, ObjectId, u8, u64), &usize)| (name.0, name.1, name.2) == (objset, object, 0);
         let mut found: Vec<(u64, usize)> =
             self.map.by_name.iter().filter(is_its).map(|(name, &id)| (name.3, id)).collect();
         found.sort_unstable();
@@ -105,31 +106,31 @@ impl Atlas {
     }
 
     /// An object's spill block.
-    pub fn spill(&self, objset: DatasetId, object: u64) -> Option<usize> {
+    pub fn spill(&self, objset: DatasetId, object: ObjectId) -> Option<usize> {
         self.map.spills.get(&(objset, object)).copied()
     }
 
     /// Where an object's dnode begins.
-    pub fn dnode_place(&self, objset: DatasetId, object: u64) -> Option<AtlasPlace> {
+    pub fn dnode_place(&self, objset: DatasetId, object: ObjectId) -> Option<AtlasPlace> {
         self.map.dnodes.get(&(objset, object)).copied()
     }
 
     /// An object's dnode.
-    pub fn dnode(&self, objset: DatasetId, object: u64) -> Option<Dnode> {
+    pub fn dnode(&self, objset: DatasetId, object: ObjectId) -> Option<Dnode> {
         let place = self.dnode_place(objset, object)?;
         Dnode::parse(&self.map.blocks[place.block].contents[place.at..]).ok()?
     }
 
     /// Where an object's bonus buffer begins.
-    pub fn bonus_place(&self, objset: DatasetId, object: u64) -> Option<AtlasPlace> {
+    pub fn bonus_place(&self, objset: DatasetId, object: ObjectId) -> Option<AtlasPlace> {
         let pointers = self.dnode(objset, object)?.blkptrs.len();
         self.dnode_place(objset, object)
             .map(|place| AtlasPlace { at: place.at + 64 + pointers * BlkPtr::SIZE, ..place })
     }
 
     /// All objects that were found, with their object sets, in order.
-    pub fn objects(&self) -> Vec<(DatasetId, u64)> {
-        let mut all: Vec<(DatasetId, u64)> = self.map.dnodes.keys().copied().collect();
+    pub fn objects(&self) -> Vec<(DatasetId, ObjectId)> {
+        let mut all: Vec<(DatasetId, ObjectId)> = self.map.dnodes.keys().copied().collect();
         all.sort_unstable();
         all
     }

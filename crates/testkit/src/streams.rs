@@ -9,7 +9,7 @@ use dsl::receive::StreamReader;
 use dsl::resume::ResumeState;
 use dsl::send::{SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::write::{NewReceive, StreamRedaction};
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::nvlist::NvList;
 use format::stream::StreamFeatures;
 use pool::{LivePool, Receiving};
@@ -47,7 +47,7 @@ fn send_part(
     snapshot: &Dataset,
     since: Option<&Dataset>,
     flags: SendFlags,
-    resume: Option<(u64, u64)>,
+    resume: Option<(ObjectId, u64)>,
 ) -> Result<Vec<u8>> {
     let from = since.map(|one| SendFrom {
         guid: one.phys.guid,
@@ -73,7 +73,7 @@ pub fn begin(pool: &LivePool, target: &str, stream: &[u8], flags: ReceiveFlags) 
     let resume = match begin.features.has(StreamFeatures::RESUMING) {
         true => {
             let list = NvList::unpack(&list)?;
-            Some((list.u64("resume_object")?, list.u64("resume_offset")?))
+            Some((ObjectId::new(list.u64("resume_object")?), list.u64("resume_offset")?))
         }
         false => None,
     };

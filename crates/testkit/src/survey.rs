@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result};
 use device::Device;
 use dmu::{Mode, Objset};
+use format::ids::ObjectId;
 use format::objset::ObjsetType;
 use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
 use sha2::{Digest, Sha256};
@@ -156,7 +157,7 @@ impl Survey {
 
     /// The data of every object, as that of volumes.
     fn objects(&mut self, name: &str, objset: &Arc<Objset>) {
-        let mut last = 0;
+        let mut last = ObjectId::NONE;
         loop {
             match objset.next_object(last) {
                 Ok(Some(id)) => last = id,

@@ -16,7 +16,7 @@ use format::feature::{
     DEVICE_REMOVAL, DRAID, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH,
     LARGE_BLOCKS, LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::draid::DraidShape;
 use vdev::spec::Bias;
@@ -239,7 +239,7 @@ impl Workload {
             host: (7, "here".into()),
         };
         let first = ObjectModel::new(4096, 1, 17);
-        let (dnode, id) = (first.dnode(), Arc::new(Mutex::new(0)));
+        let (dnode, id) = (first.dnode(), Arc::new(Mutex::new(ObjectId::NONE)));
         let made = id.clone();
         let pool = LivePool::create(env, &new, &by_path, move |set, tx, _| {
             *made.lock() = set.allocate(tx, dnode)?.id();
@@ -291,11 +291,11 @@ impl Workload {
     }
 
     /// Brings a file of a file system to disk, or with number 0 all that was changed in it.
-    pub fn sync_file(&mut self, name: &str, ino: u64) -> Result<()> {
+    pub fn sync_file(&mut self, name: &str, ino: ObjectId) -> Result<()> {
         self.note_groups();
         let id = self.pool.view().dsl().find(name)?.id;
         match self.zpls.get(&id) {
-            Some(zpl) if ino == 0 => zpl.sync(),
+            Some(zpl) if ino.is_none() => zpl.sync(),
             Some(zpl) => zpl.sync_object(ino),
             None => Ok(()),
         }
@@ -313,9 +313,9 @@ impl Workload {
         let first = ObjectModel::new(512, 1, 17);
         let dnode = first.dnode();
         // the lowest number, as the set is empty
-        let contents = DatasetContents::Objects([(1, Arc::new(first))].into());
+        let contents = DatasetContents::Objects([(ObjectId::new(1), Arc::new(first))].into());
         self.add_dataset(name, properties, contents, |set, tx| {
-            assert_eq!(set.allocate(tx, dnode)?.id(), 1);
+            assert_eq!(set.allocate(tx, dnode)?.id(), ObjectId::new(1));
             Ok(())
         })
     }
@@ -428,7 +428,7 @@ impl Workload {
         if objects.len() < 4 || objects.len() < OBJECTS_MAX && self.rng.below(100) < 20 {
             return self.allocate(&tx, &set, objects);
         }
-        let ids: Vec<u64> = objects.keys().copied().collect();
+        let ids: Vec<ObjectId> = objects.keys().copied().collect();
         let id = *self.rng.pick(&ids);
         let choice = self.rng.below(100);
         if choice < 15 {

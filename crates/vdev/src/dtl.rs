@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Mutex, RwLock};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 
 /// The dirty time log of a leaf, and what of it is on disk.
 #[derive(Debug, Default)]
@@ -32,13 +32,13 @@ pub struct Dtl {
 #[derive(Debug, Default)]
 struct OnDisk {
     /// The space map that holds it; 0 if there is none.
-    object: u64,
+    object: ObjectId,
     missing: TxgRanges,
 }
 
 impl Dtl {
     /// The log whose space map is `object`, or is to be made if that is 0. It has yet to be read: [`Dtl::load`].
-    pub(crate) fn of_object(object: u64) -> Dtl {
+    pub(crate) fn of_object(object: ObjectId) -> Dtl {
         Dtl { on_disk: Mutex::new(OnDisk { object, missing: TxgRanges::new() }), ..Dtl::default() }
     }
 
@@ -122,7 +122,7 @@ impl Dtl {
     }
 
     /// The space map that holds it; 0 if there is none.
-    pub fn object(&self) -> u64 {
+    pub fn object(&self) -> ObjectId {
         self.on_disk.lock().object
     }
 
@@ -133,7 +133,7 @@ impl Dtl {
     }
 
     /// Notes that space map `object` says now that the leaf has missed `missing`.
-    pub fn has_been_written(&self, object: u64, missing: TxgRanges) {
+    pub fn has_been_written(&self, object: ObjectId, missing: TxgRanges) {
         *self.on_disk.lock() = OnDisk { object, missing };
     }
 }
@@ -256,16 +256,16 @@ mod tests {
 
     #[test]
     fn a_log_knows_what_is_on_disk() {
-        let dtl = Dtl::of_object(7);
+        let dtl = Dtl::of_object(ObjectId::new(7));
         dtl.load(std::iter::once(groups(3..5)).collect());
-        assert_eq!((dtl.object(), dtl.unwritten()), (7, None));
+        assert_eq!((dtl.object(), dtl.unwritten()), (ObjectId::new(7), None));
         dtl.insert(groups(5..6));
         dtl.insert(groups(9..9));
         assert!(dtl.contains(Txg::new(5)) && !dtl.contains(Txg::new(6)) && dtl.intersects(&groups(0..4)));
         let now: TxgRanges = std::iter::once(groups(3..6)).collect();
         assert_eq!(dtl.unwritten(), Some(now.clone()));
-        dtl.has_been_written(8, now);
-        assert_eq!((dtl.object(), dtl.unwritten()), (8, None));
+        dtl.has_been_written(ObjectId::new(8), now);
+        assert_eq!((dtl.object(), dtl.unwritten()), (ObjectId::new(8), None));
         dtl.insert(groups(9..12));
         dtl.begin_resilver();
         dtl.note_unfilled(Txg::new(4));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
-use format::ids::{Guid, VdevNumber};
+use format::ids::{Guid, ObjectId, VdevNumber};
 
 use crate::builder::{self, PlannedVdev};
 use crate::spec::{IndirectSpec, TopSpec, VdevKind, VdevSpec};
@@ -55,7 +55,7 @@ pub enum Edit {
     /// What is on a top-level vdev is about to be copied to others: its number, and the objects of its table.
     BeginMoving(VdevNumber, IndirectSpec),
     /// The table of the removed vdev of that number is in another object.
-    SetTable(VdevNumber, u64),
+    SetTable(VdevNumber, ObjectId),
     /// The copying is given up.
     CancelMoving(VdevNumber),
     /// It is done: the vdev of that number is a table from now on.
@@ -152,7 +152,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
         }
         Edit::FinishMoving { number, guid, previous } => {
             let mut left = space_of(root, number)?.clone();
-            (left.removing, left.metaslab_array) = (false, 0);
+            (left.removing, left.metaslab_array) = (false, ObjectId::NONE);
             left.indirect.iter_mut().for_each(|indirect| indirect.previous = previous);
             let top = top_of_id(root, number)?;
             let table = top.table.take();
@@ -274,7 +274,7 @@ mod tests {
         two.state().set_health(Health::HEALTHY);
         one.stats().read_errors.store(5, Ordering::Relaxed);
         one.state().dtl().insert(Txg::new(10)..Txg::new(12));
-        one.state().dtl().has_been_written(33, one.state().dtl().missing());
+        one.state().dtl().has_been_written(ObjectId::new(33), one.state().dtl().missing());
         one.state().take_offline(OfflineReason::Faulted, false);
         let before = guids(&tree);
         assert_eq!(tree.edit(detach(2), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
@@ -282,14 +282,14 @@ mod tests {
         one.state().put_online();
         one.state().dtl().remove(Txg::ZERO..Txg::new(99));
         one.state().set_health(Health::HEALTHY);
-        two.state().dtl().has_been_written(44, two.state().dtl().missing());
+        two.state().dtl().has_been_written(ObjectId::new(44), two.state().dtl().missing());
         let gone = tree.edit(detach(2), &no_devices).unwrap().unwrap();
-        assert_eq!((gone.guid.get(), gone.leaf.unwrap().dtl_object), (2, 44));
+        assert_eq!((gone.guid.get(), gone.leaf.unwrap().dtl_object), (2, ObjectId::new(44)));
         assert_eq!(guids(&tree), [(VdevKind::File, 0, 7)]);
         assert!(tree.leaf(Guid::new(1)).is_none() && tree.leaf(Guid::new(2)).is_none());
         let last = leaf(&tree, 7);
-        assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], 33));
-        assert_eq!(tree.spec(last.vdev()).leaf.unwrap().dtl_object, 33);
+        assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], ObjectId::new(33)));
+        assert_eq!(tree.spec(last.vdev()).leaf.unwrap().dtl_object, ObjectId::new(33));
         // what has begun with the old shape goes on with it, and both see what happens to the leaf
         assert_eq!(tree.vdev(one.parent().unwrap()).guid(), Guid::new(7));
         assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);

@@ -295,16 +295,18 @@ impl OfflineCell {
 
 #[cfg(test)]
 mod tests {
+    use format::ids::ObjectId;
+
     use super::*;
 
     #[test]
     fn offline_is_apart_from_what_the_device_is_like() {
-        let mut spec = LeafSpec { offline: true, faulted: true, dtl_object: 5, ..LeafSpec::default() };
+        let mut spec = LeafSpec { offline: true, faulted: true, dtl_object: ObjectId::new(5), ..LeafSpec::default() };
         let leaf = LeafState::new(&mut spec, None, Health::HEALTHY);
         assert_eq!(spec, LeafSpec::default(), "it is kept in one place");
         assert_eq!((leaf.health().state, leaf.health().aux), (VdevState::Faulted, Aux::External));
         leaf.note_in(&mut spec);
-        assert_eq!(spec, LeafSpec { faulted: true, dtl_object: 5, ..LeafSpec::default() });
+        assert_eq!(spec, LeafSpec { faulted: true, dtl_object: ObjectId::new(5), ..LeafSpec::default() });
         for (reason, state) in
             [(OfflineReason::Offline, VdevState::Offline), (OfflineReason::Faulted, VdevState::Faulted)]
         {

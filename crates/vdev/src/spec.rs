@@ -8,7 +8,7 @@ mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
 use format::feature::DRAID_FAILURE_DOMAINS;
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ pub struct TopSpec {
     /// Bytes of its address space; 0 if unknown.
     pub asize: u64,
     /// Object that holds the space map numbers of the metaslabs; 0 if none.
-    pub metaslab_array: u64,
+    pub metaslab_array: ObjectId,
     /// Binary logarithm of the size of a metaslab.
     pub metaslab_shift: u32,
     /// Whether it holds the intent log only.
@@ -136,7 +136,7 @@ pub struct TopSpec {
     /// Whether its removal has begun.
     pub removing: bool,
     /// ZAP object with its attributes; 0 if none.
-    pub zap: u64,
+    pub zap: ObjectId,
     /// On an indirect one, and one whose removal has begun: where its table is.
     pub indirect: Option<IndirectSpec>,
     /// On a raidz that was given more children: when.
@@ -149,12 +149,12 @@ impl TopSpec {
         TopSpec {
             ashift,
             asize,
-            metaslab_array: 0,
+            metaslab_array: ObjectId::NONE,
             metaslab_shift,
             is_log: false,
             bias: None,
             removing: false,
-            zap: 0,
+            zap: ObjectId::NONE,
             indirect: None,
             expansion: None,
         }
@@ -176,9 +176,9 @@ pub enum Bias {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndirectSpec {
     /// Object that holds the table of where its contents are.
-    pub mapping_object: u64,
+    pub mapping_object: ObjectId,
     /// Object that tells when each part of the table came to be.
-    pub births_object: u64,
+    pub births_object: ObjectId,
     /// The vdev that was removed before this one.
     pub previous: Option<VdevNumber>,
 }
@@ -195,9 +195,9 @@ pub struct LeafSpec {
     /// Whether the whole disk was given to the pool, which then made the partitions.
     pub whole_disk: bool,
     /// Object that holds the transaction groups which it missed; 0 if none.
-    pub dtl_object: u64,
+    pub dtl_object: ObjectId,
     /// ZAP object with its attributes; 0 if none.
-    pub zap: u64,
+    pub zap: ObjectId,
     /// Taken offline by the administrator.
     pub offline: bool,
     /// Faulted by the administrator (`zpool offline -f`), not by a diagnosis.
@@ -357,6 +357,7 @@ impl VdevSpec {
 impl TopSpec {
     fn parse(nv: &NvList, kind: VdevKind) -> Result<TopSpec> {
         let number = |name| nv.opt_u64(name).unwrap_or(0);
+        let object = |name| ObjectId::new(number(name));
         let ashift = number("ashift");
         if !(9..=16).contains(&ashift) && !matches!(kind, VdevKind::Hole | VdevKind::Missing) {
             return Err(bad(nv, format!("has the impossible ashift {ashift}")));
@@ -372,21 +373,21 @@ impl TopSpec {
             Some("dedup") => Some(Bias::Dedup),
             Some(other) => return Err(bad(nv, format!("has the unknown alloc_bias '{other}'"))),
         };
-        let mapping_object = number("com.delphix:indirect_object");
-        let indirect = (kind == VdevKind::Indirect || mapping_object != 0).then(|| IndirectSpec {
+        let mapping_object = object("com.delphix:indirect_object");
+        let indirect = (kind == VdevKind::Indirect || mapping_object.is_some()).then(|| IndirectSpec {
             mapping_object,
-            births_object: number("com.delphix:indirect_births"),
+            births_object: object("com.delphix:indirect_births"),
             previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX).map(VdevNumber::new),
         });
         let top = TopSpec {
             ashift: ashift as u32,
             asize: number("asize"),
-            metaslab_array: number("metaslab_array"),
+            metaslab_array: object("metaslab_array"),
             metaslab_shift: metaslab_shift as u32,
             is_log: number("is_log") != 0,
             bias,
             removing: number("removing") != 0,
-            zap: number("com.delphix:vdev_zap_top"),
+            zap: object("com.delphix:vdev_zap_top"),
             indirect,
             expansion: parse_expansion(nv, kind)?,
         };
@@ -406,14 +407,15 @@ impl TopSpec {
 impl LeafSpec {
     fn parse(nv: &NvList) -> LeafSpec {
         let number = |name| nv.opt_u64(name).unwrap_or(0);
+        let object = |name| ObjectId::new(number(name));
         let string = |name| nv.opt_str(name).map(str::to_owned);
         LeafSpec {
             path: string("path"),
             phys_path: string("phys_path"),
             devid: string("devid"),
             whole_disk: number("whole_disk") == 1,
-            dtl_object: number("DTL"),
-            zap: number("com.delphix:vdev_zap_leaf"),
+            dtl_object: object("DTL"),
+            zap: object("com.delphix:vdev_zap_leaf"),
             offline: number("offline") != 0,
             faulted: nv.opt_str("aux_state") == Some("external"),
             removed: number("removed") != 0,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
@@ -105,15 +105,15 @@ fn top(mut spec: VdevSpec, ashift: u32) -> VdevSpec {
     spec.top = Some(TopSpec {
         ashift,
         asize: 0,
-        metaslab_array: 0,
+        metaslab_array: ObjectId::NONE,
         metaslab_shift: 0,
         is_log: false,
         bias: None,
         removing: false,
-        zap: 0,
+        zap: ObjectId::NONE,
         indirect: (spec.kind == VdevKind::Indirect).then_some(IndirectSpec {
-            mapping_object: 0,
-            births_object: 0,
+            mapping_object: ObjectId::NONE,
+            births_object: ObjectId::NONE,
             previous: None,
         }),
         expansion: None,

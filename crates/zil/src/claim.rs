@@ -183,7 +183,7 @@ impl LogVisitor for Finder<'_> {
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         if let Some(write) = record.block_since(self.synced_txg.next()) {
             // the record may be on disk without the data: then it was not promised to anybody
-            let bookmark = Bookmark { objset: 0, object: write.object, level: 0, blkid: 0 };
+            let bookmark = Bookmark { objset: 0, object: write.object.get(), level: 0, blkid: 0 };
             if let Err(error) = self.zio.read_physical(&write.bp, bookmark) {
                 self.stop_at(error);
                 return ControlFlow::Break(());

@@ -95,7 +95,7 @@ impl<'a> Drafts<'a> {
             let rest = usize::try_from(len - done).unwrap_or(usize::MAX);
             let now = self.need_for_write(offset.saturating_add(done), rest);
             let space = self.block().space(HEAD_SIZE);
-            let words = [*object, offset + done, now as u64, 0];
+            let words = [object.get(), offset + done, now as u64, 0];
             for (at, word) in words.into_iter().enumerate() {
                 space[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
             }

@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 
 use base::Result;
 use dmu::{OpenBlock, Tx};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 
 /// Writes in a row become one entry up to about so many bytes.
 const JOINED_MAX: u64 = 1 << 20;
@@ -35,7 +35,7 @@ pub enum Scope {
     /// Everybody's: names, and whatever must stay in order for all.
     Names,
     /// Only that of this object, and one of everything: writes, truncations, attributes.
-    Object(u64),
+    Object(ObjectId),
 }
 
 /// What an entry says.
@@ -51,7 +51,7 @@ pub enum ItxBody {
     /// Bytes were written to a file.
     Write {
         /// Number of the object.
-        object: u64,
+        object: ObjectId,
         /// Generation of the object: that of its znode.
         generation: u64,
         /// Offset of the first byte.
@@ -69,11 +69,11 @@ pub enum ItxBody {
 pub trait LoggedContents: Send + Sync {
     /// The bytes of a file from `offset` on, as they are now. False if it has another generation, is gone
     /// or does not reach so far: then nothing needs to be logged of them.
-    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool>;
+    fn read(&self, object: ObjectId, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool>;
 
     /// The block around byte `offset`, if it was changed in the group of `tx`; `None` also where
     /// [`LoggedContents::read`] says false.
-    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>>;
+    fn open_block(&self, tx: &Tx<'_>, object: ObjectId, generation: u64, offset: u64) -> Result<Option<OpenBlock>>;
 }
 
 /// An entry that waits.
@@ -90,7 +90,7 @@ pub(crate) struct PendingItx {
 #[derive(Debug, Default)]
 pub(crate) struct PendingItxs {
     names: VecDeque<PendingItx>,
-    objects: HashMap<u64, Vec<PendingItx>>,
+    objects: HashMap<ObjectId, Vec<PendingItx>>,
     pushed: u64,
 }
 
@@ -110,15 +110,15 @@ impl PendingItxs {
     }
 
     /// Whether there is anything for a commit of `object`, or with 0 of everything.
-    pub(crate) fn has_any(&self, object: u64) -> bool {
+    pub(crate) fn has_any(&self, object: ObjectId) -> bool {
         !self.names.is_empty()
-            || if object == 0 { !self.objects.is_empty() } else { self.objects.contains_key(&object) }
+            || if object.is_none() { !self.objects.is_empty() } else { self.objects.contains_key(&object) }
     }
 
     /// Takes what commits of `objects` need, in order; 0 stands for everything.
-    pub(crate) fn take(&mut self, objects: &[u64]) -> Vec<PendingItx> {
+    pub(crate) fn take(&mut self, objects: &[ObjectId]) -> Vec<PendingItx> {
         let mut items: Vec<PendingItx> = self.names.drain(..).collect();
-        if objects.contains(&0) {
+        if objects.contains(&ObjectId::NONE) {
             items.extend(self.objects.drain().flat_map(|(_, items)| items));
         } else {
             items.extend(objects.iter().filter_map(|id| self.objects.remove(id)).flatten());
@@ -128,7 +128,7 @@ impl PendingItxs {
     }
 
     /// Forgets entries about one object.
-    pub(crate) fn forget(&mut self, object: u64) {
+    pub(crate) fn forget(&mut self, object: ObjectId) {
         self.objects.remove(&object);
     }
 
@@ -172,7 +172,7 @@ mod tests {
         ItxBody::Record { kind, bytes: Vec::new() }
     }
 
-    fn write(object: u64, offset: u64, len: u64) -> Itx {
+    fn write(object: ObjectId, offset: u64, len: u64) -> Itx {
         let body = ItxBody::Write { object, generation: 7, offset, len, data: None };
         Itx { scope: Scope::Object(object), body }
     }
@@ -180,7 +180,7 @@ mod tests {
     fn kinds(items: &[PendingItx]) -> Vec<u64> {
         let kind = |item: &PendingItx| match item.body {
             ItxBody::Record { kind, .. } => kind,
-            ItxBody::Write { object, .. } => 100 + object,
+            ItxBody::Write { object, .. } => 100 + object.get(),
             ItxBody::Unloggable => 0,
         };
         items.iter().map(kind).collect()
@@ -189,34 +189,36 @@ mod tests {
     #[test]
     fn commits_take_what_they_need_in_order() {
         let mut pending = PendingItxs::default();
-        assert!(!pending.has_any(0));
+        assert!(!pending.has_any(ObjectId::NONE));
         for (scope, kind) in [
             (Scope::Names, 1),
-            (Scope::Object(8), 2),
-            (Scope::Object(9), 3),
+            (Scope::Object(ObjectId::new(8)), 2),
+            (Scope::Object(ObjectId::new(9)), 3),
             (Scope::Names, 4),
-            (Scope::Object(8), 5),
-            (Scope::Object(10), 6),
+            (Scope::Object(ObjectId::new(8)), 5),
+            (Scope::Object(ObjectId::new(10)), 6),
         ] {
             pending.push(Txg::new(20 + kind / 4), Itx { scope, body: record(kind) });
         }
-        assert_eq!(kinds(&pending.take(&[8])), [1, 2, 4, 5]);
-        assert!(!pending.has_any(8) && pending.has_any(9) && pending.has_any(0));
-        pending.forget(10);
-        pending.push(Txg::new(22), Itx { scope: Scope::Object(9), body: record(7) });
+        assert_eq!(kinds(&pending.take(&[ObjectId::new(8)])), [1, 2, 4, 5]);
+        assert!(
+            !pending.has_any(ObjectId::new(8)) && pending.has_any(ObjectId::new(9)) && pending.has_any(ObjectId::NONE)
+        );
+        pending.forget(ObjectId::new(10));
+        pending.push(Txg::new(22), Itx { scope: Scope::Object(ObjectId::new(9)), body: record(7) });
         pending.synced(Txg::new(20));
-        assert_eq!(kinds(&pending.take(&[0])), [7]);
-        assert!(!pending.has_any(0));
+        assert_eq!(kinds(&pending.take(&[ObjectId::NONE])), [7]);
+        assert!(!pending.has_any(ObjectId::NONE));
     }
 
     #[test]
     fn writes_in_a_row_are_one() {
         let mut pending = PendingItxs::default();
         for (txg, offset, len) in [(5, 0, 10), (5, 10, 5), (6, 15, 5), (6, 30, 5)] {
-            pending.push(Txg::new(txg), write(8, offset, len));
+            pending.push(Txg::new(txg), write(ObjectId::new(8), offset, len));
         }
         let lens: Vec<u64> = pending
-            .take(&[8])
+            .take(&[ObjectId::new(8)])
             .iter()
             .map(|item| match item.body {
                 ItxBody::Write { len, .. } => len,

@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, HashMap};
 use base::Result;
 use dmu::{Objset, OpenBlock, Tx};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
-use format::ids::{Txg, VdevNumber};
+use format::ids::{ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use zio::PlacedBlock;
 
@@ -72,7 +72,7 @@ pub(crate) struct InPlace {
     /// Of each block: where it is, or `None`. What has that from before need not be written.
     pointers: Vec<Option<BlkPtr>>,
     /// Which block of the list is which block of an object.
-    known: HashMap<(u64, u64), usize>,
+    known: HashMap<(ObjectId, u64), usize>,
     placed: Vec<PlacedBlock>,
 }
 

@@ -31,11 +31,12 @@ mod text;
 
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 
 pub use attrs::{AclEntry, Extra, LoggedAcl, LoggedSetAttr};
 pub use create::{Born, Create, Made};
 
-use fields::{RecordWriter, blkptr, name};
+use fields::{RecordWriter, blkptr, name, object};
 
 const REMOVE: u64 = 5;
 const RMDIR: u64 = 6;
@@ -59,34 +60,34 @@ pub enum Intent<'a> {
     /// Something was made, and got a name.
     Create(Create<'a>),
     /// A name was removed: of a directory, or of anything else.
-    Remove { dir: u64, name: &'a [u8], is_rmdir: bool },
+    Remove { dir: ObjectId, name: &'a [u8], is_rmdir: bool },
     /// An object got one more name.
-    Link { dir: u64, object: u64, name: &'a [u8] },
+    Link { dir: ObjectId, object: ObjectId, name: &'a [u8] },
     /// A name was moved.
     Rename(Rename<'a>),
     /// Bytes were written.
-    Write { object: u64, offset: u64, len: u64, data: WrittenData<'a> },
+    Write { object: ObjectId, offset: u64, len: u64, data: WrittenData<'a> },
     /// The file reaches to the end of these bytes at least.
-    Extend { object: u64, offset: u64, len: u64 },
+    Extend { object: ObjectId, offset: u64, len: u64 },
     /// Bytes became zeros; with length 0, the file ends at `offset`.
-    Truncate { object: u64, offset: u64, len: u64 },
+    Truncate { object: ObjectId, offset: u64, len: u64 },
     /// Attributes were set.
     SetAttr(LoggedSetAttr<'a>),
     /// An access control list was set.
-    SetAcl { object: u64, acl: LoggedAcl, domains: Vec<&'a [u8]> },
+    SetAcl { object: ObjectId, acl: LoggedAcl, domains: Vec<&'a [u8]> },
     /// An extended attribute that lies with the file was set, or removed if there is no value.
-    SetXattr { object: u64, name: &'a [u8], value: Option<&'a [u8]> },
+    SetXattr { object: ObjectId, name: &'a [u8], value: Option<&'a [u8]> },
     /// Blocks of another file became those of this one.
-    Clone { object: u64, offset: u64, len: u64, block_size: u64, blocks: Vec<BlkPtr> },
+    Clone { object: ObjectId, offset: u64, len: u64, block_size: u64, blocks: Vec<BlkPtr> },
 }
 
 /// A name that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rename<'a> {
     /// The old directory, and the old name.
-    pub from: (u64, &'a [u8]),
+    pub from: (ObjectId, &'a [u8]),
     /// The new directory, and the new name.
-    pub to: (u64, &'a [u8]),
+    pub to: (ObjectId, &'a [u8]),
     /// What became of both names.
     pub how: Renamed,
 }
@@ -119,20 +120,20 @@ impl<'a> Intent<'a> {
         let mut r = Reader::new(body, endian);
         let r = &mut r;
         Ok(match kind {
-            REMOVE | RMDIR => Intent::Remove { dir: r.u64()?, name: name(r)?, is_rmdir: kind == RMDIR },
-            LINK => Intent::Link { dir: r.u64()?, object: r.u64()?, name: name(r)? },
+            REMOVE | RMDIR => Intent::Remove { dir: object(r)?, name: name(r)?, is_rmdir: kind == RMDIR },
+            LINK => Intent::Link { dir: object(r)?, object: object(r)?, name: name(r)? },
             RENAME | EXCHANGE | WHITEOUT => Intent::Rename(Rename::parse(kind, r)?),
             WRITE | EXTEND => parse_write(kind, r, endian)?,
-            TRUNCATE => Intent::Truncate { object: r.u64()?, offset: r.u64()?, len: r.u64()? },
+            TRUNCATE => Intent::Truncate { object: object(r)?, offset: r.u64()?, len: r.u64()? },
             SETATTR => Intent::SetAttr(LoggedSetAttr::parse(r, endian)?),
             ACL_V0 | ACL => {
-                let object = r.u64()?;
+                let object = object(r)?;
                 let (acl, domains) =
                     if kind == ACL { LoggedAcl::parse(r)? } else { (LoggedAcl::parse_v0(r)?, Vec::new()) };
                 Intent::SetAcl { object, acl, domains }
             }
             SET_XATTR => {
-                let (object, len) = (r.u64()?, r.u64()?);
+                let (object, len) = (object(r)?, r.u64()?);
                 let name = name(r)?;
                 let value = r.take(usize::try_from(len).unwrap_or(usize::MAX))?;
                 Intent::SetXattr { object, name, value: (len > 0).then_some(value) }
@@ -146,7 +147,7 @@ impl<'a> Intent<'a> {
     }
 
     /// The object that it is about, if it is about none but one.
-    pub fn object(&self) -> Option<u64> {
+    pub fn object(&self) -> Option<ObjectId> {
         match *self {
             Intent::Create(_) | Intent::Remove { .. } | Intent::Link { .. } | Intent::Rename(_) => None,
             Intent::Write { object, .. }
@@ -186,29 +187,31 @@ impl<'a> Intent<'a> {
         let mut out = RecordWriter(Vec::new());
         match self {
             Intent::Create(create) => create.write(&mut out),
-            Intent::Remove { dir, name, .. } => out.u64s(&[*dir]).name(name),
-            Intent::Link { dir, object, name } => out.u64s(&[*dir, *object]).name(name),
+            Intent::Remove { dir, name, .. } => out.u64s(&[dir.get()]).name(name),
+            Intent::Link { dir, object, name } => out.u64s(&[dir.get(), object.get()]).name(name),
             Intent::Rename(rename) => rename.write(&mut out),
             Intent::Write { object, offset, len, data } => {
-                out.u64s(&[*object, *offset, *len, 0]);
+                out.u64s(&[object.get(), *offset, *len, 0]);
                 match data {
                     WrittenData::Here(data) => out.pointer(&BlkPtr::HOLE).raw(data),
                     WrittenData::Block(bp) => out.pointer(bp),
                 }
             }
-            Intent::Extend { object, offset, len } => out.u64s(&[*object, *offset, *len, 0]).pointer(&BlkPtr::HOLE),
-            Intent::Truncate { object, offset, len } => out.u64s(&[*object, *offset, *len]),
+            Intent::Extend { object, offset, len } => {
+                out.u64s(&[object.get(), *offset, *len, 0]).pointer(&BlkPtr::HOLE)
+            }
+            Intent::Truncate { object, offset, len } => out.u64s(&[object.get(), *offset, *len]),
             Intent::SetAttr(set) => set.write(&mut out),
             Intent::SetAcl { object, acl, domains } => {
-                out.u64s(&[*object]);
+                out.u64s(&[object.get()]);
                 acl.write(domains, None, &mut out)
             }
             Intent::SetXattr { object, name, value } => {
                 let value = value.unwrap_or_default();
-                out.u64s(&[*object, value.len() as u64]).name(name).raw(value)
+                out.u64s(&[object.get(), value.len() as u64]).name(name).raw(value)
             }
             Intent::Clone { object, offset, len, block_size, blocks } => {
-                out.u64s(&[*object, *offset, *len, *block_size, blocks.len() as u64]);
+                out.u64s(&[object.get(), *offset, *len, *block_size, blocks.len() as u64]);
                 blocks.iter().fold(&mut out, |out, bp| out.pointer(bp))
             }
         };
@@ -219,7 +222,7 @@ impl<'a> Intent<'a> {
 
 impl<'a> Rename<'a> {
     fn parse(kind: u64, r: &mut Reader<'a>) -> Result<Rename<'a>> {
-        let (from, to) = (r.u64()?, r.u64()?);
+        let (from, to) = (object(r)?, object(r)?);
         let how = match kind {
             EXCHANGE => Renamed::Exchanged,
             WHITEOUT => Renamed::Whiteout(Born::parse(r)?),
@@ -229,7 +232,7 @@ impl<'a> Rename<'a> {
     }
 
     fn write<'o>(&self, out: &'o mut RecordWriter) -> &'o mut RecordWriter {
-        out.u64s(&[self.from.0, self.to.0]);
+        out.u64s(&[self.from.0.get(), self.to.0.get()]);
         if let Renamed::Whiteout(born) = &self.how {
             born.write(out);
         }
@@ -238,7 +241,7 @@ impl<'a> Rename<'a> {
 }
 
 fn parse_write<'a>(kind: u64, r: &mut Reader<'a>, endian: Endian) -> Result<Intent<'a>> {
-    let (object, offset, len, _) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+    let (object, offset, len, _) = (object(r)?, r.u64()?, r.u64()?, r.u64()?);
     let bp = blkptr(r.take(BlkPtr::SIZE)?, endian)?;
     offset.checked_add(len).ok_or_else(|| Error::corrupt("a log record about bytes behind all bytes"))?;
     if kind == EXTEND {
@@ -252,7 +255,7 @@ fn parse_write<'a>(kind: u64, r: &mut Reader<'a>, endian: Endian) -> Result<Inte
 }
 
 fn parse_clone<'a>(r: &mut Reader<'a>, endian: Endian) -> Result<Intent<'a>> {
-    let (object, offset, len, block_size, count) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+    let (object, offset, len, block_size, count) = (object(r)?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
     let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(BlkPtr::SIZE));
     let bytes = r.take(bytes.unwrap_or(usize::MAX))?;
     let blocks = bytes.chunks_exact(BlkPtr::SIZE).map(|bytes| blkptr(bytes, endian)).collect::<Result<_>>()?;

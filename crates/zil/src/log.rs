@@ -25,7 +25,7 @@ use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use zio::{Class, PlacedBlock, Zio};
 
 use crate::ZilHeader;
@@ -114,13 +114,13 @@ impl Log {
     }
 
     /// An object was removed: nobody needs what was told only of it.
-    pub fn removed(&self, object: u64) {
+    pub fn removed(&self, object: ObjectId) {
         self.pending.lock().forget(object);
     }
 
     /// Returns when all that was told before of `object`, or with 0 of everything, lasts. Not to be called
     /// within a transaction. Errors: `Suspended` and whatever else keeps groups from getting to disk.
-    pub fn commit(&self, object: u64) -> Result<()> {
+    pub fn commit(&self, object: ObjectId) -> Result<()> {
         add(&self.stats.zil_commit_count, 1);
         let Some(seat) = self.turns.ask(object, || self.pending.lock().has_any(object)) else { return Ok(()) };
         let outcome = loop {

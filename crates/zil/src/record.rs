@@ -11,11 +11,11 @@
 
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 
 use crate::Intent;
 use crate::intent::CLONE;
-use crate::intent::fields::blkptr;
+use crate::intent::fields::{blkptr, object};
 
 /// Bytes that every record has.
 pub(crate) const HEAD_SIZE: usize = 32;
@@ -43,7 +43,7 @@ pub struct Record<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRecord {
     /// Object written to; meaningless if the log is encrypted.
-    pub object: u64,
+    pub object: ObjectId,
     /// Offset of the first byte written; meaningless if the log is encrypted.
     pub offset: u64,
     /// Where the data are; a hole if they are in the record.
@@ -84,7 +84,7 @@ impl<'a> Record<'a> {
             return Ok(None);
         }
         let mut r = Reader::new(self.body, self.endian);
-        let (object, offset, _length, _block_offset) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (object, offset, _length, _block_offset) = (object(&mut r)?, r.u64()?, r.u64()?, r.u64()?);
         Ok(Some(WriteRecord { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
     }
 }
@@ -151,7 +151,7 @@ mod tests {
             let write = first.write().unwrap().unwrap();
             assert_eq!(
                 (first.seq, first.txg, write.object, write.offset, write.bp.birth()),
-                (77, Txg::new(5), 8, 4096, Txg::new(42))
+                (77, Txg::new(5), ObjectId::new(8), 4096, Txg::new(42))
             );
             let second = Record::take(&mut rest, endian).unwrap();
             assert_eq!((second.kind, second.write().unwrap()), (1, None));

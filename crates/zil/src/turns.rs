@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use base::{Condvar, Env, Error, Mutex, Result};
 use dmu::Txgs;
-use format::ids::{Txg, VdevNumber};
+use format::ids::{ObjectId, Txg, VdevNumber};
 
 use crate::draft::BLOCK_SIZE_MAX;
 use crate::pace::{Pace, Verdict};
@@ -35,7 +35,7 @@ pub(crate) struct CommitTurns {
 
 struct TurnState {
     /// Which threads want what to be committed, and are in no batch yet. Somebody is at writing if there are any.
-    asked: Vec<(u64, Arc<CommitWaiter>)>,
+    asked: Vec<(ObjectId, Arc<CommitWaiter>)>,
     is_writing: bool,
     /// Whether that one sleeps until others have come.
     is_gathering: bool,
@@ -164,7 +164,7 @@ impl CommitTurns {
 
     /// Asks for a commit of `object`. `None` if nothing is on its way, and no group is waited for, and
     /// there is nothing to be taken.
-    pub(crate) fn ask(&self, object: u64, has_any: impl FnOnce() -> bool) -> Option<Arc<CommitWaiter>> {
+    pub(crate) fn ask(&self, object: ObjectId, has_any: impl FnOnce() -> bool) -> Option<Arc<CommitWaiter>> {
         let mut state = self.state.lock();
         let is_busy = state.is_writing || state.in_batches > 0 || state.owed_txg > self.txgs.synced_txg();
         if !is_busy && !has_any() {
@@ -200,7 +200,8 @@ impl CommitTurns {
             }
         }
         state.is_gathering = false;
-        let (objects, seats): (Vec<u64>, Vec<Arc<CommitWaiter>>) = std::mem::take(&mut state.asked).into_iter().unzip();
+        let (objects, seats): (Vec<ObjectId>, Vec<Arc<CommitWaiter>>) =
+            std::mem::take(&mut state.asked).into_iter().unzip();
         state.in_batches += seats.len();
         Writing {
             turns: self,
@@ -225,7 +226,7 @@ impl CommitTurns {
 pub(crate) struct Writing<'a> {
     turns: &'a CommitTurns,
     begun_ns: u64,
-    pub(crate) objects: Vec<u64>,
+    pub(crate) objects: Vec<ObjectId>,
     seats: Vec<Arc<CommitWaiter>>,
     failures: u64,
     /// This group must be on disk.

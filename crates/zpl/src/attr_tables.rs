@@ -7,6 +7,7 @@ use base::{Error, Mutex, Result};
 use dmu::zap::{Editor, Zap, ZapValue as TableValue};
 use dmu::{INDIRECT_SHIFT, Objset, Tx};
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::sa::{Attr, Built, Registry, build};
 
@@ -53,7 +54,7 @@ impl AttrValue {
 pub(crate) struct AttrTables {
     nodes: Nodes,
     /// The object that leads to the tables.
-    sa_attrs: u64,
+    sa_attrs: ObjectId,
     /// Held while one of the tables is changed.
     objects: Mutex<TableObjects>,
 }
@@ -61,25 +62,25 @@ pub(crate) struct AttrTables {
 /// Objects of the numbers and of the layouts. A file system that has just come to version 5 has none yet: OpenZFS takes
 /// no empty table of layouts.
 struct TableObjects {
-    numbers: Option<u64>,
-    layouts: Option<u64>,
+    numbers: Option<ObjectId>,
+    layouts: Option<ObjectId>,
 }
 
 impl AttrTables {
     /// The tables that object `sa_attrs` leads to. Errors: those of reading it.
-    pub(crate) fn open(nodes: &Nodes, sa_attrs: u64) -> Result<AttrTables> {
+    pub(crate) fn open(nodes: &Nodes, sa_attrs: ObjectId) -> Result<AttrTables> {
         let tables = Zap::open(nodes.objset().object(sa_attrs)?)?;
-        let objects = TableObjects { numbers: tables.u64("REGISTRY")?, layouts: tables.u64("LAYOUTS")? };
+        let objects = TableObjects { numbers: tables.object_id("REGISTRY")?, layouts: tables.object_id("LAYOUTS")? };
         Ok(AttrTables { nodes: nodes.clone(), sa_attrs, objects: Mutex::new(objects) })
     }
 
     /// A table that is not there yet.
-    fn make(&self, tx: &Tx<'_>, name: &str, kind: ObjectType) -> Result<u64> {
+    fn make(&self, tx: &Tx<'_>, name: &str, kind: ObjectType) -> Result<ObjectId> {
         let objset = self.nodes.objset();
         let table = objset.allocate(tx, table_dnode(kind))?;
-        Editor::create(&table.changing(tx), 0, 0, tx.txg().get().wrapping_mul(SALT).wrapping_add(table.id()))?;
+        Editor::create(&table.changing(tx), 0, 0, tx.txg().get().wrapping_mul(SALT).wrapping_add(table.id().get()))?;
         let leads = objset.object(self.sa_attrs)?;
-        Editor::new(&leads.changing(tx)).set(name.as_bytes(), &TableValue::one(table.id()))?;
+        Editor::new(&leads.changing(tx)).set(name.as_bytes(), &TableValue::one(table.id().get()))?;
         Ok(table.id())
     }
 
@@ -146,7 +147,7 @@ pub(crate) fn table_dnode(kind: ObjectType) -> Dnode {
 pub(crate) fn add_layouts(
     objset: &Arc<Objset>,
     tx: &Tx<'_>,
-    layouts: u64,
+    layouts: ObjectId,
     registry: &mut Registry,
     built: &mut Built,
 ) -> Result<()> {
@@ -160,7 +161,7 @@ pub(crate) fn add_layouts(
 }
 
 /// Adds all attributes that are not registered to the table in object `table`.
-pub(crate) fn register(objset: &Arc<Objset>, tx: &Tx<'_>, table: u64, registry: &mut Registry) -> Result<()> {
+pub(crate) fn register(objset: &Arc<Objset>, tx: &Tx<'_>, table: ObjectId, registry: &mut Registry) -> Result<()> {
     let object = objset.object(table)?;
     for (name, value) in registry.register_all() {
         Editor::new(&object.changing(tx)).set(name.as_bytes(), &TableValue::one(value))?;

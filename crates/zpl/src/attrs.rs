@@ -75,7 +75,9 @@ impl Op<'_> {
             ObjectType::SA => self.zpl().attributes(&node)?.all()?,
             _ => self.converted(&node)?,
         };
-        if let Some(acl) = self.zpl().attributes(&node)?.fixed().map(|znode| znode.acl.object).filter(|&id| id != 0) {
+        if let Some(acl) =
+            self.zpl().attributes(&node)?.fixed().map(|znode| znode.acl.object).filter(|&id| id.is_some())
+        {
             self.free_acl(acl)?;
         }
         for (attr, value) in changes {
@@ -130,7 +132,7 @@ impl Op<'_> {
             word(Attr::Gen, old.generation),
             word(Attr::Uid, old.uid),
             word(Attr::Gid, old.gid),
-            word(Attr::Parent, old.parent),
+            word(Attr::Parent, old.parent.get()),
             word(Attr::Flags, old.flags),
             time(Attr::Atime, old.atime),
             time(Attr::Mtime, old.mtime),
@@ -144,8 +146,8 @@ impl Op<'_> {
         }
         list.push(word(Attr::DaclCount, acl.entries.len() as u64));
         list.push((Attr::DaclAces, AttrValue::Bytes(acl.bytes())));
-        if old.xattr != 0 {
-            list.push(word(Attr::Xattr, old.xattr));
+        if old.xattr.is_some() {
+            list.push(word(Attr::Xattr, old.xattr.get()));
         }
         if kind == 10 {
             list.push((Attr::Symlink, AttrValue::Bytes(self.zpl().target_of(node)?)));

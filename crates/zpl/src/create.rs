@@ -15,6 +15,7 @@ use dmu::sync::Owners;
 use dmu::zap::Editor;
 use format::acl::Acl;
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::sa::{Attr, Registry, ZPL_ATTRS};
 use format::znode::{
@@ -43,12 +44,12 @@ pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 /// What a new file's attributes say.
 pub(crate) struct Birth {
     /// Number and slots, if a log says what they are.
-    pub(crate) place: Option<(u64, usize)>,
+    pub(crate) place: Option<(ObjectId, usize)>,
     pub(crate) kind: FileKind,
     pub(crate) mode: u32,
     pub(crate) uid: u64,
     pub(crate) gid: u64,
-    pub(crate) parent: u64,
+    pub(crate) parent: ObjectId,
     pub(crate) links: u64,
     pub(crate) size: u64,
     /// Flags beside those that follow from the rest.
@@ -61,7 +62,7 @@ pub(crate) struct Birth {
 
 /// The directory that a file is made in.
 pub(crate) struct ParentDirectory {
-    id: u64,
+    id: ObjectId,
     mode: u32,
     gid: u64,
     flags: u64,
@@ -94,7 +95,7 @@ impl Birth {
             word(Attr::Gen, self.generation),
             word(Attr::Uid, self.uid),
             word(Attr::Gid, self.gid),
-            word(Attr::Parent, self.parent),
+            word(Attr::Parent, self.parent.get()),
             word(Attr::Flags, flags),
             time(Attr::Atime, self.now),
             time(Attr::Mtime, self.now),
@@ -156,18 +157,18 @@ fn new_file(slots: usize) -> Dnode {
 impl Zpl {
     /// Makes a file and its name. Errors: `Exists`; `NotFound` if the directory has been removed;
     /// `Invalid`, `TooLong` for names that cannot be; `NoSpace`, `Quota`.
-    pub fn create(&self, dir: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+    pub fn create(&self, dir: ObjectId, name: &[u8], new: &New<'_>) -> Result<Stat> {
         let made = self.placed(dir, self.make(dir, Some(name), new));
-        self.settled(0, made)
+        self.settled(ObjectId::NONE, made)
     }
 
     /// Makes a file without a name, which is gone when it is given back by [`Zpl::reclaim`], unless
     /// [`Zpl::link`] gave it a name before.
-    pub fn create_unnamed(&self, dir: u64, new: &New<'_>) -> Result<Stat> {
+    pub fn create_unnamed(&self, dir: ObjectId, new: &New<'_>) -> Result<Stat> {
         self.placed(dir, self.make(dir, None, new))
     }
 
-    fn make(&self, dir: u64, name: Option<&[u8]>, new: &New<'_>) -> Result<Stat> {
+    fn make(&self, dir: ObjectId, name: Option<&[u8]>, new: &New<'_>) -> Result<Stat> {
         if let Some(name) = name {
             self.check_name(name)?;
         }
@@ -202,7 +203,7 @@ impl Zpl {
 
 impl Op<'_> {
     /// A directory in which something can be made.
-    pub(crate) fn parent(&self, dir: u64) -> Result<(FileNode, ParentDirectory)> {
+    pub(crate) fn parent(&self, dir: ObjectId) -> Result<(FileNode, ParentDirectory)> {
         let node = self.living_directory(dir)?;
         let attrs = self.zpl().attributes(&node)?;
         let flags = attrs.u64(Attr::Flags)?;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, RwLock};
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::sa::{Registry, build};
 
@@ -64,18 +65,21 @@ pub fn create_fs(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewFs) -> Result<()> {
     let root = make_root(objset, tx, new, sa.map(|(_, tables)| tables), normflags, salt())?;
     let forms = [("normalization", new.normalization), ("utf8only", new.utf8only.into()), ("casesensitivity", case)];
     let forms = forms.into_iter().filter(|_| new.version >= VERSION_OF_FORMS);
-    let entries = [("VERSION", new.version), ("DELETE_QUEUE", queue.id()), ("ROOT", root)];
-    let attrs = sa.map(|(sa, _)| ("SA_ATTRS", sa));
+    let entries = [("VERSION", new.version), ("DELETE_QUEUE", queue.id().get()), ("ROOT", root.get())];
+    let attrs = sa.map(|(sa, _)| ("SA_ATTRS", sa.get()));
     forms.chain(entries).chain(attrs).try_for_each(|(name, value)| set(&master, tx, name, value))
 }
 
 /// Makes the tables of attributes, without any in them: the one that leads to the others, and these.
-fn make_attr_tables(tx: &Tx<'_>, table: &mut dyn FnMut(ObjectType) -> Result<Object>) -> Result<(u64, [u64; 2])> {
+fn make_attr_tables(
+    tx: &Tx<'_>,
+    table: &mut dyn FnMut(ObjectType) -> Result<Object>,
+) -> Result<(ObjectId, [ObjectId; 2])> {
     let sa = table(ObjectType::SA_MASTER_NODE)?;
     let registrations = table(ObjectType::SA_ATTR_REGISTRATION)?;
     let layouts = table(ObjectType::SA_ATTR_LAYOUTS)?;
-    set(&sa, tx, "REGISTRY", registrations.id())?;
-    set(&sa, tx, "LAYOUTS", layouts.id())?;
+    set(&sa, tx, "REGISTRY", registrations.id().get())?;
+    set(&sa, tx, "LAYOUTS", layouts.id().get())?;
     Ok((sa.id(), [registrations.id(), layouts.id()]))
 }
 
@@ -92,7 +96,7 @@ pub fn upgrade_fs(objset: &Arc<Objset>, tx: &Tx<'_>, version: u64, salt: u64) ->
         // the tables come with the first file that needs them
         let sa = objset.allocate(tx, table_dnode(ObjectType::SA_MASTER_NODE))?;
         Editor::create(&sa.changing(tx), 0, 0, salt)?;
-        set(&master, tx, "SA_ATTRS", sa.id())?;
+        set(&master, tx, "SA_ATTRS", sa.id().get())?;
     }
     set(&master, tx, "VERSION", version)
 }
@@ -101,10 +105,10 @@ fn make_root(
     objset: &Arc<Objset>,
     tx: &Tx<'_>,
     new: &NewFs,
-    tables: Option<[u64; 2]>,
+    tables: Option<[ObjectId; 2]>,
     normflags: u64,
     salt: u64,
-) -> Result<u64> {
+) -> Result<ObjectId> {
     let mut registry = Registry::new([], [])?;
     let mut dnode = new_directory(new.dnode_slots);
     let root = objset.allocate(tx, dnode.clone())?;

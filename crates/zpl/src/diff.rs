@@ -14,7 +14,7 @@ use base::{Error, Kind, Result};
 use dmu::ChangedPart;
 use dmu::zap::Zap;
 use format::dnode::SLOT_SIZE;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use crate::kind::FileKind;
@@ -25,7 +25,7 @@ use crate::zpl::Zpl;
 /// Names of a directory that are kept at most.
 const NAMES_MAX: usize = 1 << 16;
 /// The object of the master node.
-const MASTER: u64 = 1;
+const MASTER: ObjectId = ObjectId::new(1);
 /// What stands for the path of a file that has no name any more, and was open when the state was kept.
 const NAMELESS: &[u8] = b"(on_delete_queue)";
 
@@ -88,9 +88,9 @@ impl Zpl {
         &self,
         (before, txg): (&Zpl, Txg),
         each: &mut dyn FnMut(DiffRow) -> Result<()>,
-        unknown: &mut dyn FnMut(u64, &Error),
+        unknown: &mut dyn FnMut(ObjectId, &Error),
     ) -> Result<()> {
-        let shares = Zap::open(self.objset().object(MASTER)?)?.u64("SHARES")?;
+        let shares = Zap::open(self.objset().object(MASTER)?)?.object_id("SHARES")?;
         let meta = self.objset().meta();
         let per_block = (meta.dnode().block_size / SLOT_SIZE as u64).max(1);
         let (now, before) = (StateReader::new(self), StateReader::new(before));
@@ -98,17 +98,17 @@ impl Zpl {
         meta.changed_since(txg, 0, &mut |part| match part {
             ChangedPart::Hole { first, count } => {
                 let end = first.saturating_add(count);
-                diff.gone(first.saturating_mul(per_block), end.saturating_mul(per_block))
+                diff.gone(ObjectId::in_block(first, 0, per_block), ObjectId::in_block(end, 0, per_block))
             }
             ChangedPart::Data { blkid, .. } => {
-                let mut next = blkid * per_block;
+                let mut next = ObjectId::in_block(blkid, 0, per_block);
                 for found in self.objset().dnodes_in_block(blkid, &meta.block(blkid)?) {
                     let (ino, dnode) = found?;
                     diff.gone(next, ino)?;
                     diff.there(ino)?;
-                    next = ino + dnode.slots as u64;
+                    next = ino.plus(dnode.slots as u64);
                 }
-                diff.gone(next, (blkid + 1) * per_block)
+                diff.gone(next, ObjectId::in_block(blkid, per_block, per_block))
             }
         })
     }
@@ -119,16 +119,16 @@ struct Diff<'a> {
     now: StateReader<'a>,
     before: StateReader<'a>,
     /// The directory of shares, which nobody sees.
-    shares: Option<u64>,
+    shares: Option<ObjectId>,
     each: &'a mut dyn FnMut(DiffRow) -> Result<()>,
-    unknown: &'a mut dyn FnMut(u64, &Error),
+    unknown: &'a mut dyn FnMut(ObjectId, &Error),
 }
 
 impl Diff<'_> {
     /// Objects from `first` up to `end` are not there now.
-    fn gone(&mut self, first: u64, end: u64) -> Result<()> {
-        let mut after = first.max(1) - 1;
-        while after + 1 < end
+    fn gone(&mut self, first: ObjectId, end: ObjectId) -> Result<()> {
+        let mut after = first.previous();
+        while after.next() < end
             && let Some(ino) = self.before.zpl.objset().next_object(after)?.filter(|&ino| ino < end)
         {
             after = ino;
@@ -142,7 +142,7 @@ impl Diff<'_> {
     }
 
     /// An object that is there now.
-    fn there(&mut self, ino: u64) -> Result<()> {
+    fn there(&mut self, ino: ObjectId) -> Result<()> {
         let before = self.state_before(ino);
         let now = self.now.state(ino);
         let now = self.known(ino, now);
@@ -185,13 +185,13 @@ impl Diff<'_> {
         })
     }
 
-    fn state_before(&mut self, ino: u64) -> Option<FileState> {
+    fn state_before(&mut self, ino: ObjectId) -> Option<FileState> {
         let state = self.before.state(ino);
         self.known(ino, state)
     }
 
     /// What is known of an object, if it may be seen.
-    fn known(&mut self, ino: u64, state: Result<Option<FileState>>) -> Option<FileState> {
+    fn known(&mut self, ino: ObjectId, state: Result<Option<FileState>>) -> Option<FileState> {
         if self.shares == Some(ino) {
             return None;
         }
@@ -206,19 +206,19 @@ impl Diff<'_> {
 /// lie together, and a directory tells of an object what its name is only by being read to that name.
 struct StateReader<'a> {
     zpl: &'a Zpl,
-    directory: u64,
+    directory: ObjectId,
     path: Vec<u8>,
     /// By object, if there are not too many.
-    names: Option<HashMap<u64, Vec<u8>>>,
+    names: Option<HashMap<ObjectId, Vec<u8>>>,
 }
 
 impl<'a> StateReader<'a> {
     fn new(zpl: &'a Zpl) -> StateReader<'a> {
-        StateReader { zpl, directory: 0, path: Vec::new(), names: None }
+        StateReader { zpl, directory: ObjectId::NONE, path: Vec::new(), names: None }
     }
 
     /// A file and its path; `None` if there is no such object, or it is no file.
-    fn state(&mut self, ino: u64) -> Result<Option<FileState>> {
+    fn state(&mut self, ino: ObjectId) -> Result<Option<FileState>> {
         let object = match self.zpl.objset().object(ino) {
             Ok(object) => object,
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
@@ -241,9 +241,9 @@ impl<'a> StateReader<'a> {
         Ok(Some(FileState { kind, generation, nlink, ctime, path }))
     }
 
-    fn is_nameless(&self, ino: u64) -> Result<bool> {
+    fn is_nameless(&self, ino: ObjectId) -> Result<bool> {
         match self.zpl.master().delete_queue {
-            0 => Ok(false),
+            ObjectId::NONE => Ok(false),
             queue => Ok(Zap::open(self.zpl.objset().object(queue)?)?.u64(&orphans::key(ino))?.is_some()),
         }
     }

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
 use dmu::zap::{Zap, ZapEntry, ZapValue};
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_XATTR};
 
@@ -31,7 +32,7 @@ const DEPTH_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// Object number.
-    pub ino: u64,
+    pub ino: ObjectId,
     /// Kind of the file; `None` in file systems of version 1, whose directories do not tell, if the file
     /// itself cannot be read.
     pub kind: Option<FileKind>,
@@ -44,33 +45,33 @@ pub struct DirEntry {
 impl Zpl {
     /// The object of a name, under the file system's rules for case and Unicode. Errors: `NotFound`, `TooLong`,
     /// `NotDirectory`, those of reading.
-    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64> {
+    pub fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.placed(dir, self.find_name(dir, name))
     }
 
-    fn find_name(&self, dir: u64, name: &[u8]) -> Result<u64> {
+    fn find_name(&self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let _held = self.shared(dir);
         let node = self.directory(dir)?;
         match name {
             b"." => Ok(dir),
-            b".." => self.attributes(&node)?.u64(Attr::Parent),
+            b".." => self.attributes(&node)?.parent(),
             _ => self.entry(node, name)?.ok_or_else(|| absent(name)),
         }
     }
 
     /// Calls `each` with the entries behind `cookie` (0: all, `.` and `..` first) until it breaks. While
     /// the order has no meaning, it stays the same. Errors: `NotDirectory`, those of reading.
-    pub fn readdir(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+    pub fn readdir(&self, dir: ObjectId, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         self.placed(dir, self.list(dir, cookie, each))
     }
 
-    fn list(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+    fn list(&self, dir: ObjectId, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         let mut dot = |ino, name: &[u8], at| {
             let entry = DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), cookie: at };
             if cookie < at { each(entry) } else { ControlFlow::Continue(()) }
         };
         if cookie < COOKIE_DOTDOT {
-            let parent = self.attributes(&self.directory(dir)?)?.u64(Attr::Parent)?;
+            let parent = self.attributes(&self.directory(dir)?)?.parent()?;
             if dot(dir, b".", COOKIE_DOT).is_break() || dot(parent, b"..", COOKIE_DOTDOT).is_break() {
                 return Ok(());
             }
@@ -144,7 +145,7 @@ impl Zpl {
 
     /// The object at the end of a path from the root; symbolic links are not followed. Errors: as
     /// [`Zpl::lookup`].
-    pub fn resolve(&self, path: &[u8]) -> Result<u64> {
+    pub fn resolve(&self, path: &[u8]) -> Result<ObjectId> {
         let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         let mut at = self.root();
         for name in names {
@@ -158,7 +159,7 @@ impl Zpl {
 
     /// One path from the root to an object, in the form `/a/b`. Errors: `NotFound` if it is in no
     /// directory (any more), those of reading.
-    pub fn path_of(&self, ino: u64) -> Result<Vec<u8>> {
+    pub fn path_of(&self, ino: ObjectId) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = ino;
         while at != self.root() {
@@ -167,7 +168,7 @@ impl Zpl {
             }
             let node = self.node(at)?;
             let attrs = self.attributes(&node)?;
-            let parent = attrs.u64(Attr::Parent)?;
+            let parent = attrs.parent()?;
             let is_dir = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
             names.push(match is_dir && attrs.u64(Attr::Flags)? & FLAG_XATTR != 0 {
                 true => b"<xattrdir>".to_vec(),
@@ -180,7 +181,7 @@ impl Zpl {
     }
 
     /// The object of a name in a directory's table.
-    pub(crate) fn entry(&self, dir: FileNode, name: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn entry(&self, dir: FileNode, name: &[u8]) -> Result<Option<ObjectId>> {
         let table = Zap::open(dir.into_object())?;
         match table.lookup_match(name, self.master().name_match())? {
             Some((_, value)) => {
@@ -191,7 +192,7 @@ impl Zpl {
     }
 
     /// Object `dir`, which has to be a directory.
-    pub(crate) fn directory(&self, dir: u64) -> Result<FileNode> {
+    pub(crate) fn directory(&self, dir: ObjectId) -> Result<FileNode> {
         let node = self.node(dir)?;
         let mode = self.attributes(&node)?.u64(Attr::Mode)?;
         match FileKind::of_mode(mode) {
@@ -207,14 +208,18 @@ impl Zpl {
         Ok(DirEntry { ino: value.object, kind, name: entry.name.bytes().to_vec(), cookie: entry.cookie })
     }
 
-    fn kind(&self, ino: u64) -> Result<FileKind> {
+    fn kind(&self, ino: ObjectId) -> Result<FileKind> {
         let node = self.node(ino)?;
         Ok(FileKind::of_mode(self.attributes(&node)?.u64(Attr::Mode)?))
     }
 
     /// The names in a directory by their objects, of each object the first; `None` if there are more than `names_max`.
     /// Errors: `NotDirectory`; `NotFound`; those of reading.
-    pub(crate) fn names_by_object(&self, dir: u64, names_max: usize) -> Result<Option<HashMap<u64, Vec<u8>>>> {
+    pub(crate) fn names_by_object(
+        &self,
+        dir: ObjectId,
+        names_max: usize,
+    ) -> Result<Option<HashMap<ObjectId, Vec<u8>>>> {
         let _held = self.shared(dir);
         let table = Zap::open(self.directory(dir)?.into_object())?;
         let mut names = HashMap::new();
@@ -227,7 +232,7 @@ impl Zpl {
         Ok((names.len() <= names_max).then_some(names))
     }
 
-    fn name_in(&self, dir: u64, ino: u64) -> Result<Vec<u8>> {
+    fn name_in(&self, dir: ObjectId, ino: ObjectId) -> Result<Vec<u8>> {
         let _held = self.shared(dir);
         let table = Zap::open(self.directory(dir)?.into_object())?;
         let mut found = None;

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use base::Mutex;
+use format::ids::ObjectId;
 
 /// The files of one file system that wait for that.
 #[derive(Default)]
@@ -14,13 +15,13 @@ pub(crate) struct Drain(Mutex<DrainQueue>);
 
 #[derive(Default)]
 struct DrainQueue {
-    inos: VecDeque<u64>,
+    inos: VecDeque<ObjectId>,
     has_thread: bool,
 }
 
 impl Drain {
     /// Takes a file; `start` starts the thread if there is none. False if it cannot: then the file is the caller's.
-    pub(crate) fn take(&self, ino: u64, start: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn take(&self, ino: ObjectId, start: impl FnOnce() -> bool) -> bool {
         let mut waiting = self.0.lock();
         // held while the thread starts, so that no second one does
         waiting.has_thread = waiting.has_thread || start();
@@ -31,7 +32,7 @@ impl Drain {
     }
 
     /// The next file; without one the thread ends.
-    pub(crate) fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<ObjectId> {
         let mut waiting = self.0.lock();
         let next = waiting.inos.pop_front();
         waiting.has_thread = next.is_some();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Piece, Result};
 use dmu::Object;
+use format::ids::ObjectId;
 use format::sa::Attr;
 
 use crate::{Counters, FileKind, Zpl};
@@ -21,11 +22,11 @@ pub struct File {
 
 impl Zpl {
     /// Opens a regular file. Errors: `IsDirectory`, `Invalid` for what is neither, those of reading.
-    pub fn open_file(&self, ino: u64) -> Result<File> {
+    pub fn open_file(&self, ino: ObjectId) -> Result<File> {
         self.placed(ino, self.open_node(ino))
     }
 
-    fn open_node(&self, ino: u64) -> Result<File> {
+    fn open_node(&self, ino: ObjectId) -> Result<File> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         match FileKind::of_mode(attrs.u64(Attr::Mode)?) {
@@ -54,7 +55,7 @@ impl File {
         &self.object
     }
 
-    pub(crate) fn ino(&self) -> u64 {
+    pub(crate) fn ino(&self) -> ObjectId {
         self.object.id()
     }
 

@@ -11,6 +11,7 @@ use base::{Error, Kind, Result};
 use dmu::Object;
 use format::acl::Acl;
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::sa::Attr;
 use format::znode::Znode;
@@ -76,14 +77,14 @@ impl Op<'_> {
         put(&mut bonus, self.zpl().version(), changes)?;
         object.update(self.tx(), |dnode| dnode.bonus = bonus)?;
         match before {
-            0 => Ok(()),
+            ObjectId::NONE => Ok(()),
             _ if Znode::parse(object.fresh()?.bonus())?.acl.object == before => Ok(()),
             before => self.free_acl(before),
         }
     }
 
     /// Frees the object of a long ACL.
-    pub(crate) fn free_acl(&self, id: u64) -> Result<()> {
+    pub(crate) fn free_acl(&self, id: ObjectId) -> Result<()> {
         match self.zpl().objset().free_object(self.tx(), id) {
             Err(error) if error.kind() == Kind::NotFound => Ok(()),
             freed => freed,

@@ -12,6 +12,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::zap::Zap;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::{
     FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK,
@@ -50,12 +51,12 @@ impl SetFlags {
 impl Zpl {
     /// Sets flags, and the project, of a regular file or directory. Errors: `Unsupported` for what is neither, and for
     /// projects where none are counted; `Quota` if the project may not have more.
-    pub fn set_flags(&self, ino: u64, set: &SetFlags) -> Result<()> {
+    pub fn set_flags(&self, ino: ObjectId, set: &SetFlags) -> Result<()> {
         let done = self.placed(ino, self.change_flags(ino, set));
         self.settled(ino, done)
     }
 
-    fn change_flags(&self, ino: u64, set: &SetFlags) -> Result<()> {
+    fn change_flags(&self, ino: ObjectId, set: &SetFlags) -> Result<()> {
         let op = self.begin(FLAGS_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let node = self.node(ino)?;
@@ -163,7 +164,7 @@ impl Op<'_> {
 }
 
 /// Object numbers of the hidden directory of a file's attributes, and of the files in it.
-fn hidden(zpl: &Zpl, node: &FileNode) -> Result<Vec<u64>> {
+fn hidden(zpl: &Zpl, node: &FileNode) -> Result<Vec<ObjectId>> {
     let Some(dir) = zpl.xattr_node(&zpl.attributes(node)?)? else { return Ok(Vec::new()) };
     let table = Zap::open(dir.object().fresh()?)?;
     let mut all = vec![dir.object().id()];

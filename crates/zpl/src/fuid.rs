@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Endian, Error, Result};
 use dmu::Objset;
+use format::ids::ObjectId;
 use format::nvlist::NvList;
 
 /// Largest table that is read.
@@ -20,13 +21,13 @@ pub(crate) type DomainNames = HashMap<u32, String>;
 pub(crate) struct Domains {
     objset: Arc<Objset>,
     /// The table's object; 0 if there is none.
-    table: u64,
+    table: ObjectId,
     names: OnceLock<DomainNames>,
 }
 
 impl Domains {
     /// The table in object `table`.
-    pub(crate) fn new(objset: Arc<Objset>, table: u64) -> Domains {
+    pub(crate) fn new(objset: Arc<Objset>, table: ObjectId) -> Domains {
         Domains { objset, table, names: OnceLock::new() }
     }
 
@@ -49,7 +50,7 @@ impl Domains {
     }
 
     fn read(&self) -> Result<DomainNames> {
-        if self.table == 0 {
+        if self.table.is_none() {
             return Ok(DomainNames::new());
         }
         let object = self.objset.object(self.table)?;

@@ -71,6 +71,7 @@ pub use create_fs::{create_fs, upgrade_fs};
 pub use diff::{DiffKind, DiffRow};
 pub use dir::DirEntry;
 pub use file::File;
+pub use format::ids::ObjectId;
 pub use format::objset::Owner;
 pub use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT};
 pub use fuzz::fuzz;

@@ -14,6 +14,7 @@
 //! not begin a transaction then.
 
 use base::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use format::ids::ObjectId;
 
 /// How many: far more than threads at work, so that two of them seldom meet by chance.
 const COUNT_SHIFT: u32 = 12;
@@ -30,12 +31,12 @@ impl ObjectLocks {
     }
 
     /// Keeps others from changing an object.
-    pub(crate) fn shared(&self, ino: u64) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn shared(&self, ino: ObjectId) -> RwLockReadGuard<'_, ()> {
         self.0[index(ino)].read()
     }
 
     /// Keeps others from changing and reading these objects.
-    pub(crate) fn alone(&self, inos: &[u64]) -> HeldLocks<'_> {
+    pub(crate) fn alone(&self, inos: &[ObjectId]) -> HeldLocks<'_> {
         let mut indices: Vec<usize> = inos.iter().map(|&ino| index(ino)).collect();
         indices.sort_unstable();
         indices.dedup();
@@ -43,8 +44,8 @@ impl ObjectLocks {
     }
 }
 
-fn index(ino: u64) -> usize {
-    (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNT_SHIFT)) as usize
+fn index(ino: ObjectId) -> usize {
+    (ino.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNT_SHIFT)) as usize
 }
 
 #[cfg(test)]
@@ -53,13 +54,13 @@ mod tests {
 
     #[test]
     fn objects_that_share_a_lock_are_locked_together() {
-        let same = (2..).find(|&ino| index(ino) == index(1)).unwrap();
+        let same = (2..).map(ObjectId::new).find(|&ino| index(ino) == index(ObjectId::new(1))).unwrap();
         let locks = ObjectLocks::new();
-        let held = locks.alone(&[same, 1, 7, 7]);
+        let held = locks.alone(&[same, ObjectId::new(1), ObjectId::new(7), ObjectId::new(7)]);
         assert_eq!(held.0.len(), 2);
-        assert!(locks.0[index(1)].try_read().is_none());
+        assert!(locks.0[index(ObjectId::new(1))].try_read().is_none());
         drop(held);
-        let _one = locks.shared(1);
+        let _one = locks.shared(ObjectId::new(1));
         assert!(locks.0[index(same)].try_read().is_some());
     }
 }

@@ -14,6 +14,7 @@
 
 use base::Result;
 use dmu::Object;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use zil::{Born, Create, Intent, Itx, ItxBody, Made, Scope, SyncMode};
 
@@ -25,15 +26,15 @@ use crate::zpl::Zpl;
 impl Zpl {
     /// Brings all that was changed to disk. Errors: `ReadOnly`, `Suspended`.
     pub fn sync(&self) -> Result<()> {
-        self.commit(0)
+        self.commit(ObjectId::NONE)
     }
 
     /// Brings what was changed in an object to disk, and all changes of names. Errors: `ReadOnly`, `Suspended`.
-    pub fn sync_object(&self, ino: u64) -> Result<()> {
+    pub fn sync_object(&self, ino: ObjectId) -> Result<()> {
         self.commit(ino)
     }
 
-    fn commit(&self, ino: u64) -> Result<()> {
+    fn commit(&self, ino: ObjectId) -> Result<()> {
         let live = self.live()?;
         match (live.log(), live.options().sync) {
             (_, SyncMode::Disabled) => Ok(()),
@@ -43,7 +44,7 @@ impl Zpl {
     }
 
     /// With `sync=always`, brings the change of an object to disk that gave this result.
-    pub(crate) fn settled<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
+    pub(crate) fn settled<T>(&self, ino: ObjectId, result: Result<T>) -> Result<T> {
         let done = result?;
         match self.live() {
             Ok(live) if live.options().sync == SyncMode::Always && !live.is_replaying() => self.commit(ino)?,
@@ -79,21 +80,21 @@ impl Op<'_> {
     }
 
     /// Tells of bytes that were written to an object; without a generation, it has no name.
-    pub(crate) fn log_write(&self, object: u64, generation: Option<u64>, offset: u64, len: u64) {
+    pub(crate) fn log_write(&self, object: ObjectId, generation: Option<u64>, offset: u64, len: u64) {
         if let Some(generation) = generation.filter(|_| len > 0) {
             self.log(Scope::Object(object), || ItxBody::Write { object, generation, offset, len, data: None });
         }
     }
 
     /// What was told of an object is not needed any more, as it has lost its last name.
-    pub(crate) fn log_removed(&self, ino: Option<u64>) {
+    pub(crate) fn log_removed(&self, ino: Option<ObjectId>) {
         if let (Some(log), Some(ino)) = (self.live().log(), ino) {
             log.removed(ino);
         }
     }
 
     /// Tells of a new file. One that inherits an ACL cannot be told of.
-    pub(crate) fn log_create(&self, dir: u64, name: &[u8], kind: NewKind<'_>, object: &Object) -> Result<()> {
+    pub(crate) fn log_create(&self, dir: ObjectId, name: &[u8], kind: NewKind<'_>, object: &Object) -> Result<()> {
         if self.live().log().is_none() {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Kind, Result};
 use dmu::{OpenBlock, Tx};
+use format::ids::ObjectId;
 use format::sa::Attr;
 use zil::LoggedContents;
 
@@ -22,7 +23,7 @@ impl LoggedFiles {
     }
 
     /// A file of that generation, if it reaches to `offset`.
-    fn find(&self, object: u64, generation: u64, offset: u64) -> Result<Option<FileNode>> {
+    fn find(&self, object: ObjectId, generation: u64, offset: u64) -> Result<Option<FileNode>> {
         let node = match self.nodes.node(object) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(None),
             node => node?,
@@ -35,7 +36,7 @@ impl LoggedFiles {
 }
 
 impl LoggedContents for LoggedFiles {
-    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
+    fn read(&self, object: ObjectId, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         let _held = self.locks.shared(object);
         let Some(node) = self.find(object, generation, offset)? else { return Ok(false) };
         // what is behind the end is zeros
@@ -43,7 +44,7 @@ impl LoggedContents for LoggedFiles {
         Ok(true)
     }
 
-    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
+    fn open_block(&self, tx: &Tx<'_>, object: ObjectId, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
         let _held = self.locks.shared(object);
         let node = self.find(object, generation, offset)?;
         node.map_or(Ok(None), |node| node.object().open_block(tx, offset))

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use dmu::Objset;
 use dmu::zap::{Match, Zap, ZapKey};
+use format::ids::ObjectId;
 use format::sa::Registry;
 use format::zap::TextPrep;
 
-pub(crate) const MASTER_NODE: u64 = 1;
+pub(crate) const MASTER_NODE: ObjectId = ObjectId::new(1);
 /// The flag of a table of names in which case does not count.
 pub(crate) const NORM_UPPER: u64 = 0x02;
 /// The newest version that is not Oracle's.
@@ -20,13 +21,13 @@ pub struct Master {
     /// Version of the file system, 1 to 5.
     pub version: u64,
     /// Object number of the root directory.
-    pub root: u64,
+    pub root: ObjectId,
     /// Object number of the queue of unlinked files that are to be freed, or 0.
-    pub delete_queue: u64,
+    pub delete_queue: ObjectId,
     /// Object number of the system attributes' tables, or 0.
-    pub sa_attrs: u64,
+    pub sa_attrs: ObjectId,
     /// Object number of the table of user id domains, or 0.
-    pub fuid: u64,
+    pub fuid: ObjectId,
     /// Whether case counts in names.
     pub case: CaseMode,
     /// How names are brought into form before they are compared.
@@ -53,6 +54,7 @@ impl Master {
     pub(crate) fn read(objset: &Arc<Objset>) -> Result<Master> {
         let zap = Zap::open(objset.object(MASTER_NODE)?)?;
         let number = |name| Ok::<_, Error>(zap.u64(name)?.unwrap_or(0));
+        let object = |name| number(name).map(ObjectId::new);
         let version = zap.require_u64("VERSION")?;
         if !(1..=VERSION_MAX).contains(&version) {
             let what = format!("file system is of version {version}, which is newer than {VERSION_MAX}");
@@ -66,10 +68,10 @@ impl Master {
         let normflags = number("normalization")? | if case == CaseMode::Sensitive { 0 } else { NORM_UPPER };
         Ok(Master {
             version,
-            root: zap.require_u64("ROOT")?,
-            delete_queue: number("DELETE_QUEUE")?,
-            sa_attrs: if version >= 5 { number("SA_ATTRS")? } else { 0 },
-            fuid: number("FUID")?,
+            root: zap.require_object_id("ROOT")?,
+            delete_queue: object("DELETE_QUEUE")?,
+            sa_attrs: if version >= 5 { object("SA_ATTRS")? } else { ObjectId::NONE },
+            fuid: object("FUID")?,
             case,
             prep: TextPrep::from_flags(normflags),
             normflags,
@@ -88,11 +90,11 @@ impl Master {
 
     /// The tables of the system attributes.
     pub(crate) fn registry(&self, objset: &Arc<Objset>) -> Result<Registry> {
-        if self.sa_attrs == 0 {
+        if self.sa_attrs.is_none() {
             return Registry::new([], []);
         }
         let tables = Zap::open(objset.object(self.sa_attrs)?)?;
-        let open = |name: &str| match tables.u64(name)? {
+        let open = |name: &str| match tables.object_id(name)? {
             Some(object) => Zap::open(objset.object(object)?)?.entries(),
             None => Ok(Vec::new()),
         };

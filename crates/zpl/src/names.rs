@@ -6,6 +6,7 @@
 use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::zap::{Editor, Zap, ZapValue};
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
 use zil::Intent;
@@ -30,7 +31,7 @@ pub(crate) const KEEPS_NAME: u64 = FLAG_IMMUTABLE | FLAG_NOUNLINK | FLAG_APPENDO
 pub(crate) struct FoundName {
     /// The name as it is in the table.
     pub(crate) name: Vec<u8>,
-    pub(crate) ino: u64,
+    pub(crate) ino: ObjectId,
 }
 
 /// Whether a file can have that name: one that a directory on disk has for it must not lead elsewhere.
@@ -63,7 +64,7 @@ impl Zpl {
     }
 
     /// The same in a directory that is not locked yet; `NotFound` if there is none.
-    pub(crate) fn peek(&self, dir: u64, name: &[u8]) -> Result<FoundName> {
+    pub(crate) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<FoundName> {
         let _held = self.shared(dir);
         let node = self.directory(dir)?;
         self.find_entry(node.object(), name)?.ok_or_else(|| absent(name))
@@ -71,12 +72,12 @@ impl Zpl {
 
     /// Gives an object that is no directory one more name. Errors: `Exists`, `TooManyLinks`, `OtherProject`,
     /// `Forbidden` for directories; `NotFound` if it has lost its last name; as of [`Zpl::create`].
-    pub fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+    pub fn link(&self, ino: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Stat> {
         let linked = self.placed(dir, self.add_link(ino, dir, name));
-        self.settled(0, linked)
+        self.settled(ObjectId::NONE, linked)
     }
 
-    pub(crate) fn add_link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+    pub(crate) fn add_link(&self, ino: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Stat> {
         self.check_name(name)?;
         let op = self.begin(NAME_BYTES, false)?;
         let _held = op.alone(&[ino, dir]);
@@ -106,7 +107,7 @@ impl Zpl {
             op.live().orphans().remove(op.tx(), ino)?;
             op.live().orphans().remove_unnamed(ino);
         }
-        let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir), time(Attr::Ctime, op.now())];
+        let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir.get()), time(Attr::Ctime, op.now())];
         op.change(node.object(), &changes)?;
         op.directory_changed(parent.object(), 1, 0)?;
         match was_unnamed {
@@ -118,19 +119,19 @@ impl Zpl {
 
     /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
     /// returned: it can be used as before until [`Zpl::reclaim`], or [`Zpl::clean_unlinked`] after a crash.
-    pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+    pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         let orphan = self.placed(dir, self.remove_name(dir, name, false));
-        self.settled(0, orphan)
+        self.settled(ObjectId::NONE, orphan)
     }
 
     /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
     /// [`Zpl::unlink`]: nothing can be made in it (`NotFound`).
-    pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<u64> {
+    pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let orphan = self.placed(dir, self.remove_name(dir, name, true));
-        self.settled(0, orphan)?.ok_or_else(|| Error::corrupt("a directory with several names"))
+        self.settled(ObjectId::NONE, orphan)?.ok_or_else(|| Error::corrupt("a directory with several names"))
     }
 
-    pub(crate) fn remove_name(&self, dir: u64, name: &[u8], is_rmdir: bool) -> Result<Option<u64>> {
+    pub(crate) fn remove_name(&self, dir: ObjectId, name: &[u8], is_rmdir: bool) -> Result<Option<ObjectId>> {
         let op = self.begin(NAME_BYTES, true)?;
         let (found, _held) = loop {
             let found = self.peek(dir, name)?;
@@ -187,7 +188,7 @@ impl Zpl {
 
 impl Op<'_> {
     /// A directory that has not been removed.
-    pub(crate) fn living_directory(&self, dir: u64) -> Result<FileNode> {
+    pub(crate) fn living_directory(&self, dir: ObjectId) -> Result<FileNode> {
         let node = self.zpl().node(dir)?;
         let attrs = self.zpl().attributes(&node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Directory {
@@ -203,20 +204,24 @@ impl Op<'_> {
     }
 
     /// Adds an entry to a directory's table, and changes nothing else.
-    pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
+    pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: ObjectId, kind: FileKind) -> Result<()> {
         let value = self.zpl().dirent_of(ino, kind);
         Editor::new(&directory.changing(self.tx())).add(name, &ZapValue::one(value.into()))
     }
 
     /// Changes to which object an entry leads, and nothing else.
-    pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
+    pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: ObjectId, kind: FileKind) -> Result<()> {
         let value = self.zpl().dirent_of(ino, kind);
         Editor::new(&directory.changing(self.tx())).set(name, &ZapValue::one(value.into()))
     }
 
     /// Takes a link from an object, whose name `remove` takes. If it was the last, the object is queued
     /// and returned.
-    pub(crate) fn drop_link(&self, node: &FileNode, remove: impl FnOnce(&Self) -> Result<()>) -> Result<Option<u64>> {
+    pub(crate) fn drop_link(
+        &self,
+        node: &FileNode,
+        remove: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<Option<ObjectId>> {
         let ino = node.object().id();
         let attrs = self.zpl().attributes(node)?;
         let is_directory = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
@@ -254,7 +259,7 @@ impl Op<'_> {
 }
 
 /// A directory that has not been removed, and may lose a name.
-pub(crate) fn losing_directory(op: &Op<'_>, dir: u64) -> Result<FileNode> {
+pub(crate) fn losing_directory(op: &Op<'_>, dir: ObjectId) -> Result<FileNode> {
     let node = op.living_directory(dir)?;
     op.zpl().check_flags(&node, FLAG_APPENDONLY)?;
     Ok(node)

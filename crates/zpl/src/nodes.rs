@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt, RwLock};
 use dmu::{Block, Object, Objset};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::sa::{Attr, Attrs, Registry};
 use format::znode::{FLAG_PROJID, Znode};
@@ -61,7 +62,7 @@ impl Nodes {
     }
 
     /// Object `id`, if there is one and it is a file of some kind.
-    pub(crate) fn node(&self, id: u64) -> Result<FileNode> {
+    pub(crate) fn node(&self, id: ObjectId) -> Result<FileNode> {
         self.node_of(self.objset.object(id)?)
     }
 
@@ -153,6 +154,16 @@ impl<'a> Attributes<'a> {
         self.opt_u64(attr)?.ok_or_else(|| self.lacks(attr))
     }
 
+    /// The directory in which the file is, or was last.
+    pub(crate) fn parent(&self) -> Result<ObjectId> {
+        self.u64(Attr::Parent).map(ObjectId::new)
+    }
+
+    /// The hidden directory of its extended attributes, if it has one.
+    pub(crate) fn xattr_dir(&self) -> Result<Option<ObjectId>> {
+        Ok(self.opt_u64(Attr::Xattr)?.map(ObjectId::new).filter(|dir| dir.is_some()))
+    }
+
     /// The project, 0 if there is none.
     pub(crate) fn project(&self) -> Result<u64> {
         match self.u64(Attr::Flags)? & FLAG_PROJID {
@@ -191,9 +202,9 @@ fn fixed_u64(znode: &Znode, attr: Attr) -> Option<u64> {
         Attr::Gen => znode.generation,
         Attr::Mode => znode.mode,
         Attr::Size => znode.size,
-        Attr::Parent => znode.parent,
+        Attr::Parent => znode.parent.get(),
         Attr::Links => znode.links,
-        Attr::Xattr => znode.xattr,
+        Attr::Xattr => znode.xattr.get(),
         Attr::Rdev => znode.rdev,
         Attr::Flags => znode.flags,
         Attr::Uid => znode.uid,

@@ -2,6 +2,7 @@
 
 use base::Result;
 use dmu::{Object, Tx};
+use format::ids::ObjectId;
 
 use crate::live::{LiveZpl, admit_owners};
 use crate::locks::HeldLocks;
@@ -37,7 +38,7 @@ impl<'a> Op<'a> {
     }
 
     /// Locks objects that will be changed.
-    pub(crate) fn alone(&self, inos: &[u64]) -> HeldLocks<'a> {
+    pub(crate) fn alone(&self, inos: &[ObjectId]) -> HeldLocks<'a> {
         self.live.locks().alone(inos)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::{Kind, Mutex, Result};
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Objset, Tx};
+use format::ids::ObjectId;
 
 use crate::counters::Counters;
 
@@ -15,31 +16,31 @@ use crate::counters::Counters;
 pub(crate) struct OrphanQueue {
     objset: Arc<Objset>,
     /// The table's object.
-    table: u64,
+    table: ObjectId,
     /// Held while the table is changed.
     changing: Mutex<()>,
     /// Files that were made without a name, and never had one.
-    unnamed: Mutex<HashSet<u64>>,
+    unnamed: Mutex<HashSet<ObjectId>>,
     counters: Arc<Counters>,
 }
 
 impl OrphanQueue {
     /// The queue in object `table`.
-    pub(crate) fn new(objset: Arc<Objset>, table: u64, counters: Arc<Counters>) -> OrphanQueue {
+    pub(crate) fn new(objset: Arc<Objset>, table: ObjectId, counters: Arc<Counters>) -> OrphanQueue {
         OrphanQueue { objset, table, changing: Mutex::default(), unnamed: Mutex::default(), counters }
     }
 
     /// Puts an object into it.
-    pub(crate) fn add(&self, tx: &Tx<'_>, ino: u64) -> Result<()> {
+    pub(crate) fn add(&self, tx: &Tx<'_>, ino: ObjectId) -> Result<()> {
         let _held = self.changing.lock();
         let table = self.objset.object(self.table)?;
-        Editor::new(&table.changing(tx)).set(key(ino).as_bytes(), &ZapValue::one(ino))?;
+        Editor::new(&table.changing(tx)).set(key(ino).as_bytes(), &ZapValue::one(ino.get()))?;
         self.counters.queued();
         Ok(())
     }
 
     /// Takes an object out of it, if it is in it.
-    pub(crate) fn remove(&self, tx: &Tx<'_>, ino: u64) -> Result<()> {
+    pub(crate) fn remove(&self, tx: &Tx<'_>, ino: ObjectId) -> Result<()> {
         let _held = self.changing.lock();
         let table = self.objset.object(self.table)?;
         match Editor::new(&table.changing(tx)).remove(key(ino).as_bytes()) {
@@ -49,27 +50,27 @@ impl OrphanQueue {
     }
 
     /// All objects in it.
-    pub(crate) fn all(&self) -> Result<Vec<u64>> {
+    pub(crate) fn all(&self) -> Result<Vec<ObjectId>> {
         let table = Zap::open(self.objset.object(self.table)?)?;
-        Ok(table.entries()?.iter().filter_map(|entry| entry.value.first_u64()).collect())
+        Ok(table.entries()?.iter().filter_map(|entry| entry.value.first_object()).collect())
     }
 
     /// A file was made without a name.
-    pub(crate) fn add_unnamed(&self, ino: u64) {
+    pub(crate) fn add_unnamed(&self, ino: ObjectId) {
         self.unnamed.lock().insert(ino);
     }
 
     /// Whether a file never had a name.
-    pub(crate) fn is_unnamed(&self, ino: u64) -> bool {
+    pub(crate) fn is_unnamed(&self, ino: ObjectId) -> bool {
         self.unnamed.lock().contains(&ino)
     }
 
     /// A file that never had a name has one now, or is gone.
-    pub(crate) fn remove_unnamed(&self, ino: u64) {
+    pub(crate) fn remove_unnamed(&self, ino: ObjectId) {
         self.unnamed.lock().remove(&ino);
     }
 }
 
-pub(crate) fn key(ino: u64) -> String {
+pub(crate) fn key(ino: ObjectId) -> String {
     format!("{ino:x}")
 }

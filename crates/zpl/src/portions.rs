@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use base::{Kind, Result};
 use dmu::{Object, Portion};
+use format::ids::ObjectId;
 
 use crate::op::Op;
 use crate::zpl::Zpl;
@@ -27,7 +28,7 @@ impl Zpl {
     /// before each step, with the object locked. Errors: its; `Suspended` and those of reading; what is freed is freed.
     pub(crate) fn free_most(
         &self,
-        ino: u64,
+        ino: ObjectId,
         range: Range<u64>,
         check: &dyn Fn(&Op<'_>, &Object) -> Result<()>,
     ) -> Result<()> {
@@ -42,7 +43,7 @@ impl Zpl {
     /// to the caller.
     pub(crate) fn free_some(
         &self,
-        ino: u64,
+        ino: ObjectId,
         range: Range<u64>,
         check: &dyn Fn(&Op<'_>, &Object) -> Result<()>,
     ) -> Result<Option<u64>> {
@@ -60,12 +61,12 @@ impl Zpl {
     }
 
     /// Whether an object has more than one operation may free.
-    pub(crate) fn has_portions(&self, ino: u64) -> Result<bool> {
+    pub(crate) fn has_portions(&self, ino: ObjectId) -> Result<bool> {
         Ok(self.last_portion(ino, 0..u64::MAX)?.is_some_and(|(_, portion)| portion.from > 0))
     }
 
     /// The last portion of a range, and where it ends; `None` if there is nothing.
-    fn last_portion(&self, ino: u64, range: Range<u64>) -> Result<Option<(u64, Portion)>> {
+    fn last_portion(&self, ino: ObjectId, range: Range<u64>) -> Result<Option<(u64, Portion)>> {
         let object = match self.objset().object(ino) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             object => object?,

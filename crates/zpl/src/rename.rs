@@ -12,6 +12,7 @@
 use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::zap::Editor;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use zil::{Intent, Renamed};
 
@@ -28,7 +29,7 @@ use crate::{FileKind, RenameMode, Zpl};
 const DEPTH_MAX: usize = 1 << 16;
 
 /// A place of a name: a directory, and the name in it.
-type NamePlace<'a> = (u64, &'a [u8]);
+type NamePlace<'a> = (ObjectId, &'a [u8]);
 
 /// One end of a move.
 struct RenameEnd {
@@ -44,12 +45,17 @@ impl Zpl {
     /// it is returned, as in [`Zpl::unlink`]. Two names of the same object both stay. Errors: `NotFound`,
     /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `OtherProject`; `Invalid` if a directory would come to lie
     /// below itself; as of [`Zpl::create`].
-    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+    pub fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode: RenameMode) -> Result<Option<ObjectId>> {
         let orphan = self.placed(from.0, self.move_name(from, to, mode));
-        self.settled(0, orphan)
+        self.settled(ObjectId::NONE, orphan)
     }
 
-    pub(crate) fn move_name(&self, from: NamePlace<'_>, to: NamePlace<'_>, mode: RenameMode) -> Result<Option<u64>> {
+    pub(crate) fn move_name(
+        &self,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        mode: RenameMode,
+    ) -> Result<Option<ObjectId>> {
         self.check_name(to.1)?;
         let op = self.begin(NAME_BYTES, false)?;
         let _renames = (from.0 != to.0).then(|| op.live().renames());
@@ -117,7 +123,7 @@ impl Op<'_> {
         }
     }
 
-    fn end(&self, dir: u64, found: FoundName) -> Result<RenameEnd> {
+    fn end(&self, dir: ObjectId, found: FoundName) -> Result<RenameEnd> {
         let node = self.zpl().node(found.ino)?;
         self.zpl().check_flags(&node, KEEPS_NAME)?;
         let kind = self.zpl().kind_of(&node)?;
@@ -131,7 +137,7 @@ impl Op<'_> {
     }
 
     /// `Invalid` if `ino` is `dir`, or lies above it.
-    fn check_loop(&self, ino: u64, dir: u64) -> Result<()> {
+    fn check_loop(&self, ino: ObjectId, dir: ObjectId) -> Result<()> {
         let mut at = dir;
         for _ in 0..DEPTH_MAX {
             if at == ino {
@@ -140,7 +146,7 @@ impl Op<'_> {
             if at == self.zpl().root() {
                 return Ok(());
             }
-            at = self.zpl().attributes(&self.zpl().node(at)?)?.u64(Attr::Parent)?;
+            at = self.zpl().attributes(&self.zpl().node(at)?)?.parent()?;
         }
         Err(Error::corrupt(format!("object {dir} lies deeper than {DEPTH_MAX} directories")))
     }
@@ -153,7 +159,7 @@ impl Op<'_> {
         source: &RenameEnd,
         target: &FoundName,
         mode: RenameMode,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<ObjectId>> {
         let is_same_entry = from.0 == to.0 && source.found.name == target.name;
         if mode == RenameMode::Exchange || !is_same_entry || target.name == to.1 {
             return Ok(None);
@@ -187,7 +193,7 @@ impl Op<'_> {
     }
 
     /// To the name of something else, which loses it.
-    fn replace(&self, source: &RenameEnd, target: &RenameEnd) -> Result<Option<u64>> {
+    fn replace(&self, source: &RenameEnd, target: &RenameEnd) -> Result<Option<ObjectId>> {
         match (source.is_directory, target.is_directory) {
             (true, true) => self.zpl().check_empty(&target.node)?,
             (false, false) => {}
@@ -226,8 +232,8 @@ impl Op<'_> {
     }
 
     /// Notes where a moved object is now.
-    fn moved(&self, end: &RenameEnd, dir: u64) -> Result<()> {
-        let mut changes = vec![word(Attr::Parent, dir), time(Attr::Ctime, self.now())];
+    fn moved(&self, end: &RenameEnd, dir: ObjectId) -> Result<()> {
+        let mut changes = vec![word(Attr::Parent, dir.get()), time(Attr::Ctime, self.now())];
         changes.extend(self.flags_by_move(&self.zpl().node(dir)?, &end.node, end.kind)?);
         self.change(end.node.object(), &changes)
     }

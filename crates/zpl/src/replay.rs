@@ -20,6 +20,7 @@ use std::collections::HashSet;
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::{Mode, Object, ReadRequest};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use zil::{Intent, Record, Rename, Renamed, Replayed, WrittenData};
 
@@ -37,7 +38,7 @@ const RECORD_BYTES: u64 = 4 << 10;
 struct Replay<'a> {
     zpl: &'a Zpl,
     /// Files that may have something behind their end, as whole blocks were written.
-    tails: HashSet<u64>,
+    tails: HashSet<ObjectId>,
 }
 
 impl Zpl {
@@ -112,13 +113,13 @@ impl Replay<'_> {
     }
 
     /// What lost its last name goes at once, as nobody has it open.
-    fn reclaim(&self, orphan: Option<u64>) -> Result<()> {
+    fn reclaim(&self, orphan: Option<ObjectId>) -> Result<()> {
         orphan.map_or(Ok(()), |ino| self.zpl.reclaim(ino))
     }
 
     /// A write of a whole block, of which `len` bytes from `offset` on were written. Later records may say that
     /// the file reaches further into it.
-    fn block(&mut self, object: u64, offset: u64, len: u64, bp: &BlkPtr) -> Result<()> {
+    fn block(&mut self, object: ObjectId, offset: u64, len: u64, bp: &BlkPtr) -> Result<()> {
         let size = bp.lsize().max(if bp.is_hole() { len } else { 0 });
         if size > BLOCK_MAX || len > size {
             return Err(Error::corrupt(format!("a write of {len} bytes in a block of {size}")));
@@ -126,8 +127,12 @@ impl Replay<'_> {
         let data = match bp.is_hole() {
             true => vec![0; size as usize],
             false => {
-                let bookmark =
-                    Bookmark { objset: self.zpl.objset().id().get(), object, level: 0, blkid: offset / size };
+                let bookmark = Bookmark {
+                    objset: self.zpl.objset().id().get(),
+                    object: object.get(),
+                    level: 0,
+                    blkid: offset / size,
+                };
                 let block =
                     self.zpl.objset().cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?;
                 block.to_vec()
@@ -141,7 +146,7 @@ impl Replay<'_> {
         self.zpl.replay_block(object, at, &data, offset + len)
     }
 
-    fn truncate(&self, object: u64, offset: u64, len: u64) -> Result<()> {
+    fn truncate(&self, object: ObjectId, offset: u64, len: u64) -> Result<()> {
         let file = self.zpl.open_file(object)?;
         let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX);
         let end = end.ok_or_else(|| Error::corrupt("bytes behind all bytes are truncated"))?;
@@ -165,7 +170,7 @@ impl Replay<'_> {
 
 impl Zpl {
     /// The regular file that a record says was written to.
-    fn logged_file(&self, ino: u64) -> Result<Object> {
+    fn logged_file(&self, ino: ObjectId) -> Result<Object> {
         let node = self.node(ino)?;
         match self.kind_of(&node)? {
             FileKind::File => Ok(node.into_object()),
@@ -173,7 +178,7 @@ impl Zpl {
         }
     }
 
-    fn replay_bytes(&self, ino: u64, offset: u64, data: &[u8]) -> Result<()> {
+    fn replay_bytes(&self, ino: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
@@ -183,7 +188,7 @@ impl Zpl {
     }
 
     /// Writes a block, and makes the file reach `end` if it is shorter.
-    fn replay_block(&self, ino: u64, at: u64, data: &[u8], end: u64) -> Result<()> {
+    fn replay_block(&self, ino: ObjectId, at: u64, data: &[u8], end: u64) -> Result<()> {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
@@ -196,7 +201,7 @@ impl Zpl {
         Ok(())
     }
 
-    fn replay_clone(&self, ino: u64, (offset, len): (u64, u64), block_size: u64, blocks: &[BlkPtr]) -> Result<()> {
+    fn replay_clone(&self, ino: ObjectId, (offset, len): (u64, u64), block_size: u64, blocks: &[BlkPtr]) -> Result<()> {
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
@@ -205,7 +210,7 @@ impl Zpl {
         op.log_object(&object, None)
     }
 
-    fn replay_extend(&self, ino: u64, end: u64) -> Result<()> {
+    fn replay_extend(&self, ino: ObjectId, end: u64) -> Result<()> {
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
@@ -214,7 +219,7 @@ impl Zpl {
         Ok(())
     }
 
-    fn replay_size(&self, ino: u64, size: u64) -> Result<()> {
+    fn replay_size(&self, ino: ObjectId, size: u64) -> Result<()> {
         self.free_most(ino, size..u64::MAX, &|_, _| Ok(()))?;
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
@@ -223,7 +228,7 @@ impl Zpl {
         op.log_object(&object, None)
     }
 
-    fn replay_tail(&self, ino: u64) -> Result<()> {
+    fn replay_tail(&self, ino: ObjectId) -> Result<()> {
         let size = self.size_of(&self.logged_file(ino)?)?;
         self.free_most(ino, size..u64::MAX, &|_, _| Ok(()))?;
         let op = self.begin(RECORD_BYTES, true)?;

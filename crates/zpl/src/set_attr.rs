@@ -1,6 +1,7 @@
 //! Changing attributes on request: mode, owners, times, size.
 
 use base::{Error, Kind, Result};
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use zil::Intent;
@@ -22,12 +23,12 @@ const RELATIME_S: i64 = 24 * 60 * 60;
 impl Zpl {
     /// Changes attributes, all in one step. Errors: `IsDirectory`, `Invalid` for the size of what has none;
     /// `TooBig` for a size beyond 2^63 - 1; `NoSpace`, `Quota`.
-    pub fn set_attr(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
+    pub fn set_attr(&self, ino: ObjectId, set: &SetAttr) -> Result<Stat> {
         let done = self.placed(ino, self.change_attrs(ino, set));
         self.settled(ino, done)
     }
 
-    fn change_attrs(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
+    fn change_attrs(&self, ino: ObjectId, set: &SetAttr) -> Result<Stat> {
         let frees = match set.size {
             Some(size) => {
                 let old = self.read_stat(ino)?.size;
@@ -54,11 +55,11 @@ impl Zpl {
     }
 
     /// Sets the time of the last access, in seconds since 1970 and nanoseconds, and changes no other time.
-    pub fn touch_atime(&self, ino: u64, at: (i64, u32)) -> Result<()> {
+    pub fn touch_atime(&self, ino: ObjectId, at: (i64, u32)) -> Result<()> {
         self.placed(ino, self.touch(ino, at))
     }
 
-    fn touch(&self, ino: u64, at: (i64, u32)) -> Result<()> {
+    fn touch(&self, ino: ObjectId, at: (i64, u32)) -> Result<()> {
         let op = self.begin(ATTR_BYTES, true)?;
         let _held = op.alone(&[ino]);
         op.change(self.node(ino)?.object(), &[time(Attr::Atime, [at.0.cast_unsigned(), at.1.into()])])
@@ -131,7 +132,7 @@ impl Op<'_> {
     }
 
     /// Tells the log of attributes that were changed.
-    fn log_attributes(&self, ino: u64, set: &SetAttr, changes: &[AttrChange]) -> Result<()> {
+    fn log_attributes(&self, ino: ObjectId, set: &SetAttr, changes: &[AttrChange]) -> Result<()> {
         let node = self.zpl().node(ino)?;
         let attrs = self.zpl().attributes(&node)?;
         // the ACL changes with the mode, and is an extended attribute

@@ -13,6 +13,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::Object;
 use dmu::zap::Editor;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::xattr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
@@ -41,18 +42,18 @@ impl Zpl {
     /// Sets an extended attribute. Errors: `Exists`, `NoAttribute` as `mode` says; `TooBig` for more than
     /// 64 KiB, `TooLong` for a name, `Unsupported` for what is not shown; `Invalid` for an ACL that makes no
     /// sense; `Permission` for a default ACL of what is no directory. An access ACL changes the mode.
-    pub fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    pub fn set_xattr(&self, ino: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let done = self.placed(ino, self.put_xattr(ino, name, Some(value), mode));
         self.settled(ino, done)
     }
 
     /// Removes an extended attribute. Errors: `NoAttribute`.
-    pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<()> {
+    pub fn remove_xattr(&self, ino: ObjectId, name: &[u8]) -> Result<()> {
         let done = self.placed(ino, self.put_xattr(ino, name, None, XattrMode::Replace));
         self.settled(ino, done)
     }
 
-    fn put_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+    fn put_xattr(&self, ino: ObjectId, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         if name.len() > NAME_MAX {
             return Err(Error::new(Kind::TooLong, "name of an extended attribute is too long"));
         }
@@ -216,7 +217,7 @@ impl Op<'_> {
     fn make_xattr_dir(&self, node: &FileNode) -> Result<FileNode> {
         let birth = self.xattr_birth(node, FileKind::Directory, DIRECTORY_MODE)?;
         let dir = self.born(&birth, NewKind::Directory)?;
-        self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
+        self.change(node.object(), &[word(Attr::Xattr, dir.id().get())])?;
         self.zpl().node_of(dir)
     }
 

@@ -2,6 +2,7 @@
 
 use base::{Error, Kind, Result};
 use format::acl::Acl;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::{Znode, device_numbers, split_fuid};
 
@@ -20,7 +21,7 @@ const ACL_SIZE_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Object number.
-    pub ino: u64,
+    pub ino: ObjectId,
     /// Transaction group of birth: tells the file from others that had the number before.
     pub generation: u64,
     /// Kind of file.
@@ -52,18 +53,18 @@ pub struct Stat {
     /// Birth.
     pub btime: (i64, u32),
     /// Object number of the directory it was created in or moved to last.
-    pub parent: u64,
+    pub parent: ObjectId,
     /// Flags: the `FLAG_` constants of [`format::znode`].
     pub flags: u64,
 }
 
 impl Zpl {
     /// The attributes of a file. Errors: `NotFound` if there is no such object, those of reading.
-    pub fn stat(&self, ino: u64) -> Result<Stat> {
+    pub fn stat(&self, ino: ObjectId) -> Result<Stat> {
         self.placed(ino, self.read_stat(ino))
     }
 
-    pub(crate) fn read_stat(&self, ino: u64) -> Result<Stat> {
+    pub(crate) fn read_stat(&self, ino: ObjectId) -> Result<Stat> {
         let node = self.node(ino)?;
         if node.object().dnode().spill.is_none() {
             // the dnode, and so all of it, is as it was at one moment
@@ -101,13 +102,13 @@ impl Zpl {
             mtime: attrs.time(Attr::Mtime)?,
             ctime: attrs.time(Attr::Ctime)?,
             btime: attrs.time(Attr::Crtime)?,
-            parent: attrs.u64(Attr::Parent)?,
+            parent: attrs.parent()?,
             flags,
         })
     }
 
     /// The target of a symbolic link. Errors: `Invalid` if it is none, those of reading.
-    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
+    pub fn readlink(&self, ino: ObjectId) -> Result<Vec<u8>> {
         let _held = self.shared(ino);
         self.placed(ino, self.node(ino).and_then(|node| self.target_of(&node)))
     }
@@ -130,7 +131,7 @@ impl Zpl {
     }
 
     /// The NFSv4 ACL of a file as it is stored; `None` if there is none.
-    pub fn acl(&self, ino: u64) -> Result<Option<Acl>> {
+    pub fn acl(&self, ino: ObjectId) -> Result<Option<Acl>> {
         let _held = self.shared(ino);
         self.placed(ino, self.node(ino).and_then(|node| self.acl_of(&node)))
     }
@@ -143,7 +144,7 @@ impl Zpl {
         };
         let acl = &znode.acl;
         let external = match acl.object {
-            0 => None,
+            ObjectId::NONE => None,
             object => Some(self.objset().object(object)?.read_whole(acl.size, ACL_SIZE_MAX)?),
         };
         let embedded = usize::try_from(acl.size).ok().and_then(|size| acl.embedded.get(..size));

@@ -15,7 +15,7 @@ use base::{Env, Kind, Result};
 use device::{Device, MemDevice};
 use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::{DatasetId, Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -66,7 +66,7 @@ fn cache() -> Arc<Cache> {
 struct Fs {
     zpl: Zpl,
     txgs: Arc<Txgs>,
-    root: u64,
+    root: ObjectId,
 }
 
 fn fs_with(new: NewFs, options: ZplOptions) -> Fs {
@@ -129,19 +129,19 @@ impl Fs {
         Fs { root: zpl.root(), zpl, txgs: self.txgs.clone() }
     }
 
-    fn file(&self, dir: u64, name: &str) -> u64 {
+    fn file(&self, dir: ObjectId, name: &str) -> ObjectId {
         self.zpl.create(dir, name.as_bytes(), &new(NewKind::File, 0o644)).unwrap().ino
     }
 
-    fn dir(&self, dir: u64, name: &str) -> u64 {
+    fn dir(&self, dir: ObjectId, name: &str) -> ObjectId {
         self.zpl.create(dir, name.as_bytes(), &new(NewKind::Directory, 0o755)).unwrap().ino
     }
 
-    fn stat(&self, ino: u64) -> Stat {
+    fn stat(&self, ino: ObjectId) -> Stat {
         self.zpl.stat(ino).unwrap()
     }
 
-    fn names(&self, dir: u64) -> Vec<String> {
+    fn names(&self, dir: ObjectId) -> Vec<String> {
         let mut names = Vec::new();
         self.zpl
             .readdir(dir, 2, &mut |entry| {
@@ -153,7 +153,7 @@ impl Fs {
         names
     }
 
-    fn contents(&self, ino: u64) -> Vec<u8> {
+    fn contents(&self, ino: ObjectId) -> Vec<u8> {
         let file = self.zpl.open_file(ino).unwrap();
         let mut bytes = vec![0xee; file.size() as usize + 10];
         let len = file.read(0, &mut bytes).unwrap();

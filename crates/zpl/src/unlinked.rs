@@ -8,6 +8,7 @@
 
 use base::{Kind, Result};
 use dmu::zap::{Editor, Zap, ZapKey};
+use format::ids::ObjectId;
 use format::sa::Attr;
 
 use crate::dir::dirent;
@@ -23,15 +24,15 @@ struct Orphan {
     /// It has got one since.
     has_name: bool,
     /// Its directory of extended attributes, which may be itself.
-    xattrs: Option<u64>,
+    xattrs: Option<ObjectId>,
     /// The object of a long ACL.
-    acl: Option<u64>,
+    acl: Option<ObjectId>,
 }
 
 impl Zpl {
     /// Frees an object that [`Zpl::unlink`], [`Zpl::rmdir`], [`Zpl::rename`] or [`Zpl::create_unnamed`]
     /// returned, as nobody uses it any more; a large one in the background. One that has got a name since stays.
-    pub fn reclaim(&self, ino: u64) -> Result<()> {
+    pub fn reclaim(&self, ino: ObjectId) -> Result<()> {
         let live = self.live()?;
         // what the log tells next may take the object's number
         let may_wait = !live.is_replaying() && self.placed(ino, self.is_large_orphan(ino))?;
@@ -65,11 +66,11 @@ impl Zpl {
         Ok(orphans.len() as u64)
     }
 
-    fn is_large_orphan(&self, ino: u64) -> Result<bool> {
+    fn is_large_orphan(&self, ino: ObjectId) -> Result<bool> {
         Ok(!self.orphan(ino)?.has_name && self.has_portions(ino)?)
     }
 
-    pub(crate) fn free_orphan(&self, ino: u64) -> Result<()> {
+    pub(crate) fn free_orphan(&self, ino: ObjectId) -> Result<()> {
         let orphan = self.orphan(ino)?;
         if !orphan.has_name {
             orphan.xattrs.map_or(Ok(()), |dir| self.empty_xattr_dir(dir))?;
@@ -95,21 +96,21 @@ impl Zpl {
         self.objset().free_object(op.tx(), ino)
     }
 
-    fn orphan(&self, ino: u64) -> Result<Orphan> {
+    fn orphan(&self, ino: ObjectId) -> Result<Orphan> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let (links, flags) = (attrs.u64(Attr::Links)?, attrs.u64(Attr::Flags)?);
         // a directory of attributes has links as long as it is there
         let is_xattr_dir =
             flags & format::znode::FLAG_XATTR != 0 && FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
-        let xattrs = if is_xattr_dir { Some(ino) } else { attrs.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0) };
-        let acl = attrs.fixed().map(|znode| znode.acl.object).filter(|&id| id != 0);
+        let xattrs = if is_xattr_dir { Some(ino) } else { attrs.xattr_dir()? };
+        let acl = attrs.fixed().map(|znode| znode.acl.object).filter(|&id| id.is_some());
         Ok(Orphan { has_name: links > 0 && !is_xattr_dir, xattrs, acl })
     }
 
     /// Frees the files in a directory of extended attributes, some at a time, and takes them out of it: their numbers
     /// may be given to others before it is gone. What is not there any more need not be freed.
-    fn empty_xattr_dir(&self, dir: u64) -> Result<()> {
+    fn empty_xattr_dir(&self, dir: ObjectId) -> Result<()> {
         let object = match self.objset().object(dir) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             object => object?,
@@ -167,8 +168,8 @@ fn is_resumed(zpl: &Zpl) -> bool {
     zpl.live().is_ok_and(|live| live.txgs().wait_resumed().is_ok())
 }
 
-fn report(zpl: &Zpl, ino: u64, done: Result<()>) {
+fn report(zpl: &Zpl, ino: ObjectId, done: Result<()>) {
     if let Err(error) = zpl.placed(ino, done) {
-        tracing::warn!(ino, "a file without a name waits until its file system is mounted again: {error}");
+        tracing::warn!(%ino, "a file without a name waits until its file system is mounted again: {error}");
     }
 }

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::xattr;
 
@@ -18,11 +19,11 @@ use crate::zpl::Zpl;
 pub(crate) const VALUE_SIZE_MAX: u64 = 64 << 10;
 impl Zpl {
     /// The names of all extended attributes, packed ones first.
-    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+    pub fn xattr_names(&self, ino: ObjectId) -> Result<Vec<Vec<u8>>> {
         self.placed(ino, self.list_xattrs(ino))
     }
 
-    fn list_xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+    fn list_xattrs(&self, ino: ObjectId) -> Result<Vec<Vec<u8>>> {
         let _held = self.shared(ino);
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
@@ -42,11 +43,11 @@ impl Zpl {
 
     /// The value of an extended attribute. Errors: `NoAttribute`, `TooBig` if it is a file of more than
     /// 64 KiB, those of reading.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn xattr(&self, ino: ObjectId, name: &[u8]) -> Result<Vec<u8>> {
         self.placed(ino, self.find_xattr(ino, name))
     }
 
-    fn find_xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+    fn find_xattr(&self, ino: ObjectId, name: &[u8]) -> Result<Vec<u8>> {
         let _held = self.shared(ino);
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
@@ -60,16 +61,13 @@ impl Zpl {
 
     /// Object number of the directory that holds a file's attributes, if it has one: through it,
     /// attributes of any size can be listed and opened.
-    pub fn xattr_dir(&self, ino: u64) -> Result<Option<u64>> {
+    pub fn xattr_dir(&self, ino: ObjectId) -> Result<Option<ObjectId>> {
         let node = self.node(ino)?;
-        Ok(self.attributes(&node)?.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0))
+        self.attributes(&node)?.xattr_dir()
     }
 
     pub(crate) fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<FileNode>> {
-        match attrs.opt_u64(Attr::Xattr)? {
-            None | Some(0) => Ok(None),
-            Some(dir) => self.directory(dir).map(Some),
-        }
+        attrs.xattr_dir()?.map(|dir| self.directory(dir)).transpose()
     }
 
     /// The value that is stored under a name. An attribute is locked with its file, and so are the hidden

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use base::{Bookmark, Env, Error, Kind, Result, ResultExt, RwLockReadGuard};
 use dmu::{Object, Objset, Txgs};
 use format::acl::Acl;
+use format::ids::ObjectId;
 use format::objset::ObjsetType;
 use format::sa::Registry;
 use format::znode::DirentValue;
@@ -90,7 +91,7 @@ impl Zpl {
     ) -> Result<Zpl> {
         let zpl = Zpl::open(objset)?;
         let master = &zpl.master;
-        if master.version >= VERSION && master.sa_attrs == 0 || master.delete_queue == 0 {
+        if master.version >= VERSION && master.sa_attrs.is_none() || master.delete_queue.is_none() {
             let what = "the master node leads to no attributes, or to no queue of unlinked files";
             return Err(Error::corrupt(what).in_dataset(zpl.objset().name()));
         }
@@ -111,11 +112,11 @@ impl Zpl {
 
     /// Whether its files have fixed znodes: versions before 5.
     pub(crate) fn has_fixed_znodes(&self) -> bool {
-        self.master.sa_attrs == 0
+        self.master.sa_attrs.is_none()
     }
 
     /// What a directory says of a file in it; in the first version not of which kind it is.
-    pub(crate) fn dirent_of(&self, ino: u64, kind: FileKind) -> DirentValue {
+    pub(crate) fn dirent_of(&self, ino: ObjectId, kind: FileKind) -> DirentValue {
         let type_bits = if self.master.version < VERSION_OF_TYPES { 0 } else { (kind.mode_bits() >> 12) as u8 };
         DirentValue { object: ino, type_bits }
     }
@@ -126,7 +127,7 @@ impl Zpl {
     }
 
     /// Object number of the root directory.
-    pub fn root(&self) -> u64 {
+    pub fn root(&self) -> ObjectId {
         self.master.root
     }
 
@@ -151,7 +152,7 @@ impl Zpl {
     }
 
     /// Object `id`, if there is one and it is a file of some kind.
-    pub(crate) fn node(&self, id: u64) -> Result<FileNode> {
+    pub(crate) fn node(&self, id: ObjectId) -> Result<FileNode> {
         self.nodes.node(id)
     }
 
@@ -201,7 +202,7 @@ impl Zpl {
     }
 
     /// Keeps an object from being changed; nothing is to be kept off where nothing changes.
-    pub(crate) fn shared(&self, ino: u64) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn shared(&self, ino: ObjectId) -> Option<RwLockReadGuard<'_, ()>> {
         self.live.as_ref().map(|live| live.locks().shared(ino))
     }
 
@@ -212,10 +213,10 @@ impl Zpl {
 
     /// Adds the dataset and the object to an error that is about what is on disk; one about the
     /// caller's request needs none.
-    pub(crate) fn placed<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
+    pub(crate) fn placed<T>(&self, ino: ObjectId, result: Result<T>) -> Result<T> {
         result.map_err(|e| match e.kind() {
             Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::Missing | Kind::Unsupported | Kind::Encrypted => {
-                let bookmark = Bookmark { objset: self.objset().id().get(), object: ino, level: 0, blkid: 0 };
+                let bookmark = Bookmark { objset: self.objset().id().get(), object: ino.get(), level: 0, blkid: 0 };
                 e.at_block(bookmark).in_dataset(self.objset().name())
             }
             _ => e,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
 use dmu::{Object, OpenBlock, Tx};
+use format::ids::ObjectId;
 use zil::LoggedContents;
 
 /// The blocks of a volume as the log sees them.
@@ -26,7 +27,7 @@ impl LoggedBlocks {
 }
 
 impl LoggedContents for LoggedBlocks {
-    fn read(&self, _: u64, _: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
+    fn read(&self, _: ObjectId, _: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         if !self.has(offset) {
             return Ok(false);
         }
@@ -34,7 +35,7 @@ impl LoggedContents for LoggedBlocks {
         Ok(true)
     }
 
-    fn open_block(&self, tx: &Tx<'_>, _: u64, _: u64, offset: u64) -> Result<Option<OpenBlock>> {
+    fn open_block(&self, tx: &Tx<'_>, _: ObjectId, _: u64, offset: u64) -> Result<Option<OpenBlock>> {
         if self.has(offset) { self.data.open_block(tx, offset) } else { Ok(None) }
     }
 }

@@ -68,7 +68,8 @@ fn of_block(objset: &Arc<Objset>, offset: u64, len: u64, bp: &BlkPtr) -> Result<
     let data = match bp.is_hole() {
         true => vec![0; size as usize],
         false => {
-            let bookmark = Bookmark { objset: objset.id().get(), object: volume::DATA, level: 0, blkid: offset / size };
+            let bookmark =
+                Bookmark { objset: objset.id().get(), object: volume::DATA.get(), level: 0, blkid: offset / size };
             objset.cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?.to_vec()
         }
     };

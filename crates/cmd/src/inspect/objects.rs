@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::Result;
 use dmu::{Mode, Objset};
+use format::ids::ObjectId;
 
 use super::args::ObjectArgs;
 use crate::offline::{Opener, Target};
@@ -34,13 +35,14 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
     let mut well = true;
     if !args.objects.is_empty() {
         for &id in &args.objects {
-            let shown = accounting_or_object(&objset, id as u64).and_then(|object| printer.print(&object, out));
+            let shown =
+                accounting_or_object(&objset, ObjectId::new(id as u64)).and_then(|object| printer.print(&object, out));
             well &= told(shown);
         }
         return Ok(well);
     }
-    for id in [0, -1, -2, -3] {
-        if let Ok(object) = accounting_or_object(&objset, id as u64) {
+    for id in [0i64, -1, -2, -3] {
+        if let Ok(object) = accounting_or_object(&objset, ObjectId::new(id as u64)) {
             printer.print(&object, out)?;
         }
     }
@@ -49,7 +51,7 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
 
 /// All allocated objects; what cannot be read is told, and passed over.
 fn all(objset: &Arc<Objset>, printer: &mut ObjectPrinter<'_>, out: &mut dyn Write) -> bool {
-    let (mut id, mut well) = (0, true);
+    let (mut id, mut well) = (ObjectId::META_DNODE, true);
     loop {
         match objset.next_object(id) {
             Ok(Some(next)) => id = next,

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, Shown};
+use format::ids::ObjectId;
 use zpl::{FileKind, Stat, Zpl};
 
 use self::sink::{FileMetadata, LeftOut, Sink, TargetFolder};
@@ -103,7 +104,7 @@ struct Copier {
     progress: ProgressDisplay,
     left_out: LeftOut,
     /// Of files with several names: where the first is, below what is being copied.
-    links: HashMap<u64, Vec<u8>>,
+    links: HashMap<ObjectId, Vec<u8>>,
     /// The target being copied, as it was given.
     source: String,
     well: bool,

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::objset::ObjsetType;
+use format::volume;
 use pool::{Candidate, Discovery, OpenOptions, Pool, Rewind};
 use zpl::Zpl;
 
@@ -64,7 +65,7 @@ const REDACTED: &str = "com.delphix:redacted_datasets";
 /// What a target turned out to be.
 pub enum OpenTarget {
     /// Something in a file system.
-    File(Arc<Zpl>, u64),
+    File(Arc<Zpl>, ObjectId),
     /// A volume.
     Volume(Volume),
 }
@@ -205,12 +206,9 @@ impl Opener {
 }
 
 impl Volume {
-    const DATA_OBJECT: u64 = 1;
-    const PROPS_OBJECT: u64 = 2;
-
     fn open(objset: &Arc<Objset>) -> Result<Volume> {
-        let size = Zap::open(objset.object(Volume::PROPS_OBJECT)?)?.require_u64("size")?;
-        Ok(Volume { object: objset.object(Volume::DATA_OBJECT)?, size })
+        let size = Zap::open(objset.object(volume::PROPERTIES)?)?.require_u64(volume::SIZE)?;
+        Ok(Volume { object: objset.object(volume::DATA)?, size })
     }
 
     /// Bytes of it.

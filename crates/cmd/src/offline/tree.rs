@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use base::{Error, Result, Shown};
+use format::ids::ObjectId;
 use zpl::{DirEntry, FileKind, Stat, Zpl};
 
 /// How deep folders may nest; the longest path that a system takes has 2048.
@@ -24,7 +25,7 @@ pub struct WalkedFile<'a> {
 /// Walks through the folders below one.
 pub struct Walker<'a> {
     zpl: &'a Zpl,
-    entered: HashSet<u64>,
+    entered: HashSet<ObjectId>,
 }
 
 /// What a walk reports.
@@ -43,7 +44,7 @@ impl<'a> Walker<'a> {
 
     /// The names in a folder, in the order of their bytes, without `.` and `..`; and what stopped the
     /// listing, if something did.
-    pub fn list(&mut self, dir: u64) -> (Vec<DirEntry>, Option<Error>) {
+    pub fn list(&mut self, dir: ObjectId) -> (Vec<DirEntry>, Option<Error>) {
         if !self.entered.insert(dir) {
             return (Vec::new(), Some(Error::corrupt(format!("folder (object {dir}) is in several places"))));
         }
@@ -77,14 +78,20 @@ impl<'a> Walker<'a> {
     }
 
     /// Shows `start` and all below it.
-    pub fn walk(&mut self, start: u64, visitor: &mut dyn FileVisitor) -> ControlFlow<()> {
+    pub fn walk(&mut self, start: ObjectId, visitor: &mut dyn FileVisitor) -> ControlFlow<()> {
         let stat = self.zpl.stat(start);
         let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
         visitor.file(WalkedFile { path: b".", stat })?;
         if is_dir { self.below(start, &mut Vec::new(), 0, visitor) } else { ControlFlow::Continue(()) }
     }
 
-    fn below(&mut self, dir: u64, path: &mut Vec<u8>, depth: usize, visitor: &mut dyn FileVisitor) -> ControlFlow<()> {
+    fn below(
+        &mut self,
+        dir: ObjectId,
+        path: &mut Vec<u8>,
+        depth: usize,
+        visitor: &mut dyn FileVisitor,
+    ) -> ControlFlow<()> {
         let at = |path: &[u8]| if path.is_empty() { b".".to_vec() } else { path.to_vec() };
         if depth > DEPTH_MAX {
             visitor.failed(&at(path), Error::corrupt(format!("folders nest deeper than {DEPTH_MAX}")));

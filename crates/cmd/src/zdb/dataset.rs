@@ -7,7 +7,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
 use dsl::{Dataset, Dir};
-use format::ids::{DatasetId, DirId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 use pool::Pool;
 use zil::ZilHeader;
 
@@ -67,8 +67,8 @@ fn print_dir(args: &ZdbArgs, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn
 }
 
 /// Names and numbers in the order of the table, which is zdb's; table 0 is an empty one.
-fn table(pool: &Pool, id: u64) -> Result<Vec<(String, u64)>> {
-    if id == 0 {
+fn table(pool: &Pool, id: ObjectId) -> Result<Vec<(String, u64)>> {
+    if id.is_none() {
         return Ok(Vec::new());
     }
     let entries = Zap::open(pool.mos().object(id)?)?.entries()?;
@@ -129,21 +129,21 @@ fn print_objset(
     printer.print(&objset.meta(), out)?;
     for (id, dnode) in ACCOUNTING.into_iter().zip(&objset.phys().accounting) {
         if let Some(dnode) = dnode {
-            printer.print(&Object::outside(objset.clone(), id as u64, dnode.clone()), out)?;
+            printer.print(&Object::outside(objset.clone(), ObjectId::new(id as u64), dnode.clone()), out)?;
         }
     }
     print_objects(objset, &mut printer, out).in_dataset(name)
 }
 
 fn print_objects(objset: &Arc<Objset>, printer: &mut ObjectPrinter<'_>, out: &mut dyn Write) -> Result<()> {
-    let (mut id, mut used, mut last) = (0, 0, 0);
+    let (mut id, mut used, mut last) = (ObjectId::META_DNODE, 0, 0);
     while let Some(next) = objset.next_object(id)? {
         id = next;
         let object = objset.object(id)?;
         let slots = object.dnode().slots as u64;
         printer.print(&object, out)?;
         used += slots;
-        last = id + slots - 1;
+        last = id.plus(slots - 1).get();
     }
     let empty = last.saturating_sub(used) as f64 * 100.0 / last.max(1) as f64;
     writeln!(out, "\n    Dnode slots:")?;
@@ -167,9 +167,9 @@ fn print_log_header(header: &ZilHeader, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Object `id`; 0 is the meta dnode, and the highest numbers are space accounting.
-pub fn accounting_or_object(objset: &Arc<Objset>, id: u64) -> Result<Object> {
-    match ACCOUNTING.iter().position(|&number| number as u64 == id) {
-        _ if id == 0 => Ok(objset.meta()),
+pub fn accounting_or_object(objset: &Arc<Objset>, id: ObjectId) -> Result<Object> {
+    match ACCOUNTING.iter().position(|&number| ObjectId::new(number as u64) == id) {
+        _ if id.is_none() => Ok(objset.meta()),
         Some(which) => {
             let dnode = objset.phys().accounting[which].clone();
             let absent = || Error::new(Kind::NotFound, "there is no space accounting");
@@ -180,7 +180,7 @@ pub fn accounting_or_object(objset: &Arc<Objset>, id: u64) -> Result<Object> {
 }
 
 /// An object number; those of space accounting are negative.
-fn number(text: &str) -> Result<u64> {
+fn number(text: &str) -> Result<ObjectId> {
     let number = text.parse::<u64>().ok().or_else(|| text.parse::<i64>().ok().map(|id| id as u64));
-    number.ok_or_else(|| Error::new(Kind::Invalid, format!("'{text}' is no object number")))
+    number.map(ObjectId::new).ok_or_else(|| Error::new(Kind::Invalid, format!("'{text}' is no object number")))
 }

@@ -15,7 +15,7 @@ use dmu::zap::{Zap, ZapEntry};
 use dmu::{Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::object_type::{ObjectType, SwapClass};
 use protocol::words::{hex, time};
 use zpl::{FileKind, Zpl};
@@ -83,7 +83,7 @@ impl<'a> ObjectPrinter<'a> {
         let number = |n| self.args.number(n);
         let fill: u64 =
             dnode.blkptrs.iter().fold(0, |sum, bp| sum.saturating_add(if bp.is_hole() { 0 } else { bp.fill() }));
-        let per_block = if object.id() == 0 { (dnode.block_size / SLOT_SIZE as u64).max(1) } else { 1 };
+        let per_block = if object.id().is_none() { (dnode.block_size / SLOT_SIZE as u64).max(1) } else { 1 };
         let full = 100.0 * fill as f64 * dnode.block_size as f64 / per_block as f64 / dnode.size_max().max(1) as f64;
         let indirect = number(1u64.checked_shl(dnode.indirect_shift.into()).unwrap_or(0));
         let block = number(dnode.block_size);
@@ -92,7 +92,7 @@ impl<'a> ObjectPrinter<'a> {
         writeln!(
             out,
             "{:>10}  {:>3}  {indirect:>5}  {block:>5}  {used:>5}  {size:>6}  {length:>5}  {full:>6.2}  {}{}",
-            object.id() as i64,
+            object.id().get() as i64,
             dnode.levels,
             type_name(dnode.object_type),
             self.how_written(dnode)
@@ -150,7 +150,7 @@ impl<'a> ObjectPrinter<'a> {
         }
     }
 
-    fn print_file(&self, zpl: &Zpl, id: u64, out: &mut dyn Write) -> Result<()> {
+    fn print_file(&self, zpl: &Zpl, id: ObjectId, out: &mut dyn Write) -> Result<()> {
         let stat = zpl.stat(id)?;
         if self.verbosity > 4 {
             match zpl.path_of(id) {

@@ -10,7 +10,7 @@ use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use fuse::{MountOptions, NO_MOUNTPOINT};
 use pool::{Candidate, Discovery, FoundDevice, HealedSnapshot, OpenOptions, Pool, Receiving, RefusedChanges};
 use protocol::datasets::{DatasetRequest, Mounted, Response};
@@ -142,7 +142,7 @@ impl Host for Local {
         self.changes.lock().push(format!("{change:?}"));
         Ok(RefusedChanges::new())
     }
-    fn keep_snapshots(&self, _: &[DatasetId], _: &[u64]) -> Result<SnapshotGuard> {
+    fn keep_snapshots(&self, _: &[DatasetId], _: &[ObjectId]) -> Result<SnapshotGuard> {
         Ok(Box::new(()))
     }
     fn now_ns(&self) -> u64 {

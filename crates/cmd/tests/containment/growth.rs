@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use format::ids::ObjectId;
 use format::zap::{LeafMut, NewLeafEntry, ZapHeader, ZapPosition, hash_name};
 
 use testkit::seal::{AtlasPlace, MOS};
@@ -32,7 +33,7 @@ fn a_directory_does_not_grow_without_end() {
         for cd in 0.. {
             let key = format!("{cd}\0");
             let position = ZapPosition { hash, cd };
-            let value = (object | 4 << 60).to_be_bytes();
+            let value = (object.get() | 4 << 60).to_be_bytes();
             let record =
                 NewLeafEntry { position, key: key.as_bytes(), key_len: key.len() as u16, width: 8, value: &value };
             if !LeafMut::parse(leaf).unwrap().insert(&record).unwrap() {
@@ -57,8 +58,8 @@ fn what_is_appended_to_has_an_end() {
     world.create();
     for (offset, word) in [(24, 1 << 61), (0, u64::MAX), (16, u64::MAX), (24, u64::MAX)] {
         world.forge(|forge, pool, atlas| {
-            let directory = dmu::zap::Zap::open(pool.dsl().mos().object(1).unwrap()).unwrap();
-            let history = atlas.bonus_place(MOS, directory.require_u64("history").unwrap()).unwrap();
+            let directory = dmu::zap::Zap::open(pool.dsl().mos().object(ObjectId::new(1)).unwrap()).unwrap();
+            let history = atlas.bonus_place(MOS, directory.require_object_id("history").unwrap()).unwrap();
             forge.put_u64(AtlasPlace { at: history.at + offset, ..history }, word);
         });
         let imported = world.run("zpool import -f -d DIR/img -R DIR/in ev");
@@ -71,9 +72,9 @@ fn what_is_appended_to_has_an_end() {
     fs::write(world.dir.join("in/ev/file"), vec![7; 1 << 20]).unwrap();
     world.done("zpool sync ev");
     world.forge(|forge, pool, atlas| {
-        let directory = dmu::zap::Zap::open(pool.dsl().mos().object(1).unwrap()).unwrap();
+        let directory = dmu::zap::Zap::open(pool.dsl().mos().object(ObjectId::new(1)).unwrap()).unwrap();
         for name in ["free_bpobj", "sync_bplist"] {
-            let list = directory.u64(name).unwrap().and_then(|list| atlas.bonus_place(MOS, list));
+            let list = directory.object_id(name).unwrap().and_then(|list| atlas.bonus_place(MOS, list));
             list.into_iter().for_each(|list| forge.put_u64(list, 1 << 62));
         }
     });

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use format::ids::ObjectId;
 use format::znode::Znode;
 use testkit::seal::AtlasPlace;
 
 use super::world::{Done, World};
 
 /// Object of any file system's master node, and how far before its name the value of an entry of a table lies.
-const MASTER_NODE: u64 = 1;
+const MASTER_NODE: ObjectId = ObjectId::new(1);
 const NAME_OF_ENTRY: usize = 14;
 /// What mount(8) runs.
 const HELPER: &str = "/sbin/mount.zfs";
@@ -161,10 +162,10 @@ fn old_file_systems_are_mounted() {
             };
             let (version, root) = (value(table, b"VERSION\0"), value(table, b"ROOT\0"));
             table[version..][..8].copy_from_slice(&4u64.to_le_bytes());
-            let root = u64::from_le_bytes(*table[root..].first_chunk().unwrap());
+            let root = ObjectId::new(u64::from_le_bytes(*table[root..].first_chunk().unwrap()));
             // what versions before 5 know of a file, times of no matter: generation, mode, size, parent, links
             let mut znode = [0; Znode::SIZE];
-            for (at, word) in [1, 0o40_755, 2, root, 2u64].into_iter().enumerate() {
+            for (at, word) in [1, 0o40_755, 2, root.get(), 2].into_iter().enumerate() {
                 znode[64 + 8 * at..][..8].copy_from_slice(&word.to_le_bytes());
             }
             forge.put(atlas.bonus_place(set, root).unwrap(), &znode);

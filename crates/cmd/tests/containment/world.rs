@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::{Device, FileDevice, OpenMode};
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use testkit::seal::{Atlas, Forge};
 
 /// What any command may take, and then some.
@@ -199,7 +199,7 @@ impl Drop for World {
 }
 
 /// A file of the pool's root file system: its object set, and its object there.
-pub fn object_of(pool: &pool::Pool, path: &str) -> (DatasetId, u64) {
+pub fn object_of(pool: &pool::Pool, path: &str) -> (DatasetId, ObjectId) {
     let head = pool.dsl().head(&pool.dsl().root().unwrap()).unwrap();
     let zpl = zpl::Zpl::open(pool.dsl().objset(&head, dmu::Mode::Plain).unwrap()).unwrap();
     (head.id, zpl.resolve(path.as_bytes()).unwrap())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::{Device, FileDevice, OpenMode};
+use format::ids::ObjectId;
 use testkit::seal::{Atlas, Forge};
 
 use super::World;
@@ -133,7 +134,7 @@ fn a_file_system_of_an_old_version_stays_one() {
             [Arc::new(FileDevice::open(disk.to_str().unwrap(), OpenMode::ReadWrite).unwrap())];
         let atlas = Atlas::of(&device).unwrap();
         let mut forge = Forge::new(&atlas);
-        let master_node = 1;
+        let master_node = ObjectId::new(1);
         forge.set_entry(id.trim().parse().unwrap(), master_node, b"VERSION", 8, &4u64.to_be_bytes()).unwrap();
         forge.seal(&device).unwrap();
     }

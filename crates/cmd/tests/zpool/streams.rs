@@ -10,7 +10,7 @@ use super::World;
 use super::snapshots::Fresh;
 use dsl::receive::StreamReader;
 use dsl::send::StreamWriter;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord, StreamReference, StreamWrite};
 use testkit::corpus;
 use testkit::manifest::Manifest;
@@ -80,7 +80,7 @@ fn records(mut stream: &[u8]) -> Vec<(RecordFields, Vec<u8>)> {
 
 /// A stream in which data that came before, in it or in `before`, are references, as `zfs send -D` made them once.
 /// `before` knows where data are: guid, object, offset.
-fn deduplicated(stream: &[u8], before: &mut HashMap<Vec<u8>, (Guid, u64, u64)>) -> (Vec<u8>, usize) {
+fn deduplicated(stream: &[u8], before: &mut HashMap<Vec<u8>, (Guid, ObjectId, u64)>) -> (Vec<u8>, usize) {
     let mut from = stream;
     let mut reader = StreamReader::new(&mut from);
     let (mut begin, to_guid, list) = reader.begin().unwrap().unwrap();

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
 use dmu::Mode;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use pool::{DamagedObject, Pool};
 use protocol::datasets::Mounted;
 use zpl::Zpl;
@@ -67,7 +67,7 @@ fn open(pool: &Pool, id: DatasetId) -> Option<(String, Option<Zpl>)> {
 }
 
 /// The path of an object from the root of its file system. Errors: `NotFound` if it has none.
-fn path_of(zpl: &Zpl, object: u64) -> Result<String> {
+fn path_of(zpl: &Zpl, object: ObjectId) -> Result<String> {
     let absent = || Error::new(Kind::NotFound, format!("object {object} has no path"));
     let mut parts = Vec::new();
     let mut at = object;

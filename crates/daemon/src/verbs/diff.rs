@@ -10,6 +10,7 @@ use std::io::{BufWriter, Write};
 use base::{Error, Kind, Result};
 use dmu::Mode;
 use dsl::Dataset;
+use format::ids::ObjectId;
 use pool::Pool;
 use protocol::datasets::{Failure, Response, Types};
 use protocol::diff::DiffOrder;
@@ -134,8 +135,8 @@ fn compare(
 fn tell(pool: &Pool, (from, to): (&Dataset, &Dataset), rows: &mut DiffText<'_>, notes: &mut Vec<String>) -> Result<()> {
     let open = |dataset: &Dataset| Zpl::open(pool.dsl().objset(dataset, Mode::Plain)?);
     let (before, now) = (open(from)?, open(to)?);
-    let mut unknown = |object: u64, error: &Error| {
-        tracing::warn!(object, "what differs is not told of it: {error}");
+    let mut unknown = |object: ObjectId, error: &Error| {
+        tracing::warn!(%object, "what differs is not told of it: {error}");
         let name = &to.name;
         notes.push(format!("Unable to determine path or stats for object {object} in {name}: {}\n", reason(error)));
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::Result;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::MountOptions;
 use pool::{HealedSnapshot, Pool, Receiving, RefusedChanges};
@@ -63,7 +63,7 @@ pub trait Host {
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
     /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives. Errors: as of
     /// [`pool::LivePool::keep_snapshots`].
-    fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<SnapshotGuard>;
+    fn keep_snapshots(&self, ids: &[DatasetId], lists: &[ObjectId]) -> Result<SnapshotGuard>;
     /// Begins to receive a stream. Errors: as of [`Host::change`].
     fn begin_receive(&self, new: &NewReceive) -> Result<Receiving>;
     /// Ends a receive; exports of the dataset are frozen meanwhile. Errors: as of [`Host::change`].

@@ -13,7 +13,7 @@ use base::{Error, Kind, Result};
 use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
@@ -328,11 +328,11 @@ impl<'h> StreamReceiver<'h> {
         }
     }
 
-    fn resume_of(&self, begin: &StreamBegin, list: &NvList) -> Result<Option<(u64, u64)>> {
+    fn resume_of(&self, begin: &StreamBegin, list: &NvList) -> Result<Option<(ObjectId, u64)>> {
         if !begin.features.has(StreamFeatures::RESUMING) {
             return Ok(None);
         }
-        Ok(Some((list.u64("resume_object")?, list.u64("resume_offset")?)))
+        Ok(Some((ObjectId::new(list.u64("resume_object")?), list.u64("resume_offset")?)))
     }
 
     fn say(&mut self, line: String) -> Result<(), Failure> {

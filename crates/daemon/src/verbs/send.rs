@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result};
 use dsl::send::StreamWriter;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 use pool::Pool;
@@ -56,7 +56,7 @@ pub(super) fn send(
         head.iter().for_each(|head| head.name(stream));
     }
     let ids: Vec<DatasetId> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
-    let lists: Vec<u64> = plan.streams.iter().flat_map(PlannedStream::lists).collect();
+    let lists: Vec<ObjectId> = plan.streams.iter().flat_map(PlannedStream::lists).collect();
     let _kept = match host.keep_snapshots(&ids, &lists) {
         Ok(kept) => kept,
         Err(error) => {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
@@ -75,8 +76,8 @@ impl AccountingSums {
 }
 
 /// The number that stands for a table of accounts.
-pub(super) fn table_id(table: usize) -> u64 {
-    u64::MAX - table as u64
+pub(super) fn table_id(table: usize) -> ObjectId {
+    ObjectId::new(u64::MAX - table as u64)
 }
 
 impl Objset {
@@ -104,7 +105,7 @@ impl Objset {
 }
 
 /// Puts the dnodes of the tables into the head.
-pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Arc<Dnode>>)>) {
+pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>) {
     for table in 0..3 {
         if let Some((_, dnode)) = dnodes.remove(&table_id(table)) {
             phys.accounting[table] = dnode.map(Arc::unwrap_or_clone);

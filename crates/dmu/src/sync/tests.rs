@@ -9,7 +9,7 @@ use base::{Block, Env};
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::ids::{DatasetId, Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -115,7 +115,7 @@ struct World {
     txgs: Txgs,
     set: Arc<Objset>,
     alive: HashMap<[u64; 2], Txg>,
-    model: BTreeMap<u64, Model>,
+    model: BTreeMap<ObjectId, Model>,
 }
 
 impl World {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    fn id(&self, n: usize) -> Option<u64> {
+    fn id(&self, n: usize) -> Option<ObjectId> {
         self.model.keys().nth(n % self.model.len().max(1)).copied()
     }
 
@@ -250,7 +250,7 @@ impl World {
         let mut all = All(HashMap::new());
         let _ = traverse(set.cache(), DatasetId::new(9), &set.rootbp(), Default::default(), &mut all);
         assert_eq!(all.0, self.alive);
-        let (mut last, mut ids) = (0, Vec::new());
+        let (mut last, mut ids) = (ObjectId::NONE, Vec::new());
         while let Some(id) = set.next_object(last).unwrap() {
             ids.push(id);
             last = id;
@@ -309,7 +309,7 @@ fn accounts_are_no_objects_that_files_can_name() {
     zio.finish_writes().unwrap();
     world.set.commit(synced);
     assert!(world.set.phys().accounting.iter().all(Option::is_some));
-    for id in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 48] {
+    for id in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 48].map(ObjectId::new) {
         assert_eq!(world.set.object(id).err().map(|e| e.kind()), Some(base::Kind::NotFound), "{id:#x}");
     }
 }
@@ -347,11 +347,11 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 12, 1, 1);
     (dnode.levels, dnode.block_max, dnode.blkptrs[0]) = (11, (1 << 50) - 1, top);
     let dnode = Arc::new(dnode);
-    let found = Object::new(set.clone(), 1, dnode.clone()).next_hole(0).unwrap_err();
+    let found = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).next_hole(0).unwrap_err();
     assert_eq!(found.kind(), base::Kind::Corrupt);
-    let portion = Object::new(set.clone(), 1, dnode.clone()).last_portion(0..u64::MAX).unwrap();
+    let portion = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).last_portion(0..u64::MAX).unwrap();
     assert!(portion.from > 0 && portion.blocks <= crate::PORTION_BLOCKS, "{portion:?}");
-    let mut job = ObjectJob::new(&set, 1, dnode, Arc::new(Layer::default()));
+    let mut job = ObjectJob::new(&set, ObjectId::new(1), dnode, Arc::new(Layer::default()));
     let error = job.free_first(&mut writer).unwrap_err();
     assert_eq!(error.kind(), base::Kind::Corrupt);
     assert_eq!(number.0, 32 + 1, "it ends at the second pointer to what is freed");
@@ -374,7 +374,8 @@ fn a_block_is_written_below_more_levels_than_there_are_bits_in_its_number() {
     dnode.levels = 10;
     let mut block = Block::zeroed(512);
     block.make_mut().fill(7);
-    let mut job = ObjectJob::of_blocks(Object::new(set.clone(), 1, Arc::new(dnode)), [(0, block.clone())].into());
+    let mut job =
+        ObjectJob::of_blocks(Object::new(set.clone(), ObjectId::new(1), Arc::new(dnode)), [(0, block.clone())].into());
     job.free_first(&mut writer).unwrap();
     let write = job.data_write(0, block, &writer).unwrap();
     let bp = writer.write(vec![write]).unwrap()[0];
@@ -383,7 +384,7 @@ fn a_block_is_written_below_more_levels_than_there_are_bits_in_its_number() {
     cache.zio().finish_writes().unwrap();
     assert_eq!(dnode.levels, 10);
     let mut read = [0; 512];
-    Object::new(set.clone(), 1, Arc::new(dnode)).read(0, &mut read).unwrap();
+    Object::new(set.clone(), ObjectId::new(1), Arc::new(dnode)).read(0, &mut read).unwrap();
     assert_eq!(read, [7; 512]);
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base::{Block, Error, Result};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use zio::BlockWrite;
 
@@ -44,7 +45,7 @@ pub(super) struct ObjectJob {
 }
 
 impl ObjectJob {
-    pub(super) fn new(objset: &Arc<Objset>, id: u64, tree: Arc<Dnode>, layer: Arc<Layer>) -> ObjectJob {
+    pub(super) fn new(objset: &Arc<Objset>, id: ObjectId, tree: Arc<Dnode>, layer: Arc<Layer>) -> ObjectJob {
         let object = Object::new(objset.clone(), id, tree.clone());
         ObjectJob::start(object, tree, layer.dnode.as_deref().cloned(), layer)
     }

@@ -171,7 +171,7 @@ fn only_what_is_younger() {
 fn from_a_place_on() {
     let from = |object, blkid| {
         let (disk, root) = sample(|_, _| {});
-        let from = Some(VisitPosition { object, blkid });
+        let from = Some(VisitPosition { object: ObjectId::new(object), blkid });
         disk.read(&root, Range { since_txg: Txg::ZERO, from }, None).blocks
     };
     let tail = [(0, 0, 1), (5, 0, 0)];

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use base::Result;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use format::zap::{self, ZapLeaf};
 
 /// An array of numbers of one width.
@@ -94,6 +94,11 @@ impl ZapValue {
     /// The numbers.
     pub fn u64s(&self) -> Vec<u64> {
         self.iter().collect()
+    }
+
+    /// The first of its numbers, as that of an object.
+    pub fn first_object(&self) -> Option<ObjectId> {
+        self.first_u64().map(ObjectId::new)
     }
 
     /// The first number.

@@ -8,7 +8,7 @@ use dmu::{INDIRECT_SHIFT, Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::FeatureSet;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::stream::{
     RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamReference, StreamSpill, StreamWrite,
@@ -115,11 +115,11 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn note(&self, tx: &Tx<'_>, object: u64, offset: u64, bytes: u64) {
+    fn note(&self, tx: &Tx<'_>, object: ObjectId, offset: u64, bytes: u64) {
         self.host.note(tx.txg(), ReceivePoint { object, offset, bytes });
     }
 
-    fn existing(&self, id: u64) -> Result<Option<Object>> {
+    fn existing(&self, id: ObjectId) -> Result<Option<Object>> {
         match self.objset.object(id) {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -127,7 +127,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn required(&self, id: u64) -> Result<Object> {
+    fn required(&self, id: ObjectId) -> Result<Object> {
         self.existing(id)?.ok_or_else(|| wrong("a record for an object that is not there"))
     }
 
@@ -220,7 +220,7 @@ impl<'a> Applier<'a> {
     /// Makes a new object. What is in the way of its slots was freed by the sender, too.
     fn claim(&self, record: &StreamObject, dnode: Dnode, bytes: u64) -> Result<()> {
         let mut is_clear = true;
-        for slot in record.object + 1..record.object + record.slots as u64 {
+        for slot in record.object.next().until(record.object.plus(record.slots as u64)) {
             if self.existing(slot)?.is_some() {
                 let tx = self.begin(0)?;
                 self.objset.free_object(&tx, slot)?;
@@ -251,9 +251,9 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn free_objects(&self, first: u64, count: u64) -> Result<()> {
-        let end = first + count;
-        let mut next = self.objset.next_object(first.max(1) - 1)?;
+    fn free_objects(&self, first: ObjectId, count: u64) -> Result<()> {
+        let end = first.plus(count);
+        let mut next = self.objset.next_object(first.previous())?;
         while let Some(id) = next.filter(|id| *id < end) {
             if self.existing(id)?.is_some() {
                 let tx = self.begin(0)?;
@@ -338,7 +338,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn free(&self, object: u64, offset: u64, len: u64) -> Result<()> {
+    fn free(&self, object: ObjectId, offset: u64, len: u64) -> Result<()> {
         let object = self.required(object)?;
         let tx = self.begin(0)?;
         object.free_range(&tx, offset, len.min(u64::MAX - offset))
@@ -354,7 +354,7 @@ impl<'a> Applier<'a> {
         self.put_spill(record.object, payload)
     }
 
-    fn put_spill(&self, id: u64, mut contents: AlignedBuf) -> Result<()> {
+    fn put_spill(&self, id: ObjectId, mut contents: AlignedBuf) -> Result<()> {
         if contents.len() as u64 > OLD_BLOCK_SIZE_MAX {
             return Err(wrong("a spill block of an impossible size"));
         }

@@ -8,7 +8,7 @@ use base::{Block, Bookmark, Error, Kind, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::stream::{
     RecordFields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite,
 };
@@ -62,17 +62,22 @@ pub(super) struct SendRange {
     /// What was born after that group.
     pub(super) since_txg: Txg,
     /// From that object and offset on.
-    pub(super) resume: Option<(u64, u64)>,
+    pub(super) resume: Option<(ObjectId, u64)>,
     /// Up to that object, and what of it begins at that offset.
-    pub(super) until: Option<(u64, u64)>,
+    pub(super) until: Option<(ObjectId, u64)>,
 }
 
 impl SendRange {
-    fn object_end(&self) -> u64 {
-        self.until.map_or(u64::MAX, |(object, _)| object.saturating_add(1))
+    /// The object that it begins with.
+    fn first(&self) -> ObjectId {
+        self.resume.map_or(ObjectId::new(1), |(object, _)| object)
     }
 
-    fn is_behind(&self, object: u64, offset: u64) -> bool {
+    fn object_end(&self) -> ObjectId {
+        self.until.map_or(ObjectId::LAST, |(object, _)| object.next())
+    }
+
+    fn is_behind(&self, object: ObjectId, offset: u64) -> bool {
         self.until.is_some_and(|until| (object, offset) > until)
     }
 }
@@ -85,8 +90,8 @@ pub(super) struct RedactionLists {
 
 impl RedactionLists {
     /// The next object that one of them has something of.
-    fn next_object(&mut self) -> Result<Option<u64>> {
-        let mut next: Option<u64> = None;
+    fn next_object(&mut self) -> Result<Option<ObjectId>> {
+        let mut next: Option<ObjectId> = None;
         for cursor in [&mut self.by, &mut self.from].into_iter().flatten() {
             let object = cursor.next_object()?;
             next = next.into_iter().chain(object).min();
@@ -94,12 +99,12 @@ impl RedactionLists {
         Ok(next)
     }
 
-    fn skip_to(&mut self, object: u64) -> Result<()> {
+    fn skip_to(&mut self, object: ObjectId) -> Result<()> {
         [&mut self.by, &mut self.from].into_iter().flatten().try_for_each(|cursor| cursor.skip_to(object))
     }
 
     /// Whether a block is left out, whether it was, and up to where both are so.
-    fn of(&mut self, object: u64, blkid: u64, end: u64) -> Result<(bool, bool, u64)> {
+    fn of(&mut self, object: ObjectId, blkid: u64, end: u64) -> Result<(bool, bool, u64)> {
         let ask = |cursor: &mut Option<RedactionCursor>| match cursor {
             Some(cursor) => cursor.covers(object, blkid, end),
             None => Ok((false, end)),
@@ -151,8 +156,8 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     pub(super) fn run(mut self) -> Result<()> {
         let meta = self.objset.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let from = self.range.resume.map_or(0, |(object, _)| object / per_block);
-        self.lists.skip_to(self.range.resume.map_or(1, |(object, _)| object))?;
+        let from = self.range.resume.map_or(0, |(object, _)| object.place(per_block).0);
+        self.lists.skip_to(self.range.first())?;
         meta.changed_since(self.range.since_txg, from, &mut |part| match part {
             ChangedPart::Hole { first, count } => {
                 let last = meta.dnode().block_max.saturating_add(1);
@@ -160,7 +165,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 if first >= end {
                     return Ok(());
                 }
-                let number = |blkid: u64| blkid.saturating_mul(per_block).min(self.range.object_end());
+                let number = |blkid: u64| ObjectId::in_block(blkid, 0, per_block).min(self.range.object_end());
                 let (first, end) = (number(first), number(end));
                 self.unchanged_objects(first)?;
                 self.lists.skip_to(end)?;
@@ -168,7 +173,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             }
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
         })?;
-        self.unchanged_objects(u64::MAX)?;
+        self.unchanged_objects(ObjectId::LAST)?;
         self.read()?;
         while let Some(batch) = self.reading.pop_front() {
             self.write_batch(batch)?;
@@ -177,7 +182,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 
     /// Sends what the lists say of objects before `end` whose dnodes have not changed.
-    fn unchanged_objects(&mut self, end: u64) -> Result<()> {
+    fn unchanged_objects(&mut self, end: ObjectId) -> Result<()> {
         let end = end.min(self.range.object_end());
         while let Some(id) = self.lists.next_object()?.filter(|id| *id < end) {
             match self.objset.object(id) {
@@ -188,13 +193,13 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 Err(error) if error.kind() == Kind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            self.lists.skip_to(id.saturating_add(1))?;
+            self.lists.skip_to(id.next())?;
         }
         Ok(())
     }
 
     /// The block that an object is sent from on.
-    fn first_block(&self, id: u64, dnode: &Dnode) -> u64 {
+    fn first_block(&self, id: ObjectId, dnode: &Dnode) -> u64 {
         match self.range.resume {
             Some((object, offset)) if object == id => offset / dnode.block_size.max(1),
             _ => 0,
@@ -204,7 +209,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     /// Sends the objects of a block of dnodes, and that the numbers between them are free.
     fn dnodes(&mut self, meta: &Object, blkid: u64, per_block: u64) -> Result<()> {
         let block = meta.block(blkid)?;
-        let first = blkid.saturating_mul(per_block);
+        let (first, end) = (ObjectId::in_block(blkid, 0, per_block), ObjectId::in_block(blkid, per_block, per_block));
         self.unchanged_objects(first)?;
         let mut next = first;
         for found in self.objset.dnodes_in_block(blkid, &block) {
@@ -213,23 +218,23 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 break;
             }
             self.free_numbers(next, id)?;
-            next = id.saturating_add(dnode.slots as u64);
+            next = id.plus(dnode.slots as u64);
             if self.range.resume.is_none_or(|(object, _)| id >= object) {
                 self.lists.skip_to(id)?;
                 self.object(id, dnode)?;
             }
         }
-        self.lists.skip_to(first.saturating_add(per_block).min(self.range.object_end()))?;
-        self.free_numbers(next, first.saturating_add(per_block))
+        self.lists.skip_to(end.min(self.range.object_end()))?;
+        self.free_numbers(next, end)
     }
 
-    fn free_numbers(&mut self, from: u64, end: u64) -> Result<()> {
-        let from = from.max(self.range.resume.map_or(1, |(object, _)| object));
+    fn free_numbers(&mut self, from: ObjectId, end: ObjectId) -> Result<()> {
+        let from = from.max(self.range.first());
         let end = end.min(self.range.object_end());
         if from >= end { Ok(()) } else { self.push(SendItem::Ready(free_objects(from, end), Vec::new())) }
     }
 
-    fn object(&mut self, id: u64, dnode: Dnode) -> Result<()> {
+    fn object(&mut self, id: ObjectId, dnode: Dnode) -> Result<()> {
         let has_large = self.features.has(StreamFeatures::LARGE_BLOCKS);
         let record = StreamObject {
             object: id,
@@ -263,7 +268,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         }
     }
 
-    fn spill(&mut self, object: u64, bp: BlkPtr, is_unmodified: bool) -> Result<()> {
+    fn spill(&mut self, object: ObjectId, bp: BlkPtr, is_unmodified: bool) -> Result<()> {
         let fields = RecordFields::Spill(StreamSpill { object, len: bp.lsize(), is_unmodified, compressed_len: 0 });
         self.push_read(fields, object, SPILL_BLKID, bp, false)
     }
@@ -387,8 +392,15 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             && may(ZSTD, StreamFeatures::ZSTD)
     }
 
-    fn push_read(&mut self, fields: RecordFields, object: u64, blkid: u64, bp: BlkPtr, physical: bool) -> Result<()> {
-        let bookmark = Bookmark { objset: self.objset.id().get(), object, level: 0, blkid };
+    fn push_read(
+        &mut self,
+        fields: RecordFields,
+        object: ObjectId,
+        blkid: u64,
+        bp: BlkPtr,
+        physical: bool,
+    ) -> Result<()> {
+        let bookmark = Bookmark { objset: self.objset.id().get(), object: object.get(), level: 0, blkid };
         self.bytes = self.bytes.saturating_add(bp.lsize());
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
         self.push(SendItem::Read(WantedBlock { fields, request, physical }))?;
@@ -498,8 +510,8 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 }
 
-fn free_objects(first: u64, end: u64) -> RecordFields {
-    RecordFields::FreeObjects { first, count: end.saturating_sub(first) }
+fn free_objects(first: ObjectId, end: ObjectId) -> RecordFields {
+    RecordFields::FreeObjects { first, count: end.behind(first) }
 }
 
 /// Checksums by which blocks may be deduplicated: sha256, sha512, skein, edonr, blake3.

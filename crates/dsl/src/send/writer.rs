@@ -94,7 +94,7 @@ impl<'a> StreamWriter<'a> {
                 true
             }
             (RecordFields::FreeObjects { first, count }, RecordFields::FreeObjects { first: next, count: more })
-                if first.checked_add(*count) == Some(*next) =>
+                if first.plus(*count) == *next =>
             {
                 *count = count.saturating_add(*more);
                 true

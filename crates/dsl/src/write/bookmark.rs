@@ -14,7 +14,7 @@ use dmu::bpobj::Totals;
 use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS};
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::redaction::RedactionHead;
 
@@ -40,7 +40,7 @@ pub(super) struct Bookmarks<'a> {
     change: &'a Change<'a>,
     head: DatasetId,
     /// 0 is none.
-    table: u64,
+    table: ObjectId,
 }
 
 /// One of them.
@@ -70,7 +70,7 @@ impl<'a> Bookmarks<'a> {
     pub(super) fn open(change: &'a Change<'a>, head: DatasetId) -> Result<Bookmarks<'a>> {
         let object = change.mos.object(head.object())?;
         let is_table = object.dnode().object_type == ObjectType::ZAP_METADATA;
-        let table = if is_table { Zap::open(object)?.u64(FIELD)?.unwrap_or(0) } else { 0 };
+        let table = if is_table { Zap::open(object)?.object_id(FIELD)?.unwrap_or_default() } else { ObjectId::NONE };
         Ok(Bookmarks { change, head, table })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Bookmarks<'a> {
 
     /// Frees all of them.
     pub(super) fn free(&self) -> Result<()> {
-        if self.table == 0 {
+        if self.table.is_none() {
             return Ok(());
         }
         for one in self.all()? {
@@ -155,8 +155,9 @@ impl<'a> Bookmarks<'a> {
 
     fn forget(&self, one: &BookmarkRecord) -> Result<()> {
         let change = self.change;
-        if one.words[3] != 0 {
-            redaction_list::free(change, one.words[3])?;
+        let list = ObjectId::new(one.words[3]);
+        if list.is_some() {
+            redaction_list::free(change, list)?;
         }
         if one.words.len() > WORDS_MIN {
             feature::count(change, BOOKMARK_V2, -1)?;
@@ -170,7 +171,7 @@ impl<'a> Bookmarks<'a> {
     /// All, by txg.
     fn all(&self) -> Result<Vec<BookmarkRecord>> {
         let mut all = Vec::new();
-        if self.table != 0 {
+        if self.table.is_some() {
             for entry in Zap::open(self.change.mos.object(self.table)?)?.entries()? {
                 let words = entry.value.u64s();
                 if words.len() < WORDS_MIN {
@@ -185,7 +186,7 @@ impl<'a> Bookmarks<'a> {
 
     /// Those that tell how much was freed before the next snapshot.
     fn telling(&self) -> Result<Vec<BookmarkRecord>> {
-        if self.table == 0 || feature::uses(self.change, BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
+        if self.table.is_none() || feature::uses(self.change, BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
             return Ok(Vec::new());
         }
         Ok(self.all()?.into_iter().filter(BookmarkRecord::tells_freed).collect())
@@ -196,14 +197,14 @@ impl<'a> Bookmarks<'a> {
     }
 
     fn make_table(&mut self) -> Result<()> {
-        if self.table != 0 {
+        if self.table.is_some() {
             return Ok(());
         }
         self.table =
             self.change.create_table_with(ObjectType::ZAP_METADATA, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         feature::count(self.change, BOOKMARKS, 1)?;
         feature::zapify(self.change, self.head.object())?;
-        self.change.add(self.head.object(), FIELD, self.table)
+        self.change.add(self.head.object(), FIELD, self.table.get())
     }
 
     /// Adds a bookmark, in as few words as it needs.
@@ -226,11 +227,11 @@ impl<'a> Bookmarks<'a> {
 /// changed. Errors, as `zfs bookmark` words them: `NotFound`, `Exists`; `Invalid` for names, and for a snapshot that
 /// the file system does not come from; `Unsupported` without the feature.
 pub fn create_bookmark(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str) -> Result<()> {
-    create_with_list(change, dsl, new, source, 0)
+    create_with_list(change, dsl, new, source, ObjectId::NONE)
 }
 
 /// As [`create_bookmark`], with a list of what is to be redacted; 0 is none.
-pub(super) fn create_with_list(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str, list: u64) -> Result<()> {
+pub(super) fn create_with_list(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str, list: ObjectId) -> Result<()> {
     let (fs, own) = split_bookmark(new)?;
     if !feature::is_enabled(change, BOOKMARKS)? {
         return Err(Error::new(Kind::Unsupported, "bookmark feature not enabled"));
@@ -247,19 +248,19 @@ pub(super) fn create_with_list(change: &Change<'_>, dsl: &Dsl, new: &str, source
         return Err(foreign());
     }
     let mut words = words_of(change, &source)?;
-    if list != 0 {
-        words[3] = list;
+    if list.is_some() {
+        words[3] = list.get();
     }
     bookmarks.add(BookmarkRecord { name: own.to_owned(), words })
 }
 
 /// The object of the redaction list of a bookmark, 0 if it has none; `None` if there is no such bookmark. Errors: as from
 /// [`create_bookmark`].
-pub(super) fn list_of(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Option<u64>> {
+pub(super) fn list_of(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Option<ObjectId>> {
     let (fs, own) = split_bookmark(name)?;
     let head = dsl.head(&dsl.find_dir(fs)?)?;
     let all = Bookmarks::open(change, head.id)?.all()?;
-    Ok(all.into_iter().find(|one| one.name == own).map(|one| one.words[3]))
+    Ok(all.into_iter().find(|one| one.name == own).map(|one| ObjectId::new(one.words[3])))
 }
 
 /// Destroys a bookmark. Errors: `NotFound`.
@@ -309,7 +310,7 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
     if let Some((_, guids)) = redacted {
         // what was left out of it is a hole: the list is empty, and says only for which snapshots
         let head = RedactionHead { last: RedactionHead::COMPLETE, ranges: 0, snapshots: guids.guids() };
-        words[3] = redaction_list::create(change, &head)?;
+        words[3] = redaction_list::create(change, &head)?.get();
     }
     if feature::is_zapified(change, snapshot.id.object())? && feature::is_enabled(change, BOOKMARK_V2)? {
         words[11] = change.number(snapshot.id.object(), IVSET_GUID)?.unwrap_or(0);

@@ -21,7 +21,7 @@ use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::feature::ASYNC_DESTROY;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use super::space::{Delta, UsedColumn};
@@ -83,13 +83,13 @@ impl BptreeHead {
 
 /// Puts a head's blocks into the queue.
 pub(super) fn queue(change: &Change<'_>, root: &BlkPtr, since_txg: Txg, totals: Totals) -> Result<()> {
-    let id = match change.number(DIRECTORY, QUEUE)? {
+    let id = match change.object_id(DIRECTORY, QUEUE)? {
         Some(id) => id,
         None => {
             let mut dnode = Dnode::new(ObjectType::U64_METADATA, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
             (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, BptreeHead::default().bonus());
             let id = change.mos.allocate(change.tx, dnode)?.id();
-            change.add(DIRECTORY, QUEUE, id)?;
+            change.add(DIRECTORY, QUEUE, id.get())?;
             feature::count(change, ASYNC_DESTROY, 1)?;
             id
         }
@@ -111,7 +111,7 @@ fn put_entry(
     from: Option<VisitPosition>,
 ) -> Result<()> {
     let place = match from {
-        Some(VisitPosition { object, blkid }) => [since_txg.get(), DESTROYED, object, 0, blkid],
+        Some(VisitPosition { object, blkid }) => [since_txg.get(), DESTROYED, object.get(), 0, blkid],
         None => [since_txg.get(), 0, 0, 0, 0],
     };
     let mut bytes = root.raw().to_vec();
@@ -121,10 +121,10 @@ fn put_entry(
 
 /// Whether blocks of what was destroyed wait to be freed.
 pub(super) fn has_destroyed(change: &Change<'_>) -> Result<bool> {
-    if change.number(DIRECTORY, QUEUE)?.is_some() || livelist::has_clones(change)? {
+    if change.object_id(DIRECTORY, QUEUE)?.is_some() || livelist::has_clones(change)? {
         return Ok(true);
     }
-    match change.number(DIRECTORY, LIST)? {
+    match change.object_id(DIRECTORY, LIST)? {
         Some(list) => Ok(!Bpobj::open(change.mos, list)?.is_empty()?),
         None => Ok(false),
     }
@@ -143,7 +143,7 @@ pub fn free_destroyed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&Blk
 
 /// Frees up to `count` blocks of the list of what is left of snapshots. Returns how many.
 fn free_listed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<u64> {
-    let Some(id) = change.number(DIRECTORY, LIST)? else { return Ok(0) };
+    let Some(id) = change.object_id(DIRECTORY, LIST)? else { return Ok(0) };
     let list = Bpobj::open(change.mos, id)?;
     let before = list.totals()?;
     let done = list.drain(change.tx, count, change.size_of, &mut |bp| {
@@ -160,7 +160,7 @@ fn free_listed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -
 
 /// Frees up to about `count` blocks of heads in the queue. False if there are none left.
 fn free_queued(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
-    let Some(id) = change.number(DIRECTORY, QUEUE)? else { return Ok(false) };
+    let Some(id) = change.object_id(DIRECTORY, QUEUE)? else { return Ok(false) };
     let object = change.mos.object(id)?;
     let mut queue = BptreeHead::of(&object)?;
     let mut left = count;
@@ -170,8 +170,9 @@ fn free_queued(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -
         let (root, rest) = entry.split_at(BlkPtr::SIZE);
         let root = BlkPtr::parse(root).expect("split off as a pointer");
         let mut r = Reader::new(rest, Endian::Little);
-        let (since_txg, _objset, number, _level, blkid) = (Txg::new(r.u64()?), r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let from = (number, blkid) != (0, 0);
+        let (since_txg, _objset) = (Txg::new(r.u64()?), r.u64()?);
+        let (number, _level, blkid) = (ObjectId::new(r.u64()?), r.u64()?, r.u64()?);
+        let from = (number, blkid) != (ObjectId::META_DNODE, 0);
         let range = Range { since_txg, from: from.then_some(VisitPosition { object: number, blkid }) };
         let freed = walk_tree(change, &root, range, left, free);
         left = left.saturating_sub(freed.count);
@@ -274,7 +275,7 @@ impl Visitor for Freeing<'_> {
             return ControlFlow::Continue(Descend::Below);
         }
         if self.left == 0 {
-            self.freed.stopped = Some(Some(VisitPosition { object, blkid }));
+            self.freed.stopped = Some(Some(VisitPosition { object: visit.object(), blkid }));
             return ControlFlow::Break(());
         }
         self.free(visit.bp);
@@ -301,13 +302,13 @@ fn is_above(a: &Bookmark, b: &Bookmark) -> bool {
 /// The first place below a block.
 fn first_below(visit: &Visit<'_>) -> Option<VisitPosition> {
     let dnode = visit.dnode?;
-    let Bookmark { object, level, blkid, .. } = visit.bookmark;
+    let Bookmark { level, blkid, .. } = visit.bookmark;
     let level = u32::try_from(level).ok()?;
     let shift = if level == 0 { 0 } else { level * dnode.pointers_shift() };
     let blkid = blkid.checked_shl(shift)?;
-    match object {
+    match visit.object() {
         // of the blocks of dnodes, the first object in it
-        0 => Some(VisitPosition { object: (blkid * (dnode.block_size / SLOT_SIZE as u64)).max(1), blkid: 0 }),
+        ObjectId::META_DNODE => Some(VisitPosition::of_block(blkid, dnode.block_size / SLOT_SIZE as u64)),
         object => Some(VisitPosition { object, blkid }),
     }
 }

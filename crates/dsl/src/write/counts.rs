@@ -13,7 +13,7 @@
 use base::{Error, Result};
 use dmu::zap::{Zap, ZapValue};
 use format::feature::FILESYSTEM_LIMITS;
-use format::ids::DirId;
+use format::ids::{DirId, ObjectId};
 
 use super::{Change, feature};
 use crate::property::rules::Given;
@@ -111,8 +111,8 @@ fn store(change: &Change<'_>, dir: DirId, counts: CountsBelow) -> Result<()> {
 }
 
 /// The names and objects of a table; none if there is no table.
-fn names_in(change: &Change<'_>, table: u64) -> Result<Vec<(String, u64)>> {
-    if table == 0 {
+fn names_in(change: &Change<'_>, table: ObjectId) -> Result<Vec<(String, u64)>> {
+    if table.is_none() {
         return Ok(Vec::new());
     }
     let entries = Zap::open(change.mos.object(table)?)?.entries()?;

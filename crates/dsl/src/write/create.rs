@@ -15,7 +15,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{self, Bpobj};
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::{DatasetId, DirId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -43,9 +43,9 @@ pub struct PoolDsl {
     /// The snapshot that all begin with.
     pub origin: DatasetId,
     /// List of what destroyed snapshots leave to be freed.
-    pub free_list: u64,
+    pub free_list: ObjectId,
     /// List of what is to be freed with the next group.
-    pub deferred_list: u64,
+    pub deferred_list: ObjectId,
 }
 
 /// What a new dataset is to be.
@@ -85,11 +85,11 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
     create_dir(change, Some((root_dir, "$MOS")))?;
     create_dir(change, Some((root_dir, "$FREE")))?;
     let free_list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
-    change.add(DIRECTORY, "free_bpobj", free_list)?;
+    change.add(DIRECTORY, "free_bpobj", free_list.get())?;
     let origin = create_origin(change, root_dir)?;
     let root_dataset = create_head(change, root_dir, origin)?;
     let deferred_list = Bpobj::create(change.mos, change.tx, DEFERRED_BLOCK_SIZE, false)?;
-    change.add(DIRECTORY, "sync_bplist", deferred_list)?;
+    change.add(DIRECTORY, "sync_bplist", deferred_list.get())?;
     props::store_given(change, root_dir, root_dataset, &given)?;
     let contents = own_contents(kind, &given, change.mos.pool_version()?, &|_| Ok(None))?;
     let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
@@ -164,9 +164,9 @@ pub(super) fn create_dir(change: &Change<'_>, parent: Option<(DirId, &str)>) -> 
     };
     object.update(change.tx, |dnode| dnode.bonus = phys.bonus())?;
     if let Some((parent, name)) = parent {
-        change.add(change.dir(parent)?.child_zap, name, object.id())?;
+        change.add(change.dir(parent)?.child_zap, name, object.id().get())?;
     }
-    Ok(DirId::new(object.id()))
+    Ok(DirId::of_object(object.id()))
 }
 
 pub(super) fn blank_dataset(change: &Change<'_>, dir: DirId) -> Result<DatasetPhys> {
@@ -176,11 +176,11 @@ pub(super) fn blank_dataset(change: &Change<'_>, dir: DirId) -> Result<DatasetPh
         prev_snap: DatasetId::NONE,
         prev_snap_txg: Txg::ZERO,
         next_snap: DatasetId::NONE,
-        snapnames_zap: 0,
+        snapnames_zap: ObjectId::NONE,
         num_children: 0,
         creation_time_s: change.env.now_s(),
         creation_txg: if txg == Txg::INITIAL { ORIGIN_TXG } else { txg },
-        deadlist: 0,
+        deadlist: ObjectId::NONE,
         referenced_bytes: 0,
         compressed_bytes: 0,
         uncompressed_bytes: 0,
@@ -189,15 +189,15 @@ pub(super) fn blank_dataset(change: &Change<'_>, dir: DirId) -> Result<DatasetPh
         guid: change.new_guid(),
         flags: if change.is_since(versions::UNIQUE_ACCURATE)? { DatasetPhys::FLAG_UNIQUE_ACCURATE } else { 0 },
         bp: format::blkptr::BlkPtr::HOLE,
-        next_clones_zap: 0,
-        props_zap: 0,
-        userrefs_zap: 0,
+        next_clones_zap: ObjectId::NONE,
+        props_zap: ObjectId::NONE,
+        userrefs_zap: ObjectId::NONE,
     })
 }
 
 pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<DatasetId> {
     let object = change.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?;
-    Ok(DatasetId::new(object.id()))
+    Ok(DatasetId::of_object(object.id()))
 }
 
 /// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
@@ -267,7 +267,7 @@ pub(super) fn create_head(change: &Change<'_>, dir: DirId, origin: DatasetId) ->
 /// A snapshot has a clone, or the oldest snapshot of one, behind it.
 pub(super) fn note_next_clone(change: &Change<'_>, of: DatasetId, next: DatasetId) -> Result<()> {
     let clones = match change.dataset(of)?.next_clones_zap {
-        0 => change.create_table(ObjectType::NEXT_CLONES)?,
+        ObjectId::NONE => change.create_table(ObjectType::NEXT_CLONES)?,
         table => table,
     };
     change.add_number(clones, next.object())?;
@@ -276,7 +276,7 @@ pub(super) fn note_next_clone(change: &Change<'_>, of: DatasetId, next: DatasetI
 
 /// A snapshot of a directory has that head as a clone.
 pub(super) fn note_clone(change: &Change<'_>, dir: DirId, head: DatasetId) -> Result<()> {
-    if change.dir(dir)?.clones_zap == 0 {
+    if change.dir(dir)?.clones_zap.is_none() {
         let table = change.create_table(ObjectType::DSL_CLONES)?;
         change.update_dir(dir, |phys| phys.clones_zap = table)?;
     }

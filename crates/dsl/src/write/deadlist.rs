@@ -22,7 +22,7 @@ use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
 use format::feature::EMPTY_BPOBJ;
-use format::ids::{DatasetId, DirId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY, feature, versions};
@@ -40,17 +40,17 @@ const OPEN_MAX: usize = 64;
 /// A dead list of the MOS that is being changed.
 pub(super) struct Deadlist<'a> {
     change: &'a Change<'a>,
-    id: u64,
+    id: ObjectId,
     /// It is one plain list.
     is_plain: bool,
     /// The list of each key, once they were read.
-    parts: RefCell<Option<BTreeMap<Txg, u64>>>,
+    parts: RefCell<Option<BTreeMap<Txg, ObjectId>>>,
 }
 
 /// Dead lists that stay open while many snapshots are destroyed, as most of these change the same ones.
 pub(super) struct OpenDeadlists<'a> {
     change: &'a Change<'a>,
-    open: HashMap<u64, Deadlist<'a>>,
+    open: HashMap<ObjectId, Deadlist<'a>>,
 }
 
 impl<'a> OpenDeadlists<'a> {
@@ -63,7 +63,7 @@ impl<'a> OpenDeadlists<'a> {
     }
 
     /// Dead list `id`. Errors: `NotFound`.
-    pub(super) fn get(&mut self, id: u64) -> Result<&Deadlist<'a>> {
+    pub(super) fn get(&mut self, id: ObjectId) -> Result<&Deadlist<'a>> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&id) {
             self.open.clear();
         }
@@ -74,7 +74,7 @@ impl<'a> OpenDeadlists<'a> {
     }
 
     /// Dead list `id`, which is to be freed. Errors: `NotFound`.
-    pub(super) fn take(&mut self, id: u64) -> Result<Deadlist<'a>> {
+    pub(super) fn take(&mut self, id: ObjectId) -> Result<Deadlist<'a>> {
         self.open.remove(&id).map_or_else(|| Deadlist::open(self.change, id), Ok)
     }
 }
@@ -93,7 +93,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Dead list `id`. Errors: `NotFound`.
-    pub(super) fn open(change: &'a Change<'a>, id: u64) -> Result<Deadlist<'a>> {
+    pub(super) fn open(change: &'a Change<'a>, id: ObjectId) -> Result<Deadlist<'a>> {
         let is_plain = change.mos.object(id)?.dnode().object_type == ObjectType::BPOBJ;
         Ok(Deadlist { change, id, is_plain, parts: RefCell::new(None) })
     }
@@ -114,7 +114,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Its object number.
-    pub(super) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> ObjectId {
         self.id
     }
 
@@ -170,9 +170,9 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Removes a part, and gives up what is in it.
-    pub(super) fn take_part(&self, (key, part): (Txg, u64)) -> Result<()> {
+    pub(super) fn take_part(&self, (key, part): (Txg, ObjectId)) -> Result<()> {
         self.drop_key(key)?;
-        if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+        if Some(part) == self.change.object_id(DIRECTORY, EMPTY)? {
             return leave_empty_list(self.change, 1);
         }
         self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
@@ -180,7 +180,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Gives a part, which can tell of frees, other blocks.
-    pub(super) fn replace_part(&self, (key, part): (Txg, u64), bps: &[BlkPtr]) -> Result<()> {
+    pub(super) fn replace_part(&self, (key, part): (Txg, ObjectId), bps: &[BlkPtr]) -> Result<()> {
         let Change { mos, tx, size_of, .. } = *self.change;
         self.take_part((key, part))?;
         let new = Bpobj::create_with_frees(mos, tx)?;
@@ -200,7 +200,7 @@ impl<'a> Deadlist<'a> {
         let before = parts.range(..key).next_back().map(|(key, part)| (*key, *part));
         drop(parts);
         let before = before.ok_or_else(|| Error::corrupt("dead list without a part for older blocks"))?;
-        match Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+        match Some(part) == self.change.object_id(DIRECTORY, EMPTY)? {
             true => leave_empty_list(self.change, 1)?,
             false => self.append_to(before, part)?,
         }
@@ -233,7 +233,7 @@ impl<'a> Deadlist<'a> {
             })?;
             return Ok(sum);
         }
-        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let empty = self.change.object_id(DIRECTORY, EMPTY)?;
         let parts = self.read_parts()?;
         let parts = parts.range(after_txg..up_to_txg.max(after_txg));
         for (_, part) in parts.filter(|(_, part)| Some(**part) != empty) {
@@ -250,7 +250,7 @@ impl<'a> Deadlist<'a> {
             return from.free();
         }
         self.count(from.totals()?, false)?;
-        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let empty = self.change.object_id(DIRECTORY, EMPTY)?;
         let (mut empties, no_parts) = (0, || Error::corrupt("dead list without parts"));
         for (key, part) in from.parts()? {
             if Some(part) == empty {
@@ -271,8 +271,9 @@ impl<'a> Deadlist<'a> {
     /// Moves all parts for blocks born after `since_txg` to list `to`, and removes their keys.
     pub(super) fn move_since(&self, since_txg: Txg, to: &Bpobj) -> Result<()> {
         self.check_parts()?;
-        let parts: Vec<(Txg, u64)> = self.read_parts()?.range(since_txg..).map(|(key, part)| (*key, *part)).collect();
-        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let parts: Vec<(Txg, ObjectId)> =
+            self.read_parts()?.range(since_txg..).map(|(key, part)| (*key, *part)).collect();
+        let empty = self.change.object_id(DIRECTORY, EMPTY)?;
         let mut empties = 0;
         for (key, part) in parts {
             self.drop_key(key)?;
@@ -292,7 +293,7 @@ impl<'a> Deadlist<'a> {
         if self.is_plain {
             return Bpobj::free(mos, tx, self.id);
         }
-        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        let empty = self.change.object_id(DIRECTORY, EMPTY)?;
         let mut empties = 0;
         for (_, part) in self.parts()? {
             match Some(part) == empty {
@@ -324,7 +325,7 @@ impl<'a> Deadlist<'a> {
             return Bpobj::open(mos, self.id)?.append(tx, bps, size_of);
         }
         let parts = self.parts()?;
-        let mut by_part: BTreeMap<(Txg, u64), Vec<BlkPtr>> = BTreeMap::new();
+        let mut by_part: BTreeMap<(Txg, ObjectId), Vec<BlkPtr>> = BTreeMap::new();
         let mut sum = Totals::default();
         for bp in bps {
             // the first part has to take what would be in none
@@ -335,7 +336,7 @@ impl<'a> Deadlist<'a> {
         }
         for ((key, part), bps) in by_part {
             let mut part = part;
-            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+            if Some(part) == self.change.object_id(DIRECTORY, EMPTY)? {
                 part = match marked {
                     None => Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?,
                     Some(_) => Bpobj::create_with_frees(mos, tx)?,
@@ -349,28 +350,28 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Key and list of each part, by key.
-    pub(super) fn parts(&self) -> Result<Vec<(Txg, u64)>> {
+    pub(super) fn parts(&self) -> Result<Vec<(Txg, ObjectId)>> {
         Ok(self.read_parts()?.iter().map(|(key, part)| (*key, *part)).collect())
     }
 
     /// The list of each key. It may not be kept while parts are changed.
-    fn read_parts(&self) -> Result<RefMut<'_, BTreeMap<Txg, u64>>> {
+    fn read_parts(&self) -> Result<RefMut<'_, BTreeMap<Txg, ObjectId>>> {
         let mut parts = self.parts.borrow_mut();
         if parts.is_none() {
             let found = self.change.by_number(self.id)?.into_iter();
-            *parts = Some(found.map(|(key, part)| (Txg::new(key), part)).collect());
+            *parts = Some(found.map(|(key, part)| (Txg::new(key), ObjectId::new(part))).collect());
         }
         Ok(RefMut::map(parts, |parts| parts.get_or_insert_default()))
     }
 
-    fn add_part(&self, key: Txg, part: u64) -> Result<()> {
-        self.change.add(self.id, &format!("{key:x}"), part)?;
+    fn add_part(&self, key: Txg, part: ObjectId) -> Result<()> {
+        self.change.add(self.id, &format!("{key:x}"), part.get())?;
         self.remember(|parts| parts.insert(key, part));
         Ok(())
     }
 
-    fn set_part(&self, key: Txg, part: u64) -> Result<()> {
-        self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
+    fn set_part(&self, key: Txg, part: ObjectId) -> Result<()> {
+        self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part.get()))?;
         self.remember(|parts| parts.insert(key, part));
         Ok(())
     }
@@ -382,13 +383,13 @@ impl<'a> Deadlist<'a> {
     }
 
     /// Changes what is remembered as the table was.
-    fn remember(&self, change: impl FnOnce(&mut BTreeMap<Txg, u64>) -> Option<u64>) {
+    fn remember(&self, change: impl FnOnce(&mut BTreeMap<Txg, ObjectId>) -> Option<ObjectId>) {
         self.parts.borrow_mut().as_mut().map(change);
     }
 
     /// Adds list `part`, which is not the empty one, to the one of another part.
-    fn append_to(&self, (key, to): (Txg, u64), part: u64) -> Result<()> {
-        if Some(to) == self.change.number(DIRECTORY, EMPTY)? {
+    fn append_to(&self, (key, to): (Txg, ObjectId), part: ObjectId) -> Result<()> {
+        if Some(to) == self.change.object_id(DIRECTORY, EMPTY)? {
             leave_empty_list(self.change, 1)?;
             return self.set_part(key, part);
         }
@@ -408,13 +409,13 @@ impl<'a> Deadlist<'a> {
 }
 
 /// An empty list: one that all share, if the pool has that.
-fn create_empty_list(change: &Change<'_>) -> Result<u64> {
+fn create_empty_list(change: &Change<'_>) -> Result<ObjectId> {
     let Some(count) = feature::uses(change, EMPTY_BPOBJ)? else {
         return Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true);
     };
     if count == 0 {
         let list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
-        change.add(DIRECTORY, EMPTY, list)?;
+        change.add(DIRECTORY, EMPTY, list.get())?;
     }
     feature::count(change, EMPTY_BPOBJ, 1)?;
     change.in_directory(EMPTY)
@@ -441,7 +442,7 @@ pub(super) fn remove_key_of_clones(lists: &mut OpenDeadlists<'_>, dir: DirId, tx
             return Err(Error::corrupt("clones of each other"));
         }
         let table = change.dir(dir)?.clones_zap;
-        if table == 0 {
+        if table.is_none() {
             continue;
         }
         for (_, clone) in change.by_number(table)? {

@@ -9,7 +9,7 @@ use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
-use format::ids::{DatasetId, DirId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
@@ -91,12 +91,12 @@ fn leave_origin(change: &Change<'_>, head: &DatasetPhys, id: DatasetId) -> Resul
     }
     let origin = change.dataset(head.prev_snap)?;
     let key = format!("{id:x}");
-    if origin.next_clones_zap != 0 {
+    if origin.next_clones_zap.is_some() {
         change.remove(origin.next_clones_zap, &key)?;
     }
     change.update_dataset(head.prev_snap, |phys| phys.num_children = phys.num_children.saturating_sub(1))?;
     match change.dir(origin.dir)?.clones_zap {
-        0 => Ok(()),
+        ObjectId::NONE => Ok(()),
         clones => change.remove(clones, &key).map(drop),
     }
 }
@@ -138,10 +138,10 @@ fn destroy_dir(change: &Change<'_>, id: DirId, name: &str) -> Result<()> {
     for table in [dir.child_zap, dir.props_zap, dir.clones_zap] {
         change.free_object(table)?;
     }
-    if dir.deleg_zap != 0 {
+    if dir.deleg_zap.is_some() {
         // one table of permissions for each user, group or set
         for entry in Zap::open(change.mos.object(dir.deleg_zap)?)?.entries()? {
-            change.free_object(entry.value.first_u64().unwrap_or(0))?;
+            change.free_object(entry.value.first_object().unwrap_or_default())?;
         }
         change.free_object(dir.deleg_zap)?;
     }
@@ -156,7 +156,7 @@ fn leave_key(change: &Change<'_>, dir: DirId) -> Result<()> {
     if !feature::is_zapified(change, dir.object())? {
         return Ok(());
     }
-    let Some(key) = change.number(dir.object(), KEY_FIELD)? else { return Ok(()) };
+    let Some(key) = change.object_id(dir.object(), KEY_FIELD)? else { return Ok(()) };
     match change.number(key, KEY_USERS)? {
         Some(users) if users > 1 => change.set(key, KEY_USERS, &ZapValue::one(users - 1)),
         _ => change.free_object(key),

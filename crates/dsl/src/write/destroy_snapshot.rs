@@ -13,7 +13,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{Bpobj, Totals};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::{Deadlist, OpenDeadlists};
@@ -107,7 +107,7 @@ fn fate_of_snapshot(change: &Change<'_>, dsl: &Dsl, name: &str, defer: bool) -> 
 /// Number of holds on a snapshot.
 pub(super) fn holds_on(change: &Change<'_>, snapshot: &DatasetPhys) -> Result<u64> {
     match snapshot.userrefs_zap {
-        0 => Ok(0),
+        ObjectId::NONE => Ok(0),
         table => change.entries_of(table),
     }
 }
@@ -216,7 +216,7 @@ fn take_over_plain(
     }
     own_dead.insert(&kept)?;
     change.update_dataset(next_id, |next| next.deadlist = phys.deadlist)?;
-    change.update_dataset(id, |gone| gone.deadlist = 0)?;
+    change.update_dataset(id, |gone| gone.deadlist = ObjectId::NONE)?;
     next_dead.free()
 }
 
@@ -244,7 +244,7 @@ fn recount_unique(change: &Change<'_>, id: DatasetId) -> Result<()> {
 
 /// The pool boots from a dataset no more.
 pub(super) fn forget_boot_file_system(change: &Change<'_>, id: DatasetId) -> Result<()> {
-    let Some(table) = change.number(DIRECTORY, "pool_props")? else { return Ok(()) };
+    let Some(table) = change.object_id(DIRECTORY, "pool_props")? else { return Ok(()) };
     match change.number(table, "bootfs")? {
         Some(booted) if booted == id.get() => change.remove(table, "bootfs").map(drop),
         _ => Ok(()),

@@ -6,7 +6,7 @@
 use base::Result;
 use dmu::zap::{Editor, Zap, ZapValue};
 use format::feature::{BOOKMARKS, EXTENSIBLE_DATASET, FeatureSet};
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY};
@@ -23,7 +23,7 @@ pub fn uses(change: &Change<'_>, guid: &str) -> Result<Option<u64>> {
 pub(super) fn enabled(change: &Change<'_>) -> Result<FeatureSet> {
     let mut guids = Vec::new();
     for name in TABLES {
-        if let Some(table) = change.number(DIRECTORY, name)? {
+        if let Some(table) = change.object_id(DIRECTORY, name)? {
             let entries = Zap::open(change.mos.object(table)?)?.entries()?;
             guids.extend(entries.into_iter().map(|entry| entry.name.to_string()));
         }
@@ -97,9 +97,9 @@ pub(super) fn used_by(change: &Change<'_>, dataset: DatasetId) -> Result<Vec<(St
     Ok(features)
 }
 
-fn find(change: &Change<'_>, guid: &str) -> Result<Option<(u64, u64)>> {
+fn find(change: &Change<'_>, guid: &str) -> Result<Option<(ObjectId, u64)>> {
     for name in TABLES {
-        let Some(table) = change.number(DIRECTORY, name)? else { continue };
+        let Some(table) = change.object_id(DIRECTORY, name)? else { continue };
         if let Some(count) = change.number(table, guid)? {
             return Ok(Some((table, count)));
         }
@@ -108,7 +108,7 @@ fn find(change: &Change<'_>, guid: &str) -> Result<Option<(u64, u64)>> {
 }
 
 /// Frees the object of a directory or dataset, which may be a table, too.
-pub(super) fn free_record(change: &Change<'_>, id: u64) -> Result<()> {
+pub(super) fn free_record(change: &Change<'_>, id: ObjectId) -> Result<()> {
     if is_zapified(change, id)? {
         count(change, EXTENSIBLE_DATASET, -1)?;
     }
@@ -116,12 +116,12 @@ pub(super) fn free_record(change: &Change<'_>, id: u64) -> Result<()> {
 }
 
 /// Whether the object of a directory or dataset is a table, too.
-pub(super) fn is_zapified(change: &Change<'_>, id: u64) -> Result<bool> {
+pub(super) fn is_zapified(change: &Change<'_>, id: ObjectId) -> Result<bool> {
     Ok(change.mos.object(id)?.dnode().object_type == ObjectType::ZAP_METADATA)
 }
 
 /// Makes the object of a directory or dataset a table too, for later additions to it.
-pub(super) fn zapify(change: &Change<'_>, id: u64) -> Result<()> {
+pub(super) fn zapify(change: &Change<'_>, id: ObjectId) -> Result<()> {
     if is_zapified(change, id)? {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 
 use super::deadlist::OpenDeadlists;
@@ -44,7 +44,7 @@ pub fn hold(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Resul
     for (name, tag) in holds {
         let snapshot = dsl.find(name)?;
         let table = match change.dataset(snapshot.id)?.userrefs_zap {
-            0 => {
+            ObjectId::NONE => {
                 let table = change.create_table(ObjectType::USERREFS)?;
                 change.update_dataset(snapshot.id, |phys| phys.userrefs_zap = table)?;
                 table

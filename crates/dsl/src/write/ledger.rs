@@ -18,7 +18,7 @@ use dmu::bpobj::{SizeOf, Totals};
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::ids::{DatasetId, DirId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
@@ -41,7 +41,7 @@ pub struct DatasetLedger<'a> {
 }
 
 struct LiveLedger {
-    list: u64,
+    list: ObjectId,
     /// The group of the origin: only what was born later is the clone's.
     since_txg: Txg,
     changes: LiveChanges,

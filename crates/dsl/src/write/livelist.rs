@@ -21,7 +21,7 @@ use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::feature::LIVELIST;
-use format::ids::{DirId, Txg};
+use format::ids::{DirId, ObjectId, Txg};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
@@ -43,15 +43,15 @@ pub(super) fn create(change: &Change<'_>, dir: DirId) -> Result<()> {
     }
     feature::zapify(change, dir.object())?;
     let list = Deadlist::create(change)?;
-    change.add(dir.object(), FIELD, list.id())?;
+    change.add(dir.object(), FIELD, list.id().get())?;
     feature::count(change, LIVELIST, 1).map(drop)
 }
 
 /// The list of a directory's clone.
-pub(super) fn find(mos: &Arc<Objset>, dir: DirId) -> Result<Option<u64>> {
+pub(super) fn find(mos: &Arc<Objset>, dir: DirId) -> Result<Option<ObjectId>> {
     let object = mos.object(dir.object())?;
     match object.dnode().object_type {
-        ObjectType::ZAP_METADATA => Zap::open(object)?.u64(FIELD),
+        ObjectType::ZAP_METADATA => Zap::open(object)?.object_id(FIELD),
         _ => Ok(None),
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct LiveChanges {
 }
 
 /// Notes what a clone, whose record is `head`, wrote and freed in this group. The list goes if it is of no use any more.
-pub(super) fn add(change: &Change<'_>, list: u64, head: &DatasetPhys, changes: &LiveChanges) -> Result<()> {
+pub(super) fn add(change: &Change<'_>, list: ObjectId, head: &DatasetPhys, changes: &LiveChanges) -> Result<()> {
     let max = change.env.tunable(tunables::ZFS_LIVELIST_MAX_ENTRIES);
     let live = Deadlist::open(change, list)?;
     let parts = live.parts()?;
@@ -121,7 +121,7 @@ fn condense(change: &Change<'_>, live: &Deadlist<'_>, max: u64) -> Result<()> {
 }
 
 /// The blocks of a part that are not freed.
-fn still_live(change: &Change<'_>, part: u64) -> Result<Vec<BlkPtr>> {
+fn still_live(change: &Change<'_>, part: ObjectId) -> Result<Vec<BlkPtr>> {
     let key = |bp: &BlkPtr| -> BirthKey { (bp.dvas()[0].words(), bp.birth()) };
     let (mut freed, mut count): (HashMap<BirthKey, u64>, u64) = (HashMap::new(), 0);
     let mut born = Vec::new();
@@ -163,11 +163,11 @@ pub(super) fn destroy(change: &Change<'_>, dir: DirId) -> Result<bool> {
         Totals { used: phys.used_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes };
     space::charge(change, dir, UsedColumn::Head, Delta::between(all, Totals::default()))?;
     space::charge(change, change.own_dir("$FREE")?, UsedColumn::Head, Delta::between(Totals::default(), totals))?;
-    let table = match change.number(DIRECTORY, DESTROYED)? {
+    let table = match change.object_id(DIRECTORY, DESTROYED)? {
         Some(table) => table,
         None => {
             let table = change.create_table(ObjectType::ZAP_METADATA)?;
-            change.add(DIRECTORY, DESTROYED, table)?;
+            change.add(DIRECTORY, DESTROYED, table.get())?;
             table
         }
     };
@@ -178,16 +178,16 @@ pub(super) fn destroy(change: &Change<'_>, dir: DirId) -> Result<bool> {
 
 /// Whether lists of destroyed clones wait.
 pub(super) fn has_clones(change: &Change<'_>) -> Result<bool> {
-    Ok(change.number(DIRECTORY, DESTROYED)?.is_some())
+    Ok(change.object_id(DIRECTORY, DESTROYED)?.is_some())
 }
 
 /// Frees up to `count` blocks of destroyed clones: calls `free` with each. Returns how many; fewer only if there are none
 /// left. Errors: those of reading the lists; what was freed before is noted.
 pub(super) fn free_clones(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<u64> {
-    let Some(table) = change.number(DIRECTORY, DESTROYED)? else { return Ok(0) };
+    let Some(table) = change.object_id(DIRECTORY, DESTROYED)? else { return Ok(0) };
     let mut done = 0;
     for (_, list) in change.by_number(table)? {
-        let live = Deadlist::open(change, list)?;
+        let live = Deadlist::open(change, ObjectId::new(list))?;
         for part in live.parts()? {
             if done >= count {
                 return Ok(done);
@@ -210,7 +210,7 @@ pub(super) fn free_clones(change: &Change<'_>, count: u64, free: &mut dyn FnMut(
 fn free_part(
     change: &Change<'_>,
     live: &Deadlist<'_>,
-    part: (Txg, u64),
+    part: (Txg, ObjectId),
     count: u64,
     free: &mut dyn FnMut(&BlkPtr),
 ) -> Result<u64> {

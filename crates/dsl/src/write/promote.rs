@@ -143,7 +143,7 @@ impl Promotion<'_> {
         snapshot::replace_next_clone(self.change, &origin, oldest, Some(origin.next_snap))?;
         self.change.update_dir(*clone_dir, |phys| phys.origin = older)?;
         self.change.update_dir(*origin_dir, |phys| phys.origin = self.origin)?;
-        if origin_phys.clones_zap != 0 {
+        if origin_phys.clones_zap.is_some() {
             let key = |id: DatasetId| format!("{id:x}");
             self.change.remove(origin_phys.clones_zap, &key(self.clone))?;
             if older.is_some() {
@@ -169,7 +169,7 @@ impl Promotion<'_> {
             self.change.update_dataset(*id, |phys| phys.dir = clone_dir)?;
             let clones = self.change.dataset(*id)?.next_clones_zap;
             let (left, new) = (self.change.dir(origin_dir)?.clones_zap, self.change.dir(clone_dir)?.clones_zap);
-            if clones == 0 || left == 0 || new == 0 {
+            if clones.is_none() || left.is_none() || new.is_none() {
                 continue;
             }
             for (_, clone) in self.change.by_number(clones)? {

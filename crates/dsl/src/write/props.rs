@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::feature::ZSTD_COMPRESS;
-use format::ids::{DatasetId, DirId};
+use format::ids::{DatasetId, DirId, ObjectId};
 use format::object_type::ObjectType;
 
 use super::limits::{DatasetLimits, LimitChange};
@@ -82,7 +82,7 @@ pub fn inherit_property(
         DatasetKind::Snapshot => head.phys.props_zap,
         _ => subject.dir().phys.props_zap,
     };
-    if table == 0 {
+    if table.is_none() {
         return Ok(());
     }
     let reverted = if received { subject.levels().received(name) } else { None };
@@ -109,7 +109,7 @@ pub fn inherit_property(
     }
     if subject.kind() == DatasetKind::Snapshot && change.entries_of(table)? == 0 {
         change.free_object(table)?;
-        change.update_dataset(head.id, |phys| phys.props_zap = 0)?;
+        change.update_dataset(head.id, |phys| phys.props_zap = ObjectId::NONE)?;
     }
     limits.put(change)
 }
@@ -147,14 +147,14 @@ pub(super) fn put(change: &Change<'_>, subject: &Subject, id: DatasetId, given: 
         return put_value(change, subject.dir().phys.props_zap, given);
     }
     let table = match change.dataset(id)?.props_zap {
-        0 => change.create_table(ObjectType::DSL_PROPS)?,
+        ObjectId::NONE => change.create_table(ObjectType::DSL_PROPS)?,
         table => table,
     };
     change.update_dataset(id, |phys| phys.props_zap = table)?;
     put_value(change, table, given)
 }
 
-pub(super) fn put_value(change: &Change<'_>, table: u64, given: &Given) -> Result<()> {
+pub(super) fn put_value(change: &Change<'_>, table: ObjectId, given: &Given) -> Result<()> {
     let value = match &given.value {
         PropertyValue::Number(number) => ZapValue::one(*number),
         PropertyValue::Text(text) => ZapValue::of_text(text),

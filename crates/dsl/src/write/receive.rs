@@ -16,7 +16,7 @@ use format::feature::{
     EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
     REDACTED_DATASETS, ZSTD_COMPRESS,
 };
-use format::ids::{DatasetId, Guid, Txg};
+use format::ids::{DatasetId, Guid, ObjectId, Txg};
 use format::nvlist::NvList;
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
@@ -81,7 +81,7 @@ pub struct NewReceive {
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
     /// The object and offset where the stream says it goes on.
-    pub resume: Option<(u64, u64)>,
+    pub resume: Option<(ObjectId, u64)>,
     /// What the stream says of redaction.
     pub redaction: StreamRedaction,
 }
@@ -122,7 +122,7 @@ pub struct BegunReceive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceivePoint {
     /// The object that came last.
-    pub object: u64,
+    pub object: ObjectId,
     /// What of it.
     pub offset: u64,
     /// Bytes of the stream.
@@ -343,7 +343,7 @@ fn put_resume_state(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Res
     }
     change.set(id.object(), "com.delphix:resume_toguid", &ZapValue::one(new.to_guid.get()))?;
     change.set(id.object(), "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
-    save_receive_point(change, id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
+    save_receive_point(change, id, ReceivePoint { object: ObjectId::new(1), ..ReceivePoint::default() })?;
     for (feature, name) in [
         (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
         (StreamFeatures::EMBED_DATA, "com.delphix:resume_embedok"),
@@ -364,7 +364,7 @@ pub fn save_receive_point(change: &Change<'_>, id: DatasetId, point: ReceivePoin
     if !feature::is_zapified(change, id.object())? {
         return Ok(());
     }
-    change.set(id.object(), "com.delphix:resume_object", &ZapValue::one(point.object))?;
+    change.set(id.object(), "com.delphix:resume_object", &ZapValue::one(point.object.get()))?;
     change.set(id.object(), "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
     change.set(id.object(), "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
 }
@@ -384,10 +384,11 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
     let number = |field: &str| {
         Ok::<u64, Error>(dsl.dataset_field(&dataset, field)?.and_then(|value| value.first_u64()).unwrap_or(0))
     };
+    let object = ObjectId::new(number("com.delphix:resume_object")?);
     if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT == 0
         || number("com.delphix:resume_toguid")? != new.to_guid.get()
         || number("com.delphix:resume_fromguid")? != new.begin.from_guid.get()
-        || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
+        || new.resume != Some((object, number("com.delphix:resume_offset")?))
     {
         return mismatch();
     }
@@ -410,7 +411,7 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
 pub fn receive_point(change: &Change<'_>, id: DatasetId) -> Result<ReceivePoint> {
     let number = |name: &str| Ok::<u64, Error>(change.number(id.object(), name)?.unwrap_or(0));
     Ok(ReceivePoint {
-        object: number("com.delphix:resume_object")?,
+        object: ObjectId::new(number("com.delphix:resume_object")?),
         offset: number("com.delphix:resume_offset")?,
         bytes: number("com.delphix:resume_bytes")?,
     })

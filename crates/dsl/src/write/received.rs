@@ -4,6 +4,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::zap::{Zap, ZapValue};
+use format::ids::ObjectId;
 use format::nvlist;
 use format::object_type::ObjectType;
 
@@ -77,12 +78,12 @@ fn settle_refreservation(
     }
 }
 
-fn table_of(change: &Change<'_>, subject: &Subject) -> Result<u64> {
+fn table_of(change: &Change<'_>, subject: &Subject) -> Result<ObjectId> {
     let Some(dataset) = subject.dataset().filter(|_| subject.kind() == DatasetKind::Snapshot) else {
         return Ok(subject.dir().phys.props_zap);
     };
     match change.dataset(dataset.id)?.props_zap {
-        0 => {
+        ObjectId::NONE => {
             let table = change.create_table(ObjectType::DSL_PROPS)?;
             change.update_dataset(dataset.id, |phys| phys.props_zap = table)?;
             Ok(table)
@@ -91,7 +92,7 @@ fn table_of(change: &Change<'_>, subject: &Subject) -> Result<u64> {
     }
 }
 
-fn forget_received(change: &Change<'_>, table: u64) -> Result<()> {
+fn forget_received(change: &Change<'_>, table: ObjectId) -> Result<()> {
     for entry in Zap::open(change.mos.object(table)?)?.entries()? {
         let name = entry.name.to_string();
         if name.ends_with(RECEIVED_SUFFIX) {
@@ -102,7 +103,7 @@ fn forget_received(change: &Change<'_>, table: u64) -> Result<()> {
 }
 
 /// Takes limits that are not set any more out of force.
-fn free_limits(change: &Change<'_>, dsl: &Dsl, subject: &Subject, table: u64, usable_bytes: u64) -> Result<()> {
+fn free_limits(change: &Change<'_>, dsl: &Dsl, subject: &Subject, table: ObjectId, usable_bytes: u64) -> Result<()> {
     for property in [Property::Quota, Property::Reservation] {
         let name = property.name();
         if change.number(table, name)?.is_none() {
@@ -143,7 +144,7 @@ fn put_received(
     change: &Change<'_>,
     dsl: &Dsl,
     dataset: &str,
-    table: u64,
+    table: ObjectId,
     given: &Given,
     usable_bytes: u64,
 ) -> Result<()> {

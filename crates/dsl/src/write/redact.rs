@@ -2,7 +2,7 @@
 
 use base::{Error, Kind, Result};
 use format::feature::REDACTED_DATASETS;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use format::redaction::RedactionHead;
 
 use super::{Change, bookmark, feature, redaction_list};
@@ -13,9 +13,9 @@ use crate::{Dataset, Dsl};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunRedaction {
     /// The object of the list.
-    pub list: u64,
+    pub list: ObjectId,
     /// The object and block from which on blocks are to be found.
-    pub from: (u64, u64),
+    pub from: (ObjectId, u64),
 }
 
 /// Makes the bookmark `own` of a snapshot, with a list that is to be filled, or finds one that was begun for the same later
@@ -50,10 +50,10 @@ pub fn begin_redaction(
         let head = RedactionHead { snapshots: guids, ..RedactionHead::default() };
         let list = redaction_list::create(change, &head)?;
         bookmark::create_with_list(change, dsl, &name, &snapshot.name, list)?;
-        return Ok(BegunRedaction { list, from: (0, 0) });
+        return Ok(BegunRedaction { list, from: (ObjectId::NONE, 0) });
     };
     let exists = || Error::new(Kind::Exists, format!("specified redaction bookmark ({own}) provided already exists"));
-    if there == 0 {
+    if there.is_none() {
         return Err(exists());
     }
     let head = RedactionList::open(change.mos, there)?.head().clone();

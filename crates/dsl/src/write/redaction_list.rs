@@ -4,6 +4,7 @@ use base::{Error, Kind, Result};
 use dmu::INDIRECT_SHIFT;
 use format::dnode::Dnode;
 use format::feature::{REDACTION_BOOKMARKS, REDACTION_LIST_SPILL};
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::redaction::{RedactedRange, RedactionHead};
 
@@ -21,7 +22,7 @@ const SPILL_SIZE_MAX: usize = 128 << 10;
 const SECTOR: usize = 512;
 
 /// Makes an empty list. Errors: `Unsupported` without the features; `TooBig` if it is for too many snapshots.
-pub(super) fn create(change: &Change<'_>, head: &RedactionHead) -> Result<u64> {
+pub(super) fn create(change: &Change<'_>, head: &RedactionHead) -> Result<ObjectId> {
     if !feature::is_enabled(change, REDACTION_BOOKMARKS)? {
         return Err(Error::new(Kind::Unsupported, "redaction bookmarks feature not enabled"));
     }
@@ -44,7 +45,7 @@ pub(super) fn create(change: &Change<'_>, head: &RedactionHead) -> Result<u64> {
 }
 
 /// Frees a list.
-pub(super) fn free(change: &Change<'_>, id: u64) -> Result<()> {
+pub(super) fn free(change: &Change<'_>, id: ObjectId) -> Result<()> {
     let is_spilled = change.mos.object(id)?.spill()?.is_some();
     change.free_object(id)?;
     if is_spilled {
@@ -54,7 +55,12 @@ pub(super) fn free(change: &Change<'_>, id: u64) -> Result<()> {
 }
 
 /// Adds ranges, behind those that are there; `last` says up to where all has been looked at. Errors: those of reading.
-pub fn append_redacted(change: &Change<'_>, id: u64, ranges: &[RedactedRange], last: (u64, u64)) -> Result<()> {
+pub fn append_redacted(
+    change: &Change<'_>,
+    id: ObjectId,
+    ranges: &[RedactedRange],
+    last: (ObjectId, u64),
+) -> Result<()> {
     let list = RedactionList::open(change.mos, id)?;
     let mut head = list.head().clone();
     if !ranges.is_empty() {
@@ -75,7 +81,7 @@ pub fn append_redacted(change: &Change<'_>, id: u64, ranges: &[RedactedRange], l
     }
 }
 
-fn put_spill(change: &Change<'_>, id: u64, mut bytes: Vec<u8>) -> Result<()> {
+fn put_spill(change: &Change<'_>, id: ObjectId, mut bytes: Vec<u8>) -> Result<()> {
     bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
     change.mos.object(id)?.set_spill(change.tx, Some(&bytes))
 }

@@ -192,7 +192,7 @@ pub(super) fn replace_next_clone(
     old: DatasetId,
     new: Option<DatasetId>,
 ) -> Result<()> {
-    if of.next_clones_zap == 0 {
+    if of.next_clones_zap.is_none() {
         return Ok(());
     }
     change.remove(of.next_clones_zap, &format!("{old:x}"))?;

@@ -99,7 +99,7 @@ impl World {
         let pool = world.change(|change| {
             change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY).unwrap();
             let table = change.create_table(ObjectType::ZAP_METADATA).unwrap();
-            change.add(DIRECTORY, "features_for_write", table).unwrap();
+            change.add(DIRECTORY, "features_for_write", table.get()).unwrap();
             for feature in features {
                 change.set(table, feature, &ZapValue::one(0)).unwrap();
             }
@@ -176,7 +176,7 @@ fn limits_have_the_type_that_openzfs_gives_them() {
     // object 1 is a table here, too
     world.change(|change| {
         set_limit(change, Owner::User, Counted::Bytes, 5, 100).unwrap();
-        let table = change.number(DIRECTORY, "userquota@").unwrap().unwrap();
+        let table = change.object_id(DIRECTORY, "userquota@").unwrap().unwrap();
         assert_eq!(change.mos.object(table).unwrap().dnode().object_type, ObjectType::USERGROUP_QUOTA);
         assert_eq!(change.number(table, "5").unwrap(), Some(100));
     });
@@ -325,7 +325,7 @@ fn properties_are_set_inherited_and_reverted() {
     assert_eq!(found(&world).unwrap().source, PropertySource::Local);
     world.inherit("tank/a@s", "a:b", false).unwrap();
     assert_eq!(found(&world), None);
-    assert_eq!(world.change(|change| change.dataset(snapshot).unwrap().props_zap), 0);
+    assert_eq!(world.change(|change| change.dataset(snapshot).unwrap().props_zap), ObjectId::NONE);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn values_that_need_a_feature() {
         });
         assert_eq!(error(world.inherit("tank", name, true)), expect("pool and or dataset"), "{value}");
         world.change(|change| {
-            let features = change.number(DIRECTORY, "features_for_write").unwrap().unwrap();
+            let features = change.object_id(DIRECTORY, "features_for_write").unwrap().unwrap();
             change.set(features, guid, &ZapValue::one(0)).unwrap();
         });
         world.set("tank", name, value).unwrap();

@@ -25,7 +25,7 @@ pub fn upgrade_datasets(change: &Change<'_>, dsl: &Dsl, before: u64) -> Result<(
         let root = change.root_dir()?;
         create::create_dir(change, Some((root, "$FREE")))?;
         let list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
-        change.add(DIRECTORY, "free_bpobj", list)?;
+        change.add(DIRECTORY, "free_bpobj", list.get())?;
         for dir in dsl.walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
             let dir = change.dir(dir.id)?;
             if dir.origin.is_some() {

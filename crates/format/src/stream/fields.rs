@@ -1,7 +1,7 @@
 //! What records of a stream say, by their kinds; the drawing of each is in `record`.
 
 use super::StreamFeatures;
-use crate::ids::Guid;
+use crate::ids::{Guid, ObjectId};
 use crate::object_type::ObjectType;
 
 /// The beginning of a stream, or of a package of streams.
@@ -40,7 +40,7 @@ impl StreamBegin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamObject {
     /// Its number.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its type.
     pub object_type: ObjectType,
     /// The type of its bonus buffer.
@@ -65,7 +65,7 @@ pub struct StreamObject {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamWrite {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its type.
     pub object_type: ObjectType,
     /// Where it begins.
@@ -88,11 +88,11 @@ pub struct StreamWrite {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // see the drawing
 pub struct StreamReference {
-    pub object: u64,
+    pub object: ObjectId,
     pub offset: u64,
     pub len: u64,
     pub from_guid: Guid,
-    pub from_object: u64,
+    pub from_object: ObjectId,
     pub from_offset: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct StreamReference {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSpill {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Bytes of it.
     pub len: u64,
     /// It has not changed since what the stream begins from.
@@ -113,7 +113,7 @@ pub struct StreamSpill {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamEmbedded {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Where it begins.
     pub offset: u64,
     /// Bytes of the block.

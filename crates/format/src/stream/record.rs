@@ -26,7 +26,7 @@ use super::fields::{StreamBegin, StreamEmbedded, StreamObject, StreamReference, 
 use super::{LIST_BYTES_MAX, MAGIC, StreamFeatures};
 use crate::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr};
 use crate::dnode::{DNODE_SIZE_MAX, SLOT_SIZE};
-use crate::ids::Guid;
+use crate::ids::{Guid, ObjectId};
 use crate::object_type::ObjectType;
 
 /// Bytes of a record.
@@ -63,13 +63,13 @@ pub enum RecordFields {
     Begin(StreamBegin),
     Object(StreamObject),
     FreeObjects {
-        first: u64,
+        first: ObjectId,
         count: u64,
     },
     Write(StreamWrite),
     /// Up to the end of the object if `len` is the largest number.
     Free {
-        object: u64,
+        object: ObjectId,
         offset: u64,
         len: u64,
     },
@@ -82,7 +82,7 @@ pub enum RecordFields {
     /// Of raw streams.
     ObjectRange,
     Redact {
-        object: u64,
+        object: ObjectId,
         offset: u64,
         len: u64,
     },
@@ -99,7 +99,7 @@ impl StreamRecord {
             2 => {
                 let (first, count) = (r.u64()?, r.u64()?);
                 check(first.checked_add(count).is_some(), "objects beyond the last number")?;
-                (RecordFields::FreeObjects { first, count }, guid(&mut r)?)
+                (RecordFields::FreeObjects { first: ObjectId::new(first), count }, guid(&mut r)?)
             }
             3 => write(&mut r)?,
             4 | 10 => {
@@ -148,23 +148,23 @@ impl StreamRecord {
         match &self.fields {
             RecordFields::Begin(begin) => put_begin(&mut out, begin, self.to_guid),
             RecordFields::Object(object) => put_object(&mut out, object, self.to_guid),
-            RecordFields::FreeObjects { first, count } => out.u64(*first).u64(*count).guid(self.to_guid).end(),
+            RecordFields::FreeObjects { first, count } => out.object(*first).u64(*count).guid(self.to_guid).end(),
             RecordFields::Write(write) => put_write(&mut out, write, self.to_guid),
             RecordFields::Free { object, offset, len } | RecordFields::Redact { object, offset, len } => {
-                out.u64(*object).u64(*offset).u64(*len).guid(self.to_guid).end();
+                out.object(*object).u64(*offset).u64(*len).guid(self.to_guid).end();
             }
             RecordFields::End { sum } => out.u64s(sum).guid(self.to_guid).end(),
             RecordFields::Spill(spill) => {
                 let flags = if spill.is_unmodified { SPILL_UNMODIFIED } else { 0 };
-                out.u64(spill.object).u64(spill.len).guid(self.to_guid).bytes(&[flags, 0, 0, 0, 0, 0, 0, 0]).end();
+                out.object(spill.object).u64(spill.len).guid(self.to_guid).bytes(&[flags, 0, 0, 0, 0, 0, 0, 0]).end();
             }
             RecordFields::Embedded(one) => {
-                out.u64(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
+                out.object(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
                 out.bytes(&[one.compress, one.kind, 0, 0, 0, 0, 0, 0]).u32(one.lsize).u32(one.psize).end();
             }
             RecordFields::WriteByReference(one) => {
-                out.u64(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
-                out.guid(one.from_guid).u64(one.from_object).u64(one.from_offset).end();
+                out.object(one.object).u64(one.offset).u64(one.len).guid(self.to_guid);
+                out.guid(one.from_guid).object(one.from_object).u64(one.from_offset).end();
             }
             RecordFields::ObjectRange => {}
         }
@@ -208,8 +208,8 @@ fn check(is_right: bool, what: &'static str) -> Result<()> {
     if is_right { Ok(()) } else { Err(wrong(what)) }
 }
 
-fn number_of(object: u64) -> Result<u64> {
-    check((1..OBJECT_END).contains(&object), "an object of an impossible number").map(|()| object)
+fn number_of(object: u64) -> Result<ObjectId> {
+    check((1..OBJECT_END).contains(&object), "an object of an impossible number").map(|()| ObjectId::new(object))
 }
 
 fn type_of(number: u32) -> Result<ObjectType> {
@@ -339,6 +339,10 @@ impl RecordBytes {
         self.bytes(&number.to_le_bytes())
     }
 
+    fn object(&mut self, object: ObjectId) -> &mut RecordBytes {
+        self.u64(object.get())
+    }
+
     fn guid(&mut self, guid: Guid) -> &mut RecordBytes {
         self.u64(guid.get())
     }
@@ -365,7 +369,7 @@ fn put_begin(out: &mut RecordBytes, begin: &StreamBegin, to_guid: Guid) {
 }
 
 fn put_object(out: &mut RecordBytes, one: &StreamObject, to_guid: Guid) {
-    out.u64(one.object).u32(one.object_type.0.into()).u32(one.bonus_type.0.into());
+    out.object(one.object).u32(one.object_type.0.into()).u32(one.bonus_type.0.into());
     out.u32(one.block_size as u32).u32(one.bonus_len as u32);
     let flags = if one.has_spill { OBJECT_SPILL } else { 0 };
     out.bytes(&[one.checksum, one.compress, one.slots as u8, flags]).u32(one.raw_bonus_len).guid(to_guid);
@@ -373,7 +377,7 @@ fn put_object(out: &mut RecordBytes, one: &StreamObject, to_guid: Guid) {
 
 fn put_write(out: &mut RecordBytes, one: &StreamWrite, to_guid: Guid) {
     let flags = if one.has_dedup_sum { WRITE_DEDUP_SUM } else { 0 };
-    out.u64(one.object).u32(one.object_type.0.into()).u32(0).u64(one.offset).u64(one.len).guid(to_guid);
+    out.object(one.object).u32(one.object_type.0.into()).u32(0).u64(one.offset).u64(one.len).guid(to_guid);
     out.bytes(&[one.checksum, flags, one.compress, 0, 0, 0, 0, 0]).u64s(&one.key).u64(one.compressed_len);
 }
 
@@ -394,7 +398,7 @@ mod tests {
         };
         let file = ObjectType::PLAIN_FILE_CONTENTS;
         let object = StreamObject {
-            object: 9,
+            object: ObjectId::new(9),
             object_type: file,
             bonus_type: ObjectType::SA,
             block_size: 4096,
@@ -404,7 +408,7 @@ mod tests {
             ..StreamObject::default()
         };
         let write = StreamWrite {
-            object: 9,
+            object: ObjectId::new(9),
             object_type: file,
             offset: 4096,
             len: 4096,
@@ -414,23 +418,30 @@ mod tests {
             key: [1, 2, 3, 4, 5],
             compressed_len: 512,
         };
-        let spill = StreamSpill { object: 9, len: 512, is_unmodified: true, compressed_len: 0 };
-        let embedded =
-            StreamEmbedded { object: 9, offset: 0, len: 4096, compress: 15, kind: 0, lsize: 4096, psize: 77 };
+        let spill = StreamSpill { object: ObjectId::new(9), len: 512, is_unmodified: true, compressed_len: 0 };
+        let embedded = StreamEmbedded {
+            object: ObjectId::new(9),
+            offset: 0,
+            len: 4096,
+            compress: 15,
+            kind: 0,
+            lsize: 4096,
+            psize: 77,
+        };
         let all = [
             RecordFields::Begin(begin),
             RecordFields::Object(object),
-            RecordFields::FreeObjects { first: 10, count: 22 },
+            RecordFields::FreeObjects { first: ObjectId::new(10), count: 22 },
             RecordFields::Write(write),
-            RecordFields::Free { object: 9, offset: 8192, len: u64::MAX },
+            RecordFields::Free { object: ObjectId::new(9), offset: 8192, len: u64::MAX },
             RecordFields::End { sum: [9, 8, 7, 6] },
             RecordFields::Spill(spill),
             RecordFields::Embedded(embedded),
-            RecordFields::Redact { object: 9, offset: 0, len: 512 },
+            RecordFields::Redact { object: ObjectId::new(9), offset: 0, len: 512 },
             RecordFields::WriteByReference(StreamReference {
-                object: 9,
+                object: ObjectId::new(9),
                 len: 512,
-                from_object: 8,
+                from_object: ObjectId::new(8),
                 ..Default::default()
             }),
         ];

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use format::ids::ObjectId;
 use zpl::FileKind;
 
 use crate::harness::{
@@ -104,7 +105,7 @@ fn access_times() {
         };
         let read = |flags| {
             // from the tree, as the kernel keeps pages
-            m.mount.invalidate(128).unwrap();
+            m.mount.invalidate(ObjectId::new(128)).unwrap();
             let mut file = File::options().read(true).custom_flags(flags).open(m.path("file")).unwrap();
             file.read_to_end(&mut Vec::new()).unwrap();
         };
@@ -200,7 +201,7 @@ fn room_is_told_anew() {
     require!(fuse);
     let m = writable();
     fs::write(m.path("file"), "x").unwrap();
-    let object = fs::metadata(m.path("file")).unwrap().ino();
+    let object = ObjectId::new(fs::metadata(m.path("file")).unwrap().ino());
     let blocks = || fs::metadata(m.path("file")).unwrap().blocks();
     let before = blocks();
     // as when a transaction group reaches the disk: nobody tells the kernel

@@ -41,7 +41,7 @@ fn attributes() {
     let m = mounted_tree(tree);
 
     let stat = fs::metadata(m.path("file")).unwrap();
-    assert_eq!((stat.ino(), stat.mode(), stat.nlink()), (file, libc::S_IFREG | 0o4751, 3));
+    assert_eq!((stat.ino(), stat.mode(), stat.nlink()), (file.get(), libc::S_IFREG | 0o4751, 3));
     assert_eq!((stat.uid(), stat.gid(), stat.size()), (1000, 4_000_000_000, 5000));
     assert_eq!((stat.blocks(), stat.blksize()), (17, 131_072));
     assert_eq!((stat.mtime(), stat.mtime_nsec()), (-1_000_000_000, 999_999_999));
@@ -64,8 +64,8 @@ fn attributes() {
         assert_eq!(target.as_os_str().as_encoded_bytes(), b"to/\xff/nowhere");
     }
     assert_eq!(m.live().calls.readlink.load(Ordering::SeqCst), 1, "the kernel keeps links");
-    assert_eq!(fs::metadata(m.path("")).unwrap().ino(), ROOT);
-    assert_eq!(fs::metadata(m.path("file/..").parent().unwrap()).unwrap().ino(), file);
+    assert_eq!(fs::metadata(m.path("")).unwrap().ino(), ROOT.get());
+    assert_eq!(fs::metadata(m.path("file/..").parent().unwrap()).unwrap().ino(), file.get());
     assert_eq!(errno(fs::metadata(m.path("nothing"))), libc::ENOENT);
     assert_eq!(errno(fs::metadata(m.path("file/below"))), libc::ENOTDIR);
 }
@@ -212,7 +212,7 @@ fn reads_of_every_size() {
     require!(fuse);
     let mut tree = Memory::new();
     let sizes = [0, 1, 4095, 4096, 4097, 131_071, 131_073, (8 << 20) + 13];
-    let files = sizes.map(|size| (tree.file(ROOT, &format!("f{size}"), size), size));
+    let files = sizes.map(|size| (tree.file(ROOT, &format!("f{size}"), size).get(), size));
     let m = mounted_tree(tree);
     for (seed, size) in files {
         assert_filled(&m.path(&format!("f{size}")), seed, size);
@@ -237,7 +237,7 @@ fn reads_are_large_and_kept() {
     require!(root);
     let mut tree = Memory::new();
     let size = 64 << 20;
-    let seed = tree.file(ROOT, "file", size);
+    let seed = tree.file(ROOT, "file", size).get();
     let m = mounted_tree(tree);
     assert_filled(&m.path("file"), seed, size);
     let calls = &m.live().calls;
@@ -254,7 +254,7 @@ fn eight_readers() {
     require!(fuse);
     let mut tree = Memory::new();
     let size = 16 << 20;
-    let seeds: Vec<_> = (0..4).map(|i| tree.file(ROOT, &format!("f{i}"), size)).collect();
+    let seeds: Vec<_> = (0..4).map(|i| tree.file(ROOT, &format!("f{i}"), size).get()).collect();
     let m = mounted_tree(tree);
     std::thread::scope(|scope| {
         for reader in 0..8u64 {

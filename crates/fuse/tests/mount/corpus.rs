@@ -51,7 +51,7 @@ impl Source for FileSystem {
     fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let snapshot = |dataset: &dsl::Dataset| Snapshot {
             name: dataset.name.split_once('@').expect("snapshots have a name").1.to_owned(),
-            dataset: dataset.id.get(),
+            dataset: dataset.id.object(),
             created_s: dataset.phys.creation_time_s,
         };
         Ok(self.snapshots.iter().map(snapshot).collect())
@@ -59,7 +59,7 @@ impl Source for FileSystem {
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
         let dataset =
-            self.snapshots.iter().find(|dataset| dataset.id.get() == snapshot.dataset).expect("it was listed");
+            self.snapshots.iter().find(|dataset| dataset.id.object() == snapshot.dataset).expect("it was listed");
         Ok(Arc::new(Zpl::open(self.pool.dsl().objset(dataset, Mode::Plain)?)?))
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::DirEntryExt;
 
 use base::Kind;
+use format::ids::ObjectId;
 use zpl::FileKind;
 
 use crate::harness::{errno, mounted_tree, require};
@@ -17,7 +18,7 @@ fn the_rest_is_there() {
     tree.add(ROOT, "checksum", FileKind::File, Body::Broken(Kind::Checksum));
     tree.add(ROOT, "corrupt", FileKind::Directory, Body::Broken(Kind::Corrupt));
     tree.add(ROOT, "missing", FileKind::Symlink, Body::Broken(Kind::Missing));
-    tree.link(ROOT, b"dangling", 5555);
+    tree.link(ROOT, b"dangling", ObjectId::new(5555));
     let m = mounted_tree(tree);
     for _ in 0..2 {
         let mut names: Vec<_> =
@@ -38,11 +39,11 @@ fn impossible_entries() {
     let mut tree = Memory::new();
     tree.file(ROOT, "good", 10);
     for name in [&b""[..], b"a/b", b"a\0b", &[b'x'; 2000], b"..", b"."] {
-        tree.link(ROOT, name, 128);
+        tree.link(ROOT, name, ObjectId::new(128));
     }
     let numbers = [0, 1, 0xffff_ffff_ffff, 0xffff_ffff_fffd, 1 << 48, u64::MAX];
     for number in numbers {
-        tree.link(ROOT, format!("n{number}").as_bytes(), number);
+        tree.link(ROOT, format!("n{number}").as_bytes(), ObjectId::new(number));
     }
     // a directory that contains itself, and one that contains the root
     let inner = tree.dir(ROOT, "inner");

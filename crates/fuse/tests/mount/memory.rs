@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use format::ids::ObjectId;
 use fuse::{Allocate, DatasetSpace, FileTree, New, RenameMode, SetAttr, Snapshot, Source, TreeFile, XattrMode};
 use zpl::{DirEntry, FileKind, Stat};
 
 pub use data::{Content, Data, fill};
 use state::State;
 
-pub const ROOT: u64 = 34;
+pub const ROOT: ObjectId = ObjectId::new(34);
 /// There is no room for a longer file.
 pub const SIZE_MAX: u64 = 1 << 40;
 /// Entries of a directory that are taken out of it under one lock.
@@ -33,7 +34,7 @@ pub struct Node {
 /// What an object holds.
 #[derive(Clone)]
 pub enum Body {
-    Dir(Vec<(Vec<u8>, u64)>),
+    Dir(Vec<(Vec<u8>, ObjectId)>),
     File(Content),
     Data(Data),
     Link(Vec<u8>),
@@ -88,7 +89,7 @@ impl Memory {
         let mut memory = Memory::default();
         let root = Node { stat: fresh_stat(ROOT, FileKind::Directory, 0o755), body: Body::Dir(vec![]), xattrs: vec![] };
         memory.building().nodes.insert(ROOT, root);
-        memory.building().next = 128;
+        memory.building().next = ObjectId::new(128);
         memory
     }
 
@@ -122,7 +123,7 @@ impl Memory {
     }
 
     /// Changes attributes behind the kernel's back.
-    pub fn change_stat(&self, object: u64, change: impl FnOnce(&mut Stat)) {
+    pub fn change_stat(&self, object: ObjectId, change: impl FnOnce(&mut Stat)) {
         change(&mut self.write().get_mut(object).unwrap().stat);
     }
 
@@ -135,9 +136,9 @@ impl Memory {
     }
 
     /// Adds an object to a directory and returns its number.
-    pub fn add(&mut self, dir: u64, name: &str, kind: FileKind, body: Body) -> u64 {
+    pub fn add(&mut self, dir: ObjectId, name: &str, kind: FileKind, body: Body) -> ObjectId {
         let object = self.building().next;
-        self.building().next += 1;
+        self.building().next = object.next();
         let mut stat = fresh_stat(object, kind, if kind == FileKind::Directory { 0o755 } else { 0o644 });
         stat.parent = dir;
         stat.size = match &body {
@@ -151,29 +152,29 @@ impl Memory {
     }
 
     /// Adds a name for whatever object.
-    pub fn link(&mut self, dir: u64, name: &[u8], object: u64) {
+    pub fn link(&mut self, dir: ObjectId, name: &[u8], object: ObjectId) {
         match &mut self.node(dir).body {
             Body::Dir(entries) => entries.push((name.to_vec(), object)),
             _ => panic!("{dir} is not a directory"),
         }
     }
 
-    pub fn dir(&mut self, dir: u64, name: &str) -> u64 {
+    pub fn dir(&mut self, dir: ObjectId, name: &str) -> ObjectId {
         self.add(dir, name, FileKind::Directory, Body::Dir(vec![]))
     }
 
     /// A file of `size` bytes without holes.
-    pub fn file(&mut self, dir: u64, name: &str, size: u64) -> u64 {
-        let content = Content { seed: self.building().next, size, extents: std::iter::once(0..size).collect() };
+    pub fn file(&mut self, dir: ObjectId, name: &str, size: u64) -> ObjectId {
+        let content = Content { seed: self.building().next.get(), size, extents: std::iter::once(0..size).collect() };
         self.add(dir, name, FileKind::File, Body::File(content))
     }
 
-    pub fn node(&mut self, object: u64) -> &mut Node {
+    pub fn node(&mut self, object: ObjectId) -> &mut Node {
         self.building().nodes.get_mut(&object).expect("the test made it")
     }
 }
 
-fn fresh_stat(object: u64, kind: FileKind, mode: u32) -> Stat {
+fn fresh_stat(object: ObjectId, kind: FileKind, mode: u32) -> Stat {
     Stat {
         ino: object,
         generation: 7,
@@ -199,22 +200,22 @@ fn fresh_stat(object: u64, kind: FileKind, mode: u32) -> Stat {
 impl FileTree for Memory {
     type File = MemoryFile;
 
-    fn root(&self) -> u64 {
+    fn root(&self) -> ObjectId {
         ROOT
     }
 
-    fn stat(&self, object: u64) -> Result<Stat> {
+    fn stat(&self, object: ObjectId) -> Result<Stat> {
         count(&self.calls.stat);
         Ok(self.read().get(object)?.stat.clone())
     }
 
-    fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64> {
+    fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
         count(&self.calls.lookup);
         assert!(name != b"." && name != b"..");
         self.read().lookup(directory, name)
     }
 
-    fn readdir(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+    fn readdir(&self, dir: ObjectId, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         count(&self.calls.readdir);
         assert_ne!(cookie, 3, "belongs to .zfs");
         let mut found = Vec::new();
@@ -240,7 +241,7 @@ impl FileTree for Memory {
         self.readdir(dir, last, each)
     }
 
-    fn readlink(&self, object: u64) -> Result<Vec<u8>> {
+    fn readlink(&self, object: ObjectId) -> Result<Vec<u8>> {
         count(&self.calls.readlink);
         match &self.read().get(object)?.body {
             Body::Link(target) => Ok(target.clone()),
@@ -248,7 +249,7 @@ impl FileTree for Memory {
         }
     }
 
-    fn open_file(&self, object: u64) -> Result<MemoryFile> {
+    fn open_file(&self, object: ObjectId) -> Result<MemoryFile> {
         count(&self.calls.open);
         match &self.read().get(object)?.body {
             Body::File(_) | Body::Data(_) => Ok(MemoryFile {
@@ -264,12 +265,12 @@ impl FileTree for Memory {
         }
     }
 
-    fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>> {
+    fn xattr_names(&self, object: ObjectId) -> Result<Vec<Vec<u8>>> {
         count(&self.calls.xattr);
         Ok(self.read().get(object)?.xattrs.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&self, object: ObjectId, name: &[u8]) -> Result<Vec<u8>> {
         count(&self.calls.xattr);
         let state = self.read();
         let found = state.get(object)?.xattrs.iter().find(|(have, _)| have == name);
@@ -284,59 +285,59 @@ impl FileTree for Memory {
         self.has_aliases
     }
 
-    fn create(&self, directory: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+    fn create(&self, directory: ObjectId, name: &[u8], new: &New<'_>) -> Result<Stat> {
         self.write().create(directory, name, new)
     }
 
-    fn create_unnamed(&self, directory: u64, new: &New<'_>) -> Result<Stat> {
+    fn create_unnamed(&self, directory: ObjectId, new: &New<'_>) -> Result<Stat> {
         self.write().create_unnamed(directory, new)
     }
 
-    fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {
+    fn link(&self, object: ObjectId, directory: ObjectId, name: &[u8]) -> Result<Stat> {
         self.write().link(object, directory, name)
     }
 
-    fn unlink(&self, directory: u64, name: &[u8]) -> Result<Option<u64>> {
+    fn unlink(&self, directory: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         self.write().unlink(directory, name)
     }
 
-    fn rmdir(&self, directory: u64, name: &[u8]) -> Result<u64> {
+    fn rmdir(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.write().rmdir(directory, name)
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode: RenameMode) -> Result<Option<ObjectId>> {
         self.write().rename(from, to, mode)
     }
 
-    fn reclaim(&self, object: u64) -> Result<()> {
+    fn reclaim(&self, object: ObjectId) -> Result<()> {
         self.write().reclaim(object)
     }
 
-    fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
+    fn set_attr(&self, object: ObjectId, set: &SetAttr) -> Result<Stat> {
         self.write().set_attr(object, set)
     }
 
-    fn touch_atime(&self, object: u64, at: (i64, u32)) -> Result<()> {
+    fn touch_atime(&self, object: ObjectId, at: (i64, u32)) -> Result<()> {
         count(&self.calls.touch_atime);
         self.write().touch_atime(object, at)
     }
 
-    fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    fn set_xattr(&self, object: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.write().set_xattr(object, name, value, mode)
     }
 
-    fn remove_xattr(&self, object: u64, name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, object: ObjectId, name: &[u8]) -> Result<()> {
         self.write().remove_xattr(object, name)
     }
 
-    fn sync(&self, object: u64, _: bool) -> Result<()> {
+    fn sync(&self, object: ObjectId, _: bool) -> Result<()> {
         count(&self.calls.sync);
         self.read().get(object).map(|_| ())
     }
 }
 
 pub struct MemoryFile {
-    object: u64,
+    object: ObjectId,
     state: Arc<RwLock<State>>,
     reads: Arc<AtomicU64>,
     read_bytes_max: Arc<AtomicU64>,
@@ -458,7 +459,7 @@ impl MemorySource {
     }
 
     pub fn with_snapshot(self, name: &str, tree: Memory) -> MemorySource {
-        let dataset = 1000 + self.snapshots.read().len() as u64;
+        let dataset = ObjectId::new(1000 + self.snapshots.read().len() as u64);
         let snapshot = Snapshot { name: name.to_owned(), dataset, created_s: 1_650_000_000 };
         self.snapshots.write().push((snapshot, Arc::new(tree)));
         self

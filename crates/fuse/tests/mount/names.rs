@@ -5,6 +5,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
+use format::ids::ObjectId;
+
 use crate::harness::{c_path, checked, errno, mounted, mounted_tree, require, writable};
 use crate::memory::{Memory, MemorySource, ROOT};
 
@@ -222,7 +224,7 @@ fn somebody_else_changes_it() {
     let p = |name: &str| m.path(name);
     assert_eq!(errno(fs::metadata(p("new"))), libc::ENOENT);
     fs::write(p("old"), "text").unwrap();
-    let object = fs::metadata(p("old")).unwrap().ino();
+    let object = ObjectId::new(fs::metadata(p("old")).unwrap().ino());
     fuse::FileTree::rename(m.live(), (ROOT, b"old"), (ROOT, b"new"), fuse::RenameMode::Replace).unwrap();
     let file = fuse::FileTree::open_file(m.live(), object).unwrap();
     fuse::TreeFile::write(&file, 0, b"longer text".into()).unwrap();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use format::ids::ObjectId;
 use fuse::{SnapDir, Snapshot};
 
 use crate::harness::{errno, mounted, require};
@@ -55,7 +56,7 @@ fn hidden_but_there() {
     assert_eq!(ino(".zfs/snapshot"), 0xffff_ffff_fffd);
     assert_eq!(ino(".zfs/shares"), 0xffff_ffff_fffe);
     assert_eq!(ino(".zfs/shares/.."), ino(".zfs"));
-    assert_eq!(ino(".zfs/.."), ROOT);
+    assert_eq!(ino(".zfs/.."), ROOT.get());
     assert_eq!(ino(".zfs/snapshot/monday"), 0xffff_ffff_fffc - 1000);
     assert_eq!(ino(".zfs/snapshot/empty"), 0xffff_ffff_fffc - 1001);
     // the same object, and still not a hard link of it
@@ -115,7 +116,10 @@ fn they_come_and_go() {
     let ino = fs::metadata(m.path(".zfs/snapshot/empty")).unwrap().ino();
     assert_eq!(names(m.path(".zfs/snapshot/monday")), ["both", "then"]);
 
-    let snapshot = |name: &str, dataset| Snapshot { name: name.to_owned(), dataset, created_s: 1_650_000_001 };
+    let snapshot = |name: &str, dataset| {
+        let dataset = ObjectId::new(dataset);
+        Snapshot { name: name.to_owned(), dataset, created_s: 1_650_000_001 }
+    };
     {
         let mut snapshots = m.source.snapshots.write();
         snapshots.retain(|(snapshot, _)| snapshot.name != "monday");

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use format::ids::ObjectId;
+
 use crate::harness::{Mounted, checked, errno, is_kept, mounted, require, unmount, writable};
 use crate::memory::{Memory, MemorySource, ROOT, SIZE_MAX, fill};
 
@@ -22,7 +24,7 @@ fn filled(seed: u64, offset: u64, len: usize) -> Vec<u8> {
 
 /// The bytes that the tree has, and not those that the kernel keeps.
 fn from_tree(m: &Mounted, name: &str) -> Vec<u8> {
-    m.mount.invalidate(fs::metadata(m.path(name)).unwrap().ino()).unwrap();
+    m.mount.invalidate(ObjectId::new(fs::metadata(m.path(name)).unwrap().ino())).unwrap();
     fs::read(m.path(name)).unwrap()
 }
 
@@ -289,7 +291,7 @@ fn without_a_name() {
     require!(fuse);
     let m = writable();
     let mut file = open(&m, "file");
-    let object = file.metadata().unwrap().ino();
+    let object = ObjectId::new(file.metadata().unwrap().ino());
     file.write_all(&filled(3, 0, 1 << 20)).unwrap();
     fs::remove_file(m.path("file")).unwrap();
     fs::write(m.path("file"), "another").unwrap();
@@ -301,14 +303,14 @@ fn without_a_name() {
     file.read_to_end(&mut data).unwrap();
     assert!(data[..1 << 20] == filled(3, 0, 1 << 20) && &data[1 << 20..] == b"mo");
     let stat = file.metadata().unwrap();
-    assert_eq!((stat.nlink(), stat.len(), stat.ino()), (0, (1 << 20) + 2, object));
+    assert_eq!((stat.nlink(), stat.len(), stat.ino()), (0, (1 << 20) + 2, object.get()));
     assert!(m.live().read().orphans.contains(&object));
     drop(file);
     wait_for_objects(&m, 2);
 
     // the number goes to another file, whose contents are its own
     fs::write(m.path("next"), "new").unwrap();
-    assert_eq!(fs::metadata(m.path("next")).unwrap().ino(), object);
+    assert_eq!(fs::metadata(m.path("next")).unwrap().ino(), object.get());
     assert_eq!(from_tree(&m, "next"), b"new");
 
     // a directory, and a file that a rename replaced
@@ -405,7 +407,7 @@ fn synced() {
 fn copied() {
     require!(fuse);
     let mut old = Memory::new();
-    let seed = old.file(ROOT, "old", 20 << 20);
+    let seed = old.file(ROOT, "old", 20 << 20).get();
     let m = mounted(MemorySource::new(Memory::writable()).with_snapshot("monday", old), |_| {});
     for (name, source) in [("one", ".zfs/snapshot/monday/old"), ("two", "one")] {
         let (from, to) = (File::open(m.path(source)).unwrap(), open(&m, name));

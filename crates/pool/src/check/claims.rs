@@ -175,9 +175,9 @@ impl Claims {
     /// Takes out what only the checkpoint refers to, which is allocated, but not visited.
     fn exclude_checkpoint(&mut self, pool: &Pool) -> Result<()> {
         for top in pool.tree().tops() {
-            let Some(spec) = top.top_spec().filter(|spec| spec.zap != 0) else { continue };
+            let Some(spec) = top.top_spec().filter(|spec| spec.zap.is_some()) else { continue };
             let zap = Zap::open(pool.mos().object(spec.zap)?)?;
-            let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? else { continue };
+            let Some(map) = zap.object_id("com.delphix:pool_checkpoint_sm")? else { continue };
             let size_max = mos::map_size_max(spec.metaslabs() << spec.metaslab_shift, spec.ashift);
             for run in mos::space_map(pool.mos(), map, size_max)? {
                 let start = run.offset.saturating_mul(1 << spec.ashift);
@@ -302,7 +302,8 @@ fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<Claim
     for metaslab in metaslabs {
         let mut left = Segments::default();
         let size_max = mos::map_size_max(metaslab.range.end - metaslab.range.start, spec.ashift);
-        for run in if metaslab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), metaslab.map, size_max)? } {
+        for run in if metaslab.map.is_none() { Vec::new() } else { mos::space_map(pool.mos(), metaslab.map, size_max)? }
+        {
             let start = metaslab.range.start.saturating_add(run.offset.saturating_mul(1 << spec.ashift));
             let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
             let fits = if run.allocated { left.add(range.clone()) } else { left.take(range.clone()) };

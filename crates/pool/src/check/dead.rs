@@ -21,7 +21,7 @@ use dmu::bpobj;
 use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 
 use crate::{Pool, object_directory};
 
@@ -36,21 +36,21 @@ pub(super) fn for_each(pool: &Pool, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn F
     let mos = pool.mos();
     let directory = object_directory(mos)?;
     for name in ["sync_bplist", "free_bpobj"] {
-        if let Some(list) = directory.u64(name)? {
+        if let Some(list) = directory.object_id(name)? {
             bpobj::for_each(mos, list, &mut |listed| {
                 f(&listed.bp);
                 Ok(())
             })?;
         }
     }
-    if let Some(queue) = directory.u64("bptree_obj")? {
+    if let Some(queue) = directory.object_id("bptree_obj")? {
         destroyed(pool, queue, f, lost)?;
     }
-    if let Some(clones) = directory.u64("com.delphix:deleted_clones")? {
+    if let Some(clones) = directory.object_id("com.delphix:deleted_clones")? {
         for clone in Zap::open(mos.object(clones)?)?.entries()? {
-            let list = clone.value.first_u64().ok_or_else(|| Error::corrupt("destroyed clone without a list"))?;
+            let list = clone.value.first_object().ok_or_else(|| Error::corrupt("destroyed clone without a list"))?;
             for part in Zap::open(mos.object(list)?)?.entries()? {
-                let part = part.value.first_u64().ok_or_else(|| Error::corrupt("list of a clone without object"))?;
+                let part = part.value.first_object().ok_or_else(|| Error::corrupt("list of a clone without object"))?;
                 written(pool, part, f)?;
             }
         }
@@ -59,7 +59,7 @@ pub(super) fn for_each(pool: &Pool, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn F
 }
 
 /// The blocks of destroyed file systems.
-fn destroyed(pool: &Pool, queue: u64, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn FnMut(Error)) -> Result<()> {
+fn destroyed(pool: &Pool, queue: ObjectId, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn FnMut(Error)) -> Result<()> {
     let object = pool.mos().object(queue)?;
     let mut bonus = Reader::new(object.bonus(), Endian::Little);
     let (begin, end) = (bonus.u64()?, bonus.u64()?);
@@ -73,8 +73,9 @@ fn destroyed(pool: &Pool, queue: u64, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn
         let (root, rest) = entry.split_at(BlkPtr::SIZE);
         let root = BlkPtr::parse(root).expect("split off as a pointer");
         let mut r = Reader::new(rest, Endian::Little);
-        let (since_txg, _objset, object, _level, blkid) = (Txg::new(r.u64()?), r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let from = (object, blkid) != (0, 0);
+        let (since_txg, _objset) = (Txg::new(r.u64()?), r.u64()?);
+        let (object, _level, blkid) = (ObjectId::new(r.u64()?), r.u64()?, r.u64()?);
+        let from = (object, blkid) != (ObjectId::META_DNODE, 0);
         let range = Range { since_txg, from: from.then_some(VisitPosition { object, blkid }) };
         let mut all = EachBlock { f: &mut *f, lost: &mut *lost };
         let _ = traverse(pool.cache(), DatasetId::new(DESTROYED), &root, range, &mut all);
@@ -99,7 +100,7 @@ impl Visitor for EachBlock<'_> {
 }
 
 /// What a list of writes and overwrites leaves over.
-fn written(pool: &Pool, list: u64, f: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
+fn written(pool: &Pool, list: ObjectId, f: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
     let mut left: HashMap<([u64; 2], Txg), Vec<BlkPtr>> = HashMap::new();
     let mut freed: HashMap<([u64; 2], Txg), u64> = HashMap::new();
     let key = |bp: &BlkPtr| (bp.dvas()[0].words(), if bp.is_dedup() { bp.birth() } else { Txg::ZERO });

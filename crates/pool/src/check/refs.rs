@@ -58,13 +58,13 @@ impl Refs {
         let mut refs = Refs::default();
         let mos = pool.mos();
         for row in object_directory(mos)?.entries()? {
-            let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+            let (name, Some(id)) = (row.name.to_string(), row.value.first_object()) else { continue };
             if is_shared_table(&name) {
                 refs.add_table(&Zap::open(mos.object(id)?)?)?;
             } else if is_folder(&name) {
                 let mut logs = Vec::new();
                 for row in Zap::open(mos.object(id)?)?.entries()? {
-                    let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+                    let (name, Some(id)) = (row.name.to_string(), row.value.first_object()) else { continue };
                     if is_shared_table(&name) {
                         refs.add_table(&Zap::open(mos.object(id)?)?)?;
                     } else if log::is_log(&name) {

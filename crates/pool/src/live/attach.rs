@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::nvlist::NvList;
 use vdev::{Aux, Edit, Health, LeafVdev, VdevId, VdevKind, VdevSpec, VdevState, geometry, label};
 use zio::alloc::Serving;
@@ -133,7 +133,7 @@ impl LivePool {
             AttachAs::Spare(spare) => spare,
             AttachAs::Side | AttachAs::Replacement => Guid::random(self.env()),
         };
-        let mut new_leaf = leaf_spec(new, 0, guid_of_new, 0);
+        let mut new_leaf = leaf_spec(new, 0, guid_of_new, ObjectId::NONE);
         new_leaf.leaf.iter_mut().for_each(|leaf| leaf.is_spare = matches!(how, AttachAs::Spare(_)));
         let blank = || match how {
             // it is a spare still if the group does not get to disk

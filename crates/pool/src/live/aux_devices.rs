@@ -146,7 +146,7 @@ impl SyncContext<'_> {
     }
 
     fn aux_list(&self, aux: AuxKind) -> Result<Vec<NvList>> {
-        let Some(object) = self.change.number(DIRECTORY, aux.list())? else { return Ok(Vec::new()) };
+        let Some(object) = self.change.object_id(DIRECTORY, aux.list())? else { return Ok(Vec::new()) };
         let list = crate::packed_nvlist(self.change.mos, object)?;
         Ok(list.opt_lists(aux.list()).unwrap_or_default().to_vec())
     }
@@ -156,14 +156,14 @@ impl SyncContext<'_> {
         list.set(aux.list(), Value::Lists(configs));
         let packed = list.pack();
         let change = &self.change;
-        let object = match change.number(DIRECTORY, aux.list())? {
+        let object = match change.object_id(DIRECTORY, aux.list())? {
             Some(id) => change.mos.object(id)?,
             None => {
                 let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
                 dnode.bonus_type = ObjectType::PACKED_NVLIST_SIZE;
                 dnode.bonus = vec![0; 8];
                 let object = change.mos.allocate(change.tx, dnode)?;
-                change.set(DIRECTORY, aux.list(), &ZapValue::one(object.id()))?;
+                change.set(DIRECTORY, aux.list(), &ZapValue::one(object.id().get()))?;
                 object
             }
         };

@@ -141,7 +141,7 @@ impl CloneChanges {
         if let Some(header) = self.group.lock().headers.get(&vdev) {
             return Ok(*header);
         }
-        let object = Zap::open(mos.object(DIRECTORY)?)?.u64(&header_name(vdev))?;
+        let object = Zap::open(mos.object(DIRECTORY)?)?.object_id(&header_name(vdev))?;
         let header = object.map(|id| mos.object(id).and_then(|object| CloneHeader::of(&object))).transpose()?;
         self.group.lock().headers.insert(vdev, header);
         Ok(header)

@@ -8,7 +8,7 @@ use dmu::{INDIRECT_SHIFT, Object};
 use dsl::write::feature;
 use format::dnode::Dnode;
 use format::feature::{BLOCK_CLONING, BLOCK_CLONING_ENDIAN};
-use format::ids::VdevNumber;
+use format::ids::{ObjectId, VdevNumber};
 use format::object_type::ObjectType;
 use format::zap::ZapHeader;
 use vdev::spec::TopSpec;
@@ -59,7 +59,7 @@ impl SyncContext<'_> {
 
     fn write_clone_table(&self, vdev: VdevNumber, changed: &[(u64, CloneEntry)]) -> Result<()> {
         let (change, name) = (&self.change, header_name(vdev));
-        let id = match change.number(DIRECTORY, &name)? {
+        let id = match change.object_id(DIRECTORY, &name)? {
             Some(id) => id,
             None => self.create_clone_table(vdev)?,
         };
@@ -105,7 +105,7 @@ impl SyncContext<'_> {
     }
 
     /// Makes the table of a vdev, without entries; its header's object.
-    fn create_clone_table(&self, vdev: VdevNumber) -> Result<u64> {
+    fn create_clone_table(&self, vdev: VdevNumber) -> Result<ObjectId> {
         let change = &self.change;
         let dnode = Dnode::new(ObjectType::ZAP_METADATA, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1);
         let entries = change.mos.allocate(change.tx, dnode)?;
@@ -123,7 +123,7 @@ impl SyncContext<'_> {
         let mut dnode = Dnode::new(ObjectType::U64_METADATA, COUNTS_BLOCK_BYTES, INDIRECT_SHIFT, 1, 1);
         (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, header.to_bytes());
         let object = change.mos.allocate(change.tx, dnode)?;
-        change.add(DIRECTORY, &header_name(vdev), object.id())?;
+        change.add(DIRECTORY, &header_name(vdev), object.id().get())?;
         // the first table says how all of them store counts
         let is_first = feature::uses(change, BLOCK_CLONING)? == Some(0);
         if is_first || self.counts_are_numbers()? {

@@ -1,7 +1,7 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
 use format::feature::{FeatureSet, VERSION};
-use format::ids::{Guid, Txg};
+use format::ids::{Guid, ObjectId, Txg};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{OfflineReason, Tree, Vdev};
@@ -29,7 +29,7 @@ pub(super) struct Config {
     /// The root in force.
     pub(super) uberblock: Option<Uberblock>,
     /// Object of the configuration in the MOS.
-    pub(super) object: u64,
+    pub(super) object: ObjectId,
     /// The configuration that the pool was imported with, which may say more of vdevs than is known here.
     pub(super) imported: Option<NvList>,
     /// The labels are to be written.
@@ -125,8 +125,8 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
             config.set("path", Value::Str(leaf.name().to_owned()));
         }
         match leaf.state().dtl().object() {
-            0 => {}
-            object => config.set("DTL", Value::U64(object)),
+            ObjectId::NONE => {}
+            object => config.set("DTL", Value::U64(object.get())),
         }
         for mark in
             ["offline", "faulted", "aux_state", "unspare", "resilver_txg", "rebuild_txg", "com.datto:resilver_defer"]
@@ -163,7 +163,8 @@ fn with_space(mut config: NvList, top: &Vdev) -> NvList {
     if config.opt_u64("asize").is_some_and(|asize| asize < spec.asize) {
         config.set("asize", Value::U64(spec.asize));
     }
-    let objects = spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object]);
+    let objects =
+        spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object].map(ObjectId::get));
     let names = ["removing", "com.delphix:indirect_object", "com.delphix:indirect_births"];
     for (name, number) in names.into_iter().zip([u64::from(spec.removing), objects[0], objects[1]]) {
         match number {

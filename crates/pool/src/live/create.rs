@@ -29,7 +29,7 @@ use format::feature::{
     ALLOCATION_CLASSES, DRAID, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
     VERSION,
 };
-use format::ids::{DatasetId, Guid, Txg, VdevNumber};
+use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -48,9 +48,9 @@ use crate::{Pool, metaslabs};
 /// From that version of pools on blocks have copies.
 const VERSION_OF_COPIES: u64 = 2;
 /// The table of all tables of vdevs.
-const VDEV_TABLES: u64 = 2;
+const VDEV_TABLES: ObjectId = ObjectId::new(2);
 /// Object of the configuration.
-const CONFIG: u64 = 3;
+const CONFIG: ObjectId = ObjectId::new(3);
 
 /// Devices by guid of the leaf.
 pub(super) type DevicesByGuid = HashMap<Guid, Arc<dyn Device>>;
@@ -128,7 +128,7 @@ impl SyncContext<'_> {
         let change = &self.change;
         change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
         self.make_vdev_objects()?;
-        change.add(DIRECTORY, "config", CONFIG)?;
+        change.add(DIRECTORY, "config", CONFIG.get())?;
         let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, 16 << 10, INDIRECT_SHIFT, 1, 1);
         dnode.bonus_type = ObjectType::PACKED_NVLIST_SIZE;
         dnode.bonus = vec![0; 8];
@@ -179,10 +179,10 @@ impl SyncContext<'_> {
     fn make_vdev_objects(&self) -> Result<()> {
         let change = &self.change;
         change.create_table_at(VDEV_TABLES, ObjectType::ZAP_METADATA)?;
-        change.add(DIRECTORY, "com.delphix:vdev_zap_map", VDEV_TABLES)?;
+        change.add(DIRECTORY, "com.delphix:vdev_zap_map", VDEV_TABLES.get())?;
         for vdev in self.pool.tree().iter() {
-            let tables = [vdev.leaf_spec().map_or(0, |leaf| leaf.zap), vdev.top_spec().map_or(0, |top| top.zap)];
-            for table in tables.into_iter().filter(|&table| table != 0) {
+            let tables = [vdev.leaf_spec().map(|leaf| leaf.zap), vdev.top_spec().map(|top| top.zap)];
+            for table in tables.into_iter().flatten().filter(|table| table.is_some()) {
                 change.create_table_at(table, ObjectType::ZAP_METADATA)?;
                 change.add_number(VDEV_TABLES, table)?;
             }
@@ -225,10 +225,10 @@ impl SyncContext<'_> {
 
 /// The vdev tree of a new pool, and its devices.
 fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(VdevSpec, DevicesByGuid)> {
-    let mut next = CONFIG + 1;
+    let mut last = CONFIG;
     let mut number = || {
-        next += 1;
-        next - 1
+        last = last.next();
+        last
     };
     let (children, by_guid) = plan_tops(env, &new.vdevs, (0, new.ashift), devices, &mut number)?;
     let guid = Guid::random(env);
@@ -243,7 +243,7 @@ pub(super) fn plan_tops(
     vdevs: &[NewVdev],
     (first, ashift): (u64, Option<u32>),
     devices: &HashMap<PathBuf, Arc<dyn Device>>,
-    number: &mut dyn FnMut() -> u64,
+    number: &mut dyn FnMut() -> ObjectId,
 ) -> Result<(Vec<VdevSpec>, DevicesByGuid)> {
     let guid = || Guid::random(env);
     let mut by_guid = DevicesByGuid::new();
@@ -268,7 +268,7 @@ fn device_of(leaf: &NewLeaf, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Res
 }
 
 /// A new leaf. `zap` is the number of its table.
-pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: Guid, zap: u64) -> VdevSpec {
+pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: Guid, zap: ObjectId) -> VdevSpec {
     VdevSpec {
         kind: if leaf.is_file { vdev::VdevKind::File } else { vdev::VdevKind::Disk },
         id,
@@ -288,7 +288,7 @@ fn top_of(
     guid: Guid,
     ashift: Option<u32>,
     devices: &DevicesByGuid,
-    number: &mut dyn FnMut() -> u64,
+    number: &mut dyn FnMut() -> ObjectId,
 ) -> Result<VdevSpec> {
     let mut spec = match vdev.shape {
         NewVdevShape::Single => leaves.remove(0),
@@ -342,8 +342,8 @@ fn open_empty(
 pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((VdevNumber, MapsOfTop), TopShape)> {
     let spec = top.top_spec()?;
     let ranges: Vec<_> = (0..metaslabs::count(top)).map(|n| metaslabs::range(top, n)).collect();
-    let maps = ranges.iter().map(|range| (0, range.clone())).collect();
-    let maps = MapsOfTop { zap: spec.zap, kept: 0, array: spec.metaslab_array, ashift: spec.ashift, maps };
+    let maps = ranges.iter().map(|range| (ObjectId::NONE, range.clone())).collect();
+    let maps = MapsOfTop { zap: spec.zap, kept: ObjectId::NONE, array: spec.metaslab_array, ashift: spec.ashift, maps };
     let shape = TopShape {
         top: top.number(),
         class: class_of(top),

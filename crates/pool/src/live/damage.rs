@@ -17,7 +17,7 @@ use dmu::zap::ZapValue;
 use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 use vdev::Lacking;
 
@@ -74,7 +74,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         let name = LOGS[usize::from(self.pool.scan().is_scrubbing())];
-        let log = match self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) {
+        let log = match self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) {
             Some(log) => log,
             None => self.make_log(name)?,
         };
@@ -101,13 +101,13 @@ impl SyncContext<'_> {
         let Bookmark { objset, object, level, blkid } = *place;
         let is_by_head = feature::uses(&self.change, HEAD_ERRLOG)?.is_some();
         for name in LOGS {
-            let Some(log) = self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) else { continue };
+            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
             if !is_by_head {
                 self.change.remove(log, &format!("{objset:x}:{object:x}:{level:x}:{blkid:x}"))?;
                 continue;
             }
             let head = format!("{:x}", self.head_of(view, DatasetId::new(objset)));
-            let Some(of_head) = self.change.number(log, &head)? else { continue };
+            let Some(of_head) = self.change.object_id(log, &head)? else { continue };
             for birth in [bp.physical_birth(), bp.birth()] {
                 self.change.remove(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"))?;
             }
@@ -120,19 +120,19 @@ impl SyncContext<'_> {
     pub(super) fn remove_entry(&self, entry: &ErrlogEntry) -> Result<()> {
         let (head, key) = entry.keys();
         for name in LOGS {
-            let Some(log) = self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) else { continue };
+            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
             let Some(head) = &head else {
                 self.change.remove(log, &key)?;
                 continue;
             };
-            let Some(of_head) = self.change.number(log, head)? else { continue };
+            let Some(of_head) = self.change.object_id(log, head)? else { continue };
             self.change.remove(of_head, &key)?;
             self.free_if_empty(log, head, of_head)?;
         }
         Ok(())
     }
 
-    fn free_if_empty(&self, log: u64, head: &str, of_head: u64) -> Result<()> {
+    fn free_if_empty(&self, log: ObjectId, head: &str, of_head: ObjectId) -> Result<()> {
         if self.change.entries_of(of_head)? == 0 {
             self.change.remove(log, head)?;
             self.change.free_object(of_head)?;
@@ -140,21 +140,21 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    fn log_entry(&self, log: u64, key: &str, value: &ZapValue) -> Result<()> {
+    fn log_entry(&self, log: ObjectId, key: &str, value: &ZapValue) -> Result<()> {
         match self.change.entries_of(log)? < ENTRIES_MAX as u64 {
             true => self.change.set(log, key, value),
             false => Ok(()),
         }
     }
 
-    fn make_log(&self, name: &str) -> Result<u64> {
+    fn make_log(&self, name: &str) -> Result<ObjectId> {
         let log = self.change.create_table(ObjectType::ERROR_LOG)?;
         for other in LOGS.iter().filter(|&&other| other != name) {
-            if self.change.number(DIRECTORY, other)?.is_none() {
+            if self.change.object_id(DIRECTORY, other)?.is_none() {
                 self.change.add(DIRECTORY, other, 0)?;
             }
         }
-        self.change.set(DIRECTORY, name, &ZapValue::one(log))?;
+        self.change.set(DIRECTORY, name, &ZapValue::one(log.get()))?;
         Ok(log)
     }
 
@@ -170,31 +170,31 @@ impl SyncContext<'_> {
     /// A scrub has ended: what it found is the log now, and what was known before is forgotten.
     pub(super) fn rotate_error_logs(&self) -> Result<()> {
         let change = &self.change;
-        let [last, scrub] = LOGS.map(|name| change.number(DIRECTORY, name).map(Option::unwrap_or_default));
+        let [last, scrub] = LOGS.map(|name| change.object_id(DIRECTORY, name).map(Option::unwrap_or_default));
         let (last, scrub) = (last?, scrub?);
-        if last != 0 {
+        if last.is_some() {
             if feature::uses(change, HEAD_ERRLOG)?.is_some() {
                 for (_, of_head) in change.by_number(last)? {
-                    change.free_object(of_head)?;
+                    change.free_object(ObjectId::new(of_head))?;
                 }
             }
             change.free_object(last)?;
         }
-        if last != 0 || scrub != 0 {
-            change.set(DIRECTORY, LOGS[0], &ZapValue::one(scrub))?;
+        if last.is_some() || scrub.is_some() {
+            change.set(DIRECTORY, LOGS[0], &ZapValue::one(scrub.get()))?;
             change.set(DIRECTORY, LOGS[1], &ZapValue::one(0))?;
         }
         Ok(())
     }
 
     /// The table of a head's entries in a log.
-    fn log_of_head(&self, log: u64, head: DatasetId) -> Result<u64> {
+    fn log_of_head(&self, log: ObjectId, head: DatasetId) -> Result<ObjectId> {
         let key = format!("{head:x}");
-        if let Some(table) = self.change.number(log, &key)? {
+        if let Some(table) = self.change.object_id(log, &key)? {
             return Ok(table);
         }
         let table = self.change.create_table(ObjectType::ERROR_LOG)?;
-        self.change.add(log, &key, table)?;
+        self.change.add(log, &key, table.get())?;
         Ok(table)
     }
 

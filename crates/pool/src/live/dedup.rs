@@ -23,6 +23,7 @@ use dmu::zap::{Editor, Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::ddt::{BLOCKS, DdtKey, DdtPhys, EXTRA};
 use format::dnode::Dnode;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::zap::ZapHeader;
 
@@ -92,7 +93,7 @@ struct Tables<'a> {
 }
 
 struct DedupTable {
-    object: u64,
+    object: ObjectId,
     sums: Vec<u64>,
 }
 
@@ -103,7 +104,7 @@ impl<'a> Tables<'a> {
         let mut opened = Tables { context, kind, checksum, tables: Default::default() };
         for class in 0..CLASSES.len() {
             let name = opened.name(class);
-            let Some(object) = context.change.number(DIRECTORY, &name)? else { continue };
+            let Some(object) = context.change.object_id(DIRECTORY, &name)? else { continue };
             opened.tables[class] = Some(DedupTable { object, sums: opened.stored_sums(&name)? });
         }
         Ok(opened)
@@ -115,7 +116,7 @@ impl<'a> Tables<'a> {
 
     fn stored_sums(&self, name: &str) -> Result<Vec<u64>> {
         let change = &self.context.change;
-        let Some(statistics) = change.number(DIRECTORY, STATISTICS)? else { return Ok(vec![0; BUCKETS * SUMS]) };
+        let Some(statistics) = change.object_id(DIRECTORY, STATISTICS)? else { return Ok(vec![0; BUCKETS * SUMS]) };
         let stored = Zap::open(change.mos.object(statistics)?)?.lookup(name.as_bytes())?;
         let mut sums = stored.map(|value| value.u64s()).unwrap_or_default();
         sums.resize(BUCKETS * SUMS, 0);
@@ -209,7 +210,7 @@ impl<'a> Tables<'a> {
         let is_hash = if self.checksum.is_dedup_strong() { ZapHeader::FLAG_PRE_HASHED_KEY } else { 0 };
         let flags = ZapHeader::FLAG_HASH64 | ZapHeader::FLAG_UINT64_KEY | is_hash;
         Editor::create(&object.changing(change.tx), flags, 0, change.env.random())?;
-        change.add(DIRECTORY, &self.name(class), object.id())?;
+        change.add(DIRECTORY, &self.name(class), object.id().get())?;
         self.tables[class] = Some(DedupTable { object: object.id(), sums: vec![0; BUCKETS * SUMS] });
         Ok(())
     }
@@ -226,11 +227,11 @@ impl<'a> Tables<'a> {
     /// Writes the sums down; tables that are all empty go.
     fn finish(self) -> Result<()> {
         let change = &self.context.change;
-        let statistics = match change.number(DIRECTORY, STATISTICS)? {
+        let statistics = match change.object_id(DIRECTORY, STATISTICS)? {
             Some(table) => table,
             None => {
                 let table = change.create_table(ObjectType::DDT_STATS)?;
-                change.add(DIRECTORY, STATISTICS, table)?;
+                change.add(DIRECTORY, STATISTICS, table.get())?;
                 table
             }
         };

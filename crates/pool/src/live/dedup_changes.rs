@@ -21,7 +21,7 @@ use dmu::{Objset, OnFailure};
 use dsl::PropertyValue;
 use format::blkptr::BlkPtr;
 use format::ddt::{DdtKey, DdtPhys};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use zio::{Class, RefTable, Twin};
 
 use crate::dedup::packed::unpack;
@@ -67,7 +67,7 @@ pub(super) struct DedupGroup {
     /// Pointers that are gone, and more than a group takes.
     pub(super) put_off: Vec<BlkPtr>,
     /// Objects of the tables, by number of the checksum.
-    tables: BTreeMap<u8, Vec<u64>>,
+    tables: BTreeMap<u8, Vec<ObjectId>>,
     /// Whether there are to be no new entries.
     is_full: Option<bool>,
 }
@@ -173,7 +173,7 @@ impl DedupChanges {
     }
 
     /// The tables of a checksum; duplicates are looked for first.
-    fn tables(&self, mos: &Arc<Objset>, kind: u8) -> Result<Vec<u64>> {
+    fn tables(&self, mos: &Arc<Objset>, kind: u8) -> Result<Vec<ObjectId>> {
         if let Some(tables) = self.changes.lock().tables.get(&kind) {
             return Ok(tables.clone());
         }
@@ -181,7 +181,7 @@ impl DedupChanges {
         if let Some(checksum) = Checksum::from_u8(kind) {
             let directory = Zap::open(mos.object(DIRECTORY)?)?;
             for class in CLASSES {
-                tables.extend(directory.u64(&table_name(checksum, class))?);
+                tables.extend(directory.object_id(&table_name(checksum, class))?);
             }
         }
         self.changes.lock().tables.insert(kind, tables.clone());
@@ -193,7 +193,7 @@ impl DedupChanges {
 fn table_bytes(mos: &Arc<Objset>) -> Result<u64> {
     let mut bytes = 0u64;
     for row in Zap::open(mos.object(DIRECTORY)?)?.entries()? {
-        if let (true, Some(id)) = (is_table(&row.name.to_string()), row.value.first_u64()) {
+        if let (true, Some(id)) = (is_table(&row.name.to_string()), row.value.first_object()) {
             bytes = bytes.saturating_add(mos.object(id)?.dnode().used_bytes);
         }
     }

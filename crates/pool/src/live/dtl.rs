@@ -9,7 +9,7 @@ use base::Result;
 use dmu::Object;
 use dsl::write::feature;
 use format::feature::SPACEMAP_HISTOGRAM;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader};
 use vdev::TxgRanges;
 
@@ -27,11 +27,11 @@ impl SyncContext<'_> {
         for dtl in self.pool.tree().leaves().map(|leaf| leaf.state().dtl()) {
             let Some(missing) = dtl.unwritten() else { continue };
             let object = match dtl.object() {
-                0 => self.make_dtl_map()?,
+                ObjectId::NONE => self.make_dtl_map()?,
                 id => self.change.mos.object(id)?,
             };
             self.write_dtl_map(&object, &missing)?;
-            is_new |= dtl.object() == 0;
+            is_new |= dtl.object().is_none();
             dtl.has_been_written(object.id(), missing);
         }
         if is_new { self.write_config() } else { Ok(()) }
@@ -55,7 +55,7 @@ impl SyncContext<'_> {
         let has_histogram = feature::uses(&self.change, SPACEMAP_HISTOGRAM)?.is_some();
         let mut dnode = new_map(BLOCK_SIZE, has_histogram);
         let empty = SpaceMapHeader { length: 0, allocated: 0 };
-        dnode.bonus = empty.bonus(0, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
+        dnode.bonus = empty.bonus(ObjectId::NONE, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         feature::count(&self.change, SPACEMAP_HISTOGRAM, 1)?;
         self.change.mos.allocate(self.change.tx, dnode)
     }

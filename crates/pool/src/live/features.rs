@@ -15,6 +15,7 @@ use dsl::write::feature;
 use format::feature::{
     EMBEDDED_DATA, ENABLED_TXG, FEATURES, Feature, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, SPACEMAP_V2,
 };
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
 use super::create::mos_policy;
@@ -88,12 +89,12 @@ impl SyncContext<'_> {
     }
 
     /// A table of features, which is made if it is not there.
-    fn feature_table(&self, name: &str) -> Result<u64> {
-        match self.change.number(DIRECTORY, name)? {
+    fn feature_table(&self, name: &str) -> Result<ObjectId> {
+        match self.change.object_id(DIRECTORY, name)? {
             Some(table) => Ok(table),
             None => {
                 let table = self.change.create_table(ObjectType::ZAP_METADATA)?;
-                self.change.add(DIRECTORY, name, table)?;
+                self.change.add(DIRECTORY, name, table.get())?;
                 Ok(table)
             }
         }

@@ -27,7 +27,7 @@ impl SyncContext<'_> {
         dnode.bonus_type = ObjectType::SPA_HISTORY_OFFSETS;
         dnode.bonus = words(&[0, bytes, 0, 0, 0]);
         let object = self.change.mos.allocate(self.change.tx, dnode)?;
-        self.change.add(DIRECTORY, "history", object.id())
+        self.change.add(DIRECTORY, "history", object.id().get())
     }
 
     /// Adds a command line to the log.
@@ -117,7 +117,7 @@ impl SyncContext<'_> {
     }
 
     fn append(&self, mut record: NvList) -> Result<()> {
-        let Some(id) = self.change.number(DIRECTORY, "history")? else { return Ok(()) };
+        let Some(id) = self.change.object_id(DIRECTORY, "history")? else { return Ok(()) };
         record.set("history time", Value::U64(self.change.env.now_s()));
         record.set("history hostname", Value::Str(self.pool.config().host.1.clone()));
         let packed = record.pack();

@@ -10,7 +10,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::write::feature;
 use format::feature::{LOG_SPACEMAP, OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, Support};
-use format::ids::{Txg, VdevNumber};
+use format::ids::{ObjectId, Txg, VdevNumber};
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -91,7 +91,7 @@ impl LivePool {
             features_for_read: features.unwrap_or_default(),
             enabled,
             uberblock: Some(uberblock.clone()),
-            object: object_directory(pool.mos())?.require_u64("config")?,
+            object: object_directory(pool.mos())?.require_object_id("config")?,
             imported: Some(pool.config().clone()),
             is_dirty: true,
         };
@@ -136,17 +136,17 @@ impl SyncContext<'_> {
     fn take_up_logs(&self) -> Result<()> {
         let change = &self.change;
         self.pool.maps().take_up(change)?;
-        if let Some(logs) = change.number(DIRECTORY, LOG_SPACEMAP_ZAP)? {
+        if let Some(logs) = change.object_id(DIRECTORY, LOG_SPACEMAP_ZAP)? {
             let all = change.by_number(logs)?;
             for (_, log) in &all {
-                change.free_object(*log)?;
+                change.free_object(ObjectId::new(*log))?;
             }
             feature::count(change, SPACEMAP_HISTOGRAM, -(all.len() as i64))?;
             change.free_object(logs)?;
             change.remove(DIRECTORY, LOG_SPACEMAP_ZAP)?;
         }
-        for top in self.pool.tree().tops().filter_map(|top| top.top_spec()).filter(|top| top.zap != 0) {
-            if let Some(array) = change.number(top.zap, UNFLUSHED)? {
+        for top in self.pool.tree().tops().filter_map(|top| top.top_spec()).filter(|top| top.zap.is_some()) {
+            if let Some(array) = change.object_id(top.zap, UNFLUSHED)? {
                 change.free_object(array)?;
                 change.remove(top.zap, UNFLUSHED)?;
             }
@@ -186,8 +186,12 @@ fn space_of(pool: &Pool) -> Result<(HashMap<VdevNumber, MapsOfTop>, Vec<TopShape
                 .collect(),
         });
         let maps = metaslabs.into_iter().map(|metaslab| (metaslab.map, metaslab.range)).collect();
-        let kept = if spec.zap == 0 { None } else { Zap::open(pool.mos().object(spec.zap)?)?.u64(CHECKPOINT_MAP)? };
-        let (zap, kept) = (spec.zap, kept.unwrap_or(0));
+        let kept = if spec.zap.is_none() {
+            None
+        } else {
+            Zap::open(pool.mos().object(spec.zap)?)?.object_id(CHECKPOINT_MAP)?
+        };
+        let (zap, kept) = (spec.zap, kept.unwrap_or_default());
         tops.insert(top.number(), MapsOfTop { zap, kept, array: spec.metaslab_array, ashift: spec.ashift, maps });
     }
     Ok((tops, shapes, pending))
@@ -222,7 +226,7 @@ fn check_writable(pool: &Pool) -> Result<()> {
     }
     for ObsoleteMap { zap, map } in obsolete_maps(pool)?.into_values() {
         let is_precise = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_PRECISE)?.is_some_and(|number| number != 0);
-        noted += u64::from(map != 0) + u64::from(is_precise);
+        noted += u64::from(map.is_some()) + u64::from(is_precise);
     }
     if let Some(condensing) = last_condensing(pool)? {
         noted += 1 + u64::from(mos::has_obsolete_counts(pool.mos(), condensing.next_table)?);
@@ -238,9 +242,9 @@ fn obsolete_maps(pool: &Pool) -> Result<HashMap<VdevNumber, ObsoleteMap>> {
     let mut maps = HashMap::new();
     // those that are being removed, too
     for spec in pool.tree().tops().filter_map(|top| Some((top.number(), top.top_spec()?))) {
-        let (number, zap) = (spec.0, if spec.1.indirect.is_some() { spec.1.zap } else { 0 });
-        if zap != 0 {
-            let map = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_MAP)?.unwrap_or(0);
+        let (number, zap) = (spec.0, if spec.1.indirect.is_some() { spec.1.zap } else { ObjectId::NONE });
+        if zap.is_some() {
+            let map = Zap::open(pool.mos().object(zap)?)?.object_id(OBSOLETE_MAP)?.unwrap_or_default();
             maps.insert(number, ObsoleteMap { zap, map });
         }
     }

@@ -4,21 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::Mutex;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 
 /// How often each snapshot or list is kept, by its object in the MOS.
 #[derive(Default)]
-pub(super) struct KeptSnapshots(Arc<Mutex<HashMap<u64, usize>>>);
+pub(super) struct KeptSnapshots(Arc<Mutex<HashMap<ObjectId, usize>>>);
 
 /// Keeps snapshots from being destroyed, until it is dropped.
 pub struct KeepsSnapshots {
-    counts: Arc<Mutex<HashMap<u64, usize>>>,
-    objects: Vec<u64>,
+    counts: Arc<Mutex<HashMap<ObjectId, usize>>>,
+    objects: Vec<ObjectId>,
 }
 
 impl KeptSnapshots {
-    pub(super) fn keep(&self, ids: &[DatasetId], lists: &[u64]) -> KeepsSnapshots {
-        let objects: Vec<u64> = ids.iter().map(|id| id.object()).chain(lists.iter().copied()).collect();
+    pub(super) fn keep(&self, ids: &[DatasetId], lists: &[ObjectId]) -> KeepsSnapshots {
+        let objects: Vec<ObjectId> = ids.iter().map(|id| id.object()).chain(lists.iter().copied()).collect();
         let mut counts = self.0.lock();
         objects.iter().for_each(|object| *counts.entry(*object).or_default() += 1);
         KeepsSnapshots { counts: self.0.clone(), objects }
@@ -28,7 +28,7 @@ impl KeptSnapshots {
         self.has_list(id.object())
     }
 
-    pub(super) fn has_list(&self, list: u64) -> bool {
+    pub(super) fn has_list(&self, list: ObjectId) -> bool {
         self.0.lock().contains_key(&list)
     }
 }

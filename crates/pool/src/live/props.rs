@@ -63,7 +63,7 @@ impl SyncContext<'_> {
             self.pool.cache().zio().allocator()?.set_autotrim(*value == PropertyValue::Number(1));
         }
         let change = &self.change;
-        let table = change.number(DIRECTORY, TABLE)?;
+        let table = change.object_id(DIRECTORY, TABLE)?;
         if *value == PropertyValue::Text(String::new()) {
             return table.map_or(Ok(()), |table| change.remove(table, name).map(drop));
         }
@@ -71,7 +71,7 @@ impl SyncContext<'_> {
             Some(table) => table,
             None => {
                 let table = change.create_table(ObjectType::POOL_PROPS)?;
-                change.add(DIRECTORY, TABLE, table)?;
+                change.add(DIRECTORY, TABLE, table.get())?;
                 table
             }
         };

@@ -8,7 +8,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::Dataset;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::redaction::{RedactedRange, RedactionHead};
 
 use super::LivePool;
@@ -41,7 +41,7 @@ impl LivePool {
             Ok((begun, kept.keep(&[], &[begun.list])))
         })?;
         let mut portion: Vec<RedactedRange> = Vec::new();
-        let put = |portion: &mut Vec<RedactedRange>, last: (u64, u64)| {
+        let put = |portion: &mut Vec<RedactedRange>, last: (ObjectId, u64)| {
             let (ranges, list) = (std::mem::take(portion), begun.list);
             self.run_last(move |context| dsl::write::append_redacted(&context.change, list, &ranges, last))
         };

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use base::{Error, Kind, Result, tunables};
 use dsl::write::feature;
 use format::feature::{DEVICE_REMOVAL, OBSOLETE_COUNTS};
-use format::ids::{Guid, VdevNumber};
+use format::ids::{Guid, ObjectId, VdevNumber};
 use format::removal::{RemovalPhys, TableHeader};
 use format::scan::ScanState;
 use vdev::spec::IndirectSpec;
@@ -145,7 +145,7 @@ impl LivePool {
             return unsupported(NOT_OF_ONE_KIND);
         }
         let is_normal = |other: &Vdev| other.top_spec().is_some_and(|spec| spec.bias.is_none());
-        if spec.zap == 0 || !concrete().any(|other| other.number() != top.number() && is_normal(other)) {
+        if spec.zap.is_none() || !concrete().any(|other| other.number() != top.number() && is_normal(other)) {
             return unsupported(NOT_OF_ONE_KIND);
         }
         Ok(())
@@ -160,7 +160,7 @@ impl LivePool {
         let Some((top, spec)) = top.and_then(|top| Some((top, top.top_spec()?))) else { return Ok(0) };
         let gap_max = self.env().tunable(tunables::VDEV_REMOVAL_MAX_SPAN);
         let (mut entries, mut bytes) = (0u64, 0u64);
-        for metaslab in metaslabs::read(&view, top)?.iter().filter(|metaslab| metaslab.map != 0) {
+        for metaslab in metaslabs::read(&view, top)?.iter().filter(|metaslab| metaslab.map.is_some()) {
             bytes = bytes.saturating_add_signed(metaslab.allocated);
             let object = view.mos().object(metaslab.map)?;
             let buckets = format::space_map::histogram(object.bonus()).into_iter().flatten();
@@ -238,7 +238,7 @@ impl SyncContext<'_> {
         pool.refuse_with_checkpoint()?;
         pool.refuse_with_removal()?;
         let top = pool.tree().top(number)?;
-        let zap = top.top_spec().map_or(0, |spec| spec.zap);
+        let zap = top.top_spec().map_or(ObjectId::NONE, |spec| spec.zap);
         feature::count(change, DEVICE_REMOVAL, 1)?;
         if feature::uses(change, OBSOLETE_COUNTS)?.is_some() {
             feature::count(change, OBSOLETE_COUNTS, 1)?;
@@ -249,7 +249,7 @@ impl SyncContext<'_> {
         let objects = IndirectSpec { mapping_object, births_object, previous: None };
         let path = top.as_leaf().map_or("-", |leaf| leaf.vdev().name()).to_owned();
         pool.tree().edit(Edit::BeginMoving(number, objects), &HashMap::new())?;
-        pool.maps().add_obsolete(number, ObsoleteMap { zap, map: 0 });
+        pool.maps().add_obsolete(number, ObsoleteMap { zap, map: ObjectId::NONE });
         let last = pool.removal().lock().phys;
         self.set_removal(RemovalPhys {
             state: ScanState::Running,

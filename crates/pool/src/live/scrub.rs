@@ -17,7 +17,7 @@ use dsl::traverse::LOG_LEVEL;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
-use format::ids::{DatasetId, Txg, VdevNumber};
+use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
@@ -143,7 +143,7 @@ impl LivePool {
             }
         };
         let mut queue = BTreeMap::new();
-        if phys.state == ScanState::Running && phys.queue != 0 {
+        if phys.state == ScanState::Running && phys.queue.is_some() {
             for entry in Zap::open(self.mos().object(phys.queue)?)?.entries()? {
                 let id = u64::from_str_radix(&entry.name.to_string(), 16);
                 let id = id.map_err(|_| Error::corrupt(format!("'{}' in the queue of a scan", entry.name)))?;
@@ -198,7 +198,7 @@ impl SyncContext<'_> {
     /// Begins to scan blocks that were born after the first of those groups, and up to the last.
     pub(super) fn begin_scan(&self, is_resilver: bool, (min_txg, max_txg): (Txg, Txg)) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
-        let before = pool.scan().lock().now.as_ref().map_or(0, |stage| stage.phys.queue);
+        let before = pool.scan().lock().now.as_ref().map_or(ObjectId::NONE, |stage| stage.phys.queue);
         self.forget_error_scrub()?;
         // that of a resilver that begins anew
         change.free_object(before)?;
@@ -242,7 +242,7 @@ impl SyncContext<'_> {
             let phys = &mut stage.phys;
             (phys.state, phys.end_s, phys.flags) = (end, self.change.env.now_s(), 0);
             let ended = *phys;
-            phys.queue = 0;
+            phys.queue = ObjectId::NONE;
             state.save();
             ended
         };
@@ -388,7 +388,7 @@ impl SyncContext<'_> {
         let dsl = self.dsl()?;
         let range = |stage: &ScanStage| {
             let Bookmark { object, blkid, .. } = stage.phys.next;
-            let from = position_of(object, blkid, DNODES_BYTES / SLOT_SIZE as u64);
+            let from = position_of(ObjectId::new(object), blkid, DNODES_BYTES / SLOT_SIZE as u64);
             Range { since_txg: stage.phys.dataset_min_txg, from }
         };
         let mut walker = BlockFinder {
@@ -499,7 +499,7 @@ impl SyncContext<'_> {
     /// Writes down how far the scan is.
     fn write_stage(&self, stage: &ScanStage) -> Result<()> {
         let change = &self.change;
-        if stage.phys.state == ScanState::Running && stage.phys.queue != 0 {
+        if stage.phys.state == ScanState::Running && stage.phys.queue.is_some() {
             let on_disk: BTreeMap<u64, u64> = change.by_number(stage.phys.queue)?.into_iter().collect();
             for id in on_disk.keys().filter(|id| !stage.queue.contains_key(&DatasetId::new(**id))) {
                 change.remove(stage.phys.queue, &format!("{id:x}"))?;

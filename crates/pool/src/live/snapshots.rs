@@ -8,7 +8,7 @@ use base::{Error, Kind, Result};
 use dmu::Objset;
 use dsl::write::{RefusedChanges, SnapshotFate, Taken};
 use format::blkptr::BlkPtr;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::nvlist::{NvList, Value};
 
 use super::{KeepsSnapshots, LivePool, SyncContext};
@@ -73,7 +73,7 @@ impl LivePool {
     /// Lets nobody destroy snapshots, nor redaction lists, as long as what it returns lives. One that was destroyed before
     /// is not in [`LivePool::view`] any more when this returns. Of an interrupted receive, what came is kept likewise, and
     /// nobody goes on with it. Errors: `Busy` if that goes on; `Suspended`, also if others would wait.
-    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[u64]) -> Result<KeepsSnapshots> {
+    pub fn keep_snapshots(&self, ids: &[DatasetId], lists: &[ObjectId]) -> Result<KeepsSnapshots> {
         let kept = self.kept_snapshots().keep(ids, lists);
         // the group on its way may destroy what was not kept when that was looked for
         self.txgs().wait_closed()?;
@@ -142,11 +142,11 @@ impl LivePool {
     pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.run_last(move |context| {
-            let is_kept = |list: u64| context.pool.kept_snapshots().has_list(list);
+            let is_kept = |list: ObjectId| context.pool.kept_snapshots().has_list(list);
             if context
                 .dsl()?
                 .bookmark(&name)
-                .is_ok_and(|one| one.redaction_object != 0 && is_kept(one.redaction_object))
+                .is_ok_and(|one| one.redaction_object.is_some() && is_kept(one.redaction_object))
             {
                 return Err(Error::new(Kind::Busy, "dataset is busy"));
             }

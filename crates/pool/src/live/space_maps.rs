@@ -19,7 +19,7 @@ use dmu::{Object, Objset};
 use dsl::write::{Change, feature};
 use format::dnode::Dnode;
 use format::feature::{OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, SPACEMAP_V2};
-use format::ids::VdevNumber;
+use format::ids::{ObjectId, VdevNumber};
 use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader, runs};
 use vdev::TopRange;
@@ -47,15 +47,15 @@ const KEPT_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct MapsOfTop {
     /// The table of the vdev; 0 in old pools.
-    pub(super) zap: u64,
+    pub(super) zap: ObjectId,
     /// Object of the map of what only the checkpoint has; 0: there is none.
-    pub(super) kept: u64,
+    pub(super) kept: ObjectId,
     /// Object of the numbers of the space maps.
-    pub(super) array: u64,
+    pub(super) array: ObjectId,
     /// log2 of the unit of the maps.
     pub(super) ashift: u32,
     /// Objects of the maps, 0 where there is none, and the bytes of the metaslabs.
-    pub(super) maps: Vec<(u64, Range<u64>)>,
+    pub(super) maps: Vec<(ObjectId, Range<u64>)>,
 }
 
 /// Changes of metaslabs, by vdev and number, that their maps do not have yet: in bytes, in order.
@@ -65,9 +65,9 @@ pub(super) type PendingRuns = HashMap<(VdevNumber, u64), Vec<Run>>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObsoleteMap {
     /// The table of the vdev.
-    pub(super) zap: u64,
+    pub(super) zap: ObjectId,
     /// Object of the map, whose unit is a byte; 0: there is none.
-    pub(super) map: u64,
+    pub(super) map: ObjectId,
 }
 
 /// The space maps of a pool.
@@ -125,7 +125,7 @@ impl SpaceMaps {
     /// Forgets what no block has any more of a vdev: it is not removed.
     pub(super) fn free_obsolete(&self, change: &Change<'_>, top: VdevNumber) -> Result<()> {
         let Some(ObsoleteMap { zap, map }) = self.obsolete.lock().remove(&top) else { return Ok(()) };
-        if map != 0 {
+        if map.is_some() {
             change.free_object(map)?;
             feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
             change.remove(zap, OBSOLETE_MAP)?;
@@ -147,14 +147,14 @@ impl SpaceMaps {
     /// A top-level vdev has more metaslabs, in which nothing is allocated.
     pub(super) fn grow_top(&self, top: VdevNumber, ranges: &[Range<u64>]) {
         if let Some(maps) = self.tops.lock().get_mut(&top) {
-            maps.maps.extend(ranges.iter().map(|range| (0, range.clone())));
+            maps.maps.extend(ranges.iter().map(|range| (ObjectId::NONE, range.clone())));
         }
     }
 
     /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
     pub(super) fn free_top(&self, change: &Change<'_>, top: VdevNumber) -> Result<()> {
         let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };
-        let maps: Vec<u64> = maps.into_iter().map(|(map, _)| map).filter(|&map| map != 0).collect();
+        let maps: Vec<ObjectId> = maps.into_iter().map(|(map, _)| map).filter(|map| map.is_some()).collect();
         maps.iter().try_for_each(|&map| change.free_object(map))?;
         feature::count(change, SPACEMAP_HISTOGRAM, -(maps.len() as i64))?;
         change.free_object(array)
@@ -163,7 +163,7 @@ impl SpaceMaps {
     fn runs(&self, top: VdevNumber, metaslab: u64) -> Result<Vec<Run>> {
         let (map, ashift, range) = self.place(top, metaslab)?;
         let pending = self.pending.lock().get(&(top, metaslab)).cloned().unwrap_or_default();
-        if map == 0 {
+        if map.is_none() {
             return Ok(pending);
         }
         let gone = || Error::new(Kind::Missing, "the pool is being closed");
@@ -198,7 +198,7 @@ impl SpaceMaps {
         Ok(())
     }
 
-    fn place(&self, top: VdevNumber, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
+    fn place(&self, top: VdevNumber, metaslab: u64) -> Result<(ObjectId, u32, Range<u64>)> {
         let tops = self.tops.lock();
         let found = tops.get(&top).and_then(|t| Some((t, t.maps.get(metaslab as usize)?)));
         let absent = || Error::corrupt(format!("there is no metaslab {metaslab} on vdev {top}"));
@@ -228,9 +228,9 @@ impl SpaceMaps {
         }
         for (top, mut ranges) in by_top {
             let Some(ObsoleteMap { zap, mut map }) = self.obsolete.lock().get(&top).copied() else { continue };
-            if map == 0 {
+            if map.is_none() {
                 map = new_map_object(change)?.id();
-                change.add(zap, OBSOLETE_MAP, map)?;
+                change.add(zap, OBSOLETE_MAP, map.get())?;
                 feature::count(change, OBSOLETE_COUNTS, 1)?;
                 self.obsolete.lock().insert(top, ObsoleteMap { zap, map });
             }
@@ -249,9 +249,9 @@ impl SpaceMaps {
         let (map, ashift) = {
             let mut tops = self.tops.lock();
             let maps = tops.get_mut(&top).expect("a vdev that has blocks has metaslabs");
-            if maps.kept == 0 {
+            if maps.kept.is_none() {
                 maps.kept = new_map_object(change)?.id();
-                change.add(maps.zap, CHECKPOINT_MAP, maps.kept)?;
+                change.add(maps.zap, CHECKPOINT_MAP, maps.kept.get())?;
             }
             (maps.kept, maps.ashift)
         };
@@ -260,19 +260,19 @@ impl SpaceMaps {
 
     /// The top-level vdevs that have something for a checkpoint.
     pub(super) fn tops_with_kept(&self) -> Vec<VdevNumber> {
-        self.tops.lock().iter().filter(|(_, maps)| maps.kept != 0).map(|(top, _)| *top).collect()
+        self.tops.lock().iter().filter(|(_, maps)| maps.kept.is_some()).map(|(top, _)| *top).collect()
     }
 
     /// Whether the pool can note what only a checkpoint has.
     pub(super) fn can_keep(&self) -> bool {
-        self.tops.lock().values().all(|maps| maps.zap != 0)
+        self.tops.lock().values().all(|maps| maps.zap.is_some())
     }
 
     /// Takes the end off the map of what a top-level vdev has for a checkpoint that is discarded: ranges in bytes. The
     /// map goes with the last of them. Errors: `Corrupt` if it makes no sense, with nothing changed.
     pub(super) fn take_kept(&self, change: &Change<'_>, top: VdevNumber) -> Result<Vec<Range<u64>>> {
         let found = self.tops.lock().get(&top).map(|maps| (maps.zap, maps.kept, maps.ashift));
-        let Some((zap, map, ashift)) = found.filter(|(_, map, _)| *map != 0) else { return Ok(Vec::new()) };
+        let Some((zap, map, ashift)) = found.filter(|(_, map, _)| map.is_some()) else { return Ok(Vec::new()) };
         let object = change.mos.object(map)?;
         let before = SpaceMapHeader::parse(object.bonus())?;
         // no entry is in two blocks
@@ -296,7 +296,7 @@ impl SpaceMaps {
             change.free_object(map)?;
             feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
             change.remove(zap, CHECKPOINT_MAP)?;
-            self.tops.lock().get_mut(&top).expect("found before").kept = 0;
+            self.tops.lock().get_mut(&top).expect("found before").kept = ObjectId::NONE;
             return Ok(kept);
         }
         object.free_range(change.tx, start, before.length - start)?;
@@ -319,7 +319,7 @@ impl SpaceMaps {
     ) -> Result<()> {
         let (map, ashift, range) = self.place(one.top, one.metaslab)?;
         let object = match map {
-            0 => self.create_map(change, one)?,
+            ObjectId::NONE => self.create_map(change, one)?,
             map => change.mos.object(map)?,
         };
         let before = SpaceMapHeader::parse(object.bonus())?;
@@ -365,7 +365,7 @@ impl SpaceMaps {
         let object = new_map_object(change)?;
         let mut tops = self.tops.lock();
         let top = tops.get_mut(&one.top).expect("a vdev that is allocated from has metaslabs");
-        change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().to_le_bytes())?;
+        change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().get().to_le_bytes())?;
         top.maps[one.metaslab as usize].0 = object.id();
         object.fresh()
     }
@@ -374,7 +374,7 @@ impl SpaceMaps {
 /// Adds ranges to a map whose unit is 2^`shift` bytes.
 fn append_runs(
     change: &Change<'_>,
-    map: u64,
+    map: ObjectId,
     allocated: bool,
     (ranges, shift): (&[Range<u64>], u32),
     pass: u32,

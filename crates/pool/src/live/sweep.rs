@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use base::{Error, Kind, Result, tunables};
 use dmu::zap::Zap;
-use format::ids::{Guid, VdevNumber};
+use format::ids::{Guid, ObjectId, VdevNumber};
 use vdev::LeafVdev;
 
 use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
@@ -50,8 +50,8 @@ impl LivePool {
     pub(super) fn load_sweeps(&self) -> Result<()> {
         self.take_up_autotrim()?;
         for leaf in self.tree().leaves() {
-            let zap = leaf.vdev().leaf_spec().map_or(0, |spec| spec.zap);
-            if zap == 0 {
+            let zap = leaf.vdev().leaf_spec().map_or(ObjectId::NONE, |spec| spec.zap);
+            if zap.is_none() {
                 continue;
             }
             let table = self.mos().object(zap).and_then(Zap::open);
@@ -95,7 +95,7 @@ impl SyncContext<'_> {
         if !leaf.state().health().is_readable() {
             return Err(Error::new(Kind::Invalid, "invalid device"));
         }
-        if leaf.vdev().leaf_spec().is_none_or(|spec| spec.zap == 0) {
+        if leaf.vdev().leaf_spec().is_none_or(|spec| spec.zap.is_none()) {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
         let before = sweeps.lock().by_leaf.get(&(kind, guid)).copied().unwrap_or_default();
@@ -142,7 +142,7 @@ impl SyncContext<'_> {
     }
 
     fn set_sweep(&self, kind: SweepKind, leaf: LeafVdev<'_>, sweep: Sweep) -> Result<()> {
-        sweep.write(&self.change, leaf.vdev().leaf_spec().map_or(0, |spec| spec.zap), kind)?;
+        sweep.write(&self.change, leaf.vdev().leaf_spec().map_or(ObjectId::NONE, |spec| spec.zap), kind)?;
         self.pool.sweeps().lock().by_leaf.insert((kind, leaf.guid()), sweep);
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use base::{Mutex, MutexGuard, Result};
 use dmu::zap::Zap;
 use dsl::write::Change;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use serde::{Deserialize, Serialize};
 
 /// What is done with all that is free on a leaf.
@@ -159,7 +159,7 @@ impl Sweep {
     }
 
     /// Writes it into the table of a leaf.
-    pub(super) fn write(&self, change: &Change<'_>, table: u64, kind: SweepKind) -> Result<()> {
+    pub(super) fn write(&self, change: &Change<'_>, table: ObjectId, kind: SweepKind) -> Result<()> {
         let numbers = [self.state as u64, self.action_s, self.offset];
         if self.state == SweepState::None {
             return kind.entries().into_iter().try_for_each(|name| change.remove(table, name).map(drop));

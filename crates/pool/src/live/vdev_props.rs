@@ -43,7 +43,7 @@ impl SyncContext<'_> {
     fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<&PropertyValue>) -> Result<()> {
         let vdev = self.pool.tree().iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?;
         let table = table_of(vdev);
-        if table == 0 {
+        if table.is_none() {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev"));
         }
         match value {

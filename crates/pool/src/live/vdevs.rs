@@ -18,7 +18,7 @@ use base::{Error, Kind, Result};
 use device::Device;
 use dsl::write::feature;
 use format::feature::{ALLOCATION_CLASSES, DRAID, SPACEMAP_HISTOGRAM};
-use format::ids::{Guid, VdevNumber};
+use format::ids::{Guid, ObjectId, VdevNumber};
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
@@ -42,7 +42,7 @@ impl LivePool {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         let first = self.tree().tops().len() as u64;
-        let (tops, by_guid) = plan_tops(self.env(), &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
+        let (tops, by_guid) = plan_tops(self.env(), &new.vdevs, (first, new.ashift), devices, &mut || ObjectId::NONE)?;
         tops.iter().try_for_each(|top| check_config(top).and_then(|()| self.check_beside_removed(top)))?;
         let set_aside = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
@@ -175,7 +175,7 @@ impl SyncContext<'_> {
         }
         if let Some(top) = &mut spec.top {
             top.zap = self.make_vdev_table()?;
-            if top.zap != 0 {
+            if top.zap.is_some() {
                 self.note_bias(top)?;
             }
             let count = top.metaslabs();
@@ -187,8 +187,8 @@ impl SyncContext<'_> {
     }
 
     /// Makes a table of a vdev; 0 in a pool that has none.
-    fn make_vdev_table(&self) -> Result<u64> {
-        let Some(tables) = self.change.number(DIRECTORY, VDEV_TABLES)? else { return Ok(0) };
+    fn make_vdev_table(&self) -> Result<ObjectId> {
+        let Some(tables) = self.change.object_id(DIRECTORY, VDEV_TABLES)? else { return Ok(ObjectId::NONE) };
         let table = self.change.create_table(ObjectType::ZAP_METADATA)?;
         self.change.add_number(tables, table)?;
         Ok(table)
@@ -197,15 +197,15 @@ impl SyncContext<'_> {
     /// Frees the objects of a vdev that goes, but for its space maps.
     pub(super) fn free_objects(&self, spec: &VdevSpec) -> Result<()> {
         let change = &self.change;
-        let zaps = [spec.leaf.as_ref().map_or(0, |leaf| leaf.zap), spec.top.as_ref().map_or(0, |top| top.zap)];
-        for zap in zaps.into_iter().filter(|&zap| zap != 0) {
-            if let Some(tables) = change.number(DIRECTORY, VDEV_TABLES)? {
+        let zaps = [spec.leaf.as_ref().map(|leaf| leaf.zap), spec.top.as_ref().map(|top| top.zap)];
+        for zap in zaps.into_iter().flatten().filter(|zap| zap.is_some()) {
+            if let Some(tables) = change.object_id(DIRECTORY, VDEV_TABLES)? {
                 change.remove(tables, &format!("{zap:x}"))?;
             }
             change.free_object(zap)?;
         }
-        let missed = spec.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object);
-        if missed != 0 {
+        let missed = spec.leaf.as_ref().map_or(ObjectId::NONE, |leaf| leaf.dtl_object);
+        if missed.is_some() {
             change.free_object(missed)?;
             feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
         }

@@ -12,6 +12,7 @@ use base::{Env, Result};
 use device::Device;
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use format::object_type::{ObjectType, SwapClass};
 use testkit::{corpus, survey};
 use zerocopy::IntoBytes;
@@ -127,7 +128,7 @@ fn objects(objset: &Arc<Objset>, seeds: &mut Seeds) -> Result<()> {
         seeds.add("dnode", "head", &head);
     }
     seeds.add("dnode", "block", &objset.meta().block(0)?);
-    let mut last = 0;
+    let mut last = ObjectId::NONE;
     while let Some(id) = objset.next_object(last)? {
         last = id;
         let object = objset.object(id)?;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use format::blkptr::BlkPtr;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 
 /// The number of the MOS among object sets; a dataset's is that of its object there.
 pub const MOS: DatasetId = DatasetId::MOS;
 /// The number of the object whose data are a set's dnodes.
-pub const META: u64 = 0;
+pub const META: ObjectId = ObjectId::META_DNODE;
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub struct FoundBlock {
     /// The object set that it was first found in.
     pub objset: DatasetId,
     /// The object there.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its level; 0 is data.
     pub level: u8,
     /// Its number on that level.

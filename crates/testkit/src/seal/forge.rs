@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::blkptr::BlkPtr;
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapLeaf};
@@ -71,7 +71,7 @@ impl<'a> Forge<'a> {
     /// Calls an entry of a ZAP by another name, which leaves it where the hash of its old name led.
     ///
     /// Errors: `NotFound` if there is no such entry, `NoSpace` for a name that has no room.
-    pub fn rename_entry(&mut self, objset: DatasetId, object: u64, old: &[u8], new: &[u8]) -> Result<()> {
+    pub fn rename_entry(&mut self, objset: DatasetId, object: ObjectId, old: &[u8], new: &[u8]) -> Result<()> {
         for block in self.atlas.data(objset, object) {
             let contents = self.contents_mut(block);
             if let Ok(micro) = Micro::parse(contents) {
@@ -101,7 +101,14 @@ impl<'a> Forge<'a> {
     /// big-endian and strings end with NUL.
     ///
     /// Errors: `NotFound` if there is no such entry, `NoSpace` if the value has no room in its leaf.
-    pub fn set_entry(&mut self, objset: DatasetId, object: u64, name: &[u8], width: u8, value: &[u8]) -> Result<()> {
+    pub fn set_entry(
+        &mut self,
+        objset: DatasetId,
+        object: ObjectId,
+        name: &[u8],
+        width: u8,
+        value: &[u8],
+    ) -> Result<()> {
         for block in self.atlas.data(objset, object) {
             let contents = self.contents_mut(block);
             if let Ok(micro) = Micro::parse(contents) {

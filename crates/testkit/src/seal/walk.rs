@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use base::Bookmark;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 use zio::{Mode, ReadRequest, Zio};
 
@@ -28,7 +28,7 @@ struct Step {
     bp: BlkPtr,
     role: Role,
     objset: DatasetId,
-    object: u64,
+    object: ObjectId,
     level: u8,
     blkid: u64,
     /// log2 of the pointers in an indirect block of the object.
@@ -40,9 +40,9 @@ struct Step {
 pub(super) struct BlockMap {
     pub(super) blocks: Vec<FoundBlock>,
     /// By object set, object, level and number.
-    pub(super) by_name: HashMap<(DatasetId, u64, u8, u64), usize>,
-    pub(super) spills: HashMap<(DatasetId, u64), usize>,
-    pub(super) dnodes: HashMap<(DatasetId, u64), AtlasPlace>,
+    pub(super) by_name: HashMap<(DatasetId, ObjectId, u8, u64), usize>,
+    pub(super) spills: HashMap<(DatasetId, ObjectId), usize>,
+    pub(super) dnodes: HashMap<(DatasetId, ObjectId), AtlasPlace>,
     /// The heads of datasets, by object.
     pub(super) heads: HashMap<DatasetId, usize>,
 }
@@ -76,7 +76,7 @@ impl BlockMap {
             }
             let bookmark = Bookmark {
                 objset: step.objset.get(),
-                object: step.object,
+                object: step.object.get(),
                 level: step.level.into(),
                 blkid: step.blkid,
             };
@@ -128,16 +128,18 @@ impl BlockMap {
                 let accounting = contents.len().saturating_sub(ACCOUNTING_AT) / SLOT_SIZE;
                 for number in 0..accounting.min(3) {
                     let place = AtlasPlace { block: id, at: ACCOUNTING_AT + number * SLOT_SIZE };
-                    self.dnode_steps(step.objset, u64::MAX - number as u64, place, steps);
+                    let object = ObjectId::new(u64::MAX - number as u64);
+                    self.dnode_steps(step.objset, object, place, steps);
                 }
                 self.log_step(step, id, LOG_BP_AT, steps);
             }
             Role::Dnodes => {
-                let first = step.blkid * (contents.len() / SLOT_SIZE) as u64;
+                let per_block = (contents.len() / SLOT_SIZE) as u64;
                 let mut slot = 0;
                 while slot * SLOT_SIZE < contents.len() {
                     let place = AtlasPlace { block: id, at: slot * SLOT_SIZE };
-                    self.dnode_steps(step.objset, first + slot as u64, place, steps);
+                    let object = ObjectId::in_block(step.blkid, slot as u64, per_block);
+                    self.dnode_steps(step.objset, object, place, steps);
                     slot += Dnode::slots_at(&contents[slot * SLOT_SIZE..]).unwrap_or(1);
                 }
             }
@@ -167,11 +169,11 @@ impl BlockMap {
     fn log_step(&self, step: &Step, id: usize, at: usize, steps: &mut Vec<Step>) {
         let Some(bp) = self.blocks[id].contents.get(at..).and_then(BlkPtr::parse) else { return };
         let blkid = bp.checksum()[3];
-        steps.push(Step { parent: Parent::Block(id, at), bp, role: Role::Log, object: 0, level: 0, blkid, ..*step });
+        steps.push(Step { parent: Parent::Block(id, at), bp, role: Role::Log, object: META, level: 0, blkid, ..*step });
     }
 
     /// Adds what a dnode points to, and an object set that begins in it.
-    fn dnode_steps(&mut self, objset: DatasetId, object: u64, place: AtlasPlace, steps: &mut Vec<Step>) {
+    fn dnode_steps(&mut self, objset: DatasetId, object: ObjectId, place: AtlasPlace, steps: &mut Vec<Step>) {
         let contents = self.blocks[place.block].contents.clone();
         let Some(dnode) = contents.get(place.at..).and_then(|bytes| Dnode::parse(bytes).ok()?) else { return };
         self.dnodes.insert((objset, object), place);
@@ -198,18 +200,18 @@ impl BlockMap {
             && let Some(bp) = dnode.bonus.get(DATASET_BP_AT..).and_then(BlkPtr::parse)
         {
             let at = place.at + 64 + dnode.blkptrs.len() * BlkPtr::SIZE + DATASET_BP_AT;
-            steps.push(Step::head(Parent::Block(place.block, at), bp, DatasetId::new(object)));
+            steps.push(Step::head(Parent::Block(place.block, at), bp, DatasetId::of_object(object)));
         }
     }
 }
 
 impl Step {
     fn head(parent: Parent, bp: BlkPtr, objset: DatasetId) -> Step {
-        Step { parent, bp, role: Role::Objset, objset, object: 0, level: 0, blkid: 0, pointers_shift: 0 }
+        Step { parent, bp, role: Role::Objset, objset, object: META, level: 0, blkid: 0, pointers_shift: 0 }
     }
 }
 
-fn role_of(object: u64, level: u8) -> Role {
+fn role_of(object: ObjectId, level: u8) -> Role {
     match (object, level) {
         (_, 1..) => Role::Indirect,
         (META, 0) => Role::Dnodes,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{Error, Result};
+use format::ids::ObjectId;
 use zpl::{Allocate, FileKind, New, NewKind, RenameMode, SetAttr, XattrMode, Zpl};
 
 use super::bytes::bytes;
@@ -101,7 +102,7 @@ impl FileStep<'_> {
         let (from, old, ino) = self.rng.pick(&names).clone();
         let to = *self.rng.pick(&self.files.all(FileKind::Directory));
         let new = self.name();
-        let is_dir = |files: &Files, ino: u64| files.nodes[&ino].kind == FileKind::Directory;
+        let is_dir = |files: &Files, ino: ObjectId| files.nodes[&ino].kind == FileKind::Directory;
         let target = self.files.nodes[&to].entries.get(&new).copied();
         let is_refused = target == Some(ino)
             || is_dir(self.files, ino) && self.files.is_below(to, ino)
@@ -129,7 +130,7 @@ impl FileStep<'_> {
     }
 
     fn set_attributes(&mut self) -> Result<()> {
-        let all: Vec<u64> = self.files.nodes.keys().copied().filter(|&ino| ino != ROOT).collect();
+        let all: Vec<ObjectId> = self.files.nodes.keys().copied().filter(|&ino| ino != ROOT).collect();
         let ino = *self.rng.pick(&all);
         if self.rng.below(4) == 0 {
             let mode = self.rng.below(0o1000) as u32;
@@ -190,7 +191,7 @@ impl FileStep<'_> {
     }
 
     /// Copies a part of a file to another one: often whole blocks, which they share then.
-    fn copy(&mut self, from: u64, to: u64) -> Result<()> {
+    fn copy(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
         let (source, target) = (self.zpl.open_file(from)?, self.zpl.open_file(to)?);
         let step = *self.rng.pick(&[1, 16 << 10, 32 << 10, 128 << 10]);
         let mut place = || self.rng.below(2) * self.rng.below(SIZE_MAX / step) * step;
@@ -229,12 +230,12 @@ impl FileStep<'_> {
         }
     }
 
-    fn number(&self, ino: u64) -> u64 {
+    fn number(&self, ino: ObjectId) -> ObjectId {
         if ino == ROOT { self.zpl.root() } else { ino }
     }
 
     /// A file may have lost a name: both have to say the same of whether it was the last.
-    fn check_lost(&self, said: Option<u64>, before: usize) -> Result<()> {
+    fn check_lost(&self, said: Option<ObjectId>, before: usize) -> Result<()> {
         match said.is_some() == (self.files.orphans.len() > before) {
             true => Ok(()),
             false => Err(Error::corrupt(format!("{said:?} is said to have lost its last name"))),

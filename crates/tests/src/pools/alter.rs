@@ -4,7 +4,7 @@ mod scan_entry;
 
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::{DatasetId, Txg, VdevNumber};
+use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
 use format::scan::ScanPhys;
@@ -72,10 +72,11 @@ fn one(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, 
 /// How far a change of the contents of a block reaches.
 fn reach_of(base: &BasePool, block: usize) -> Reach {
     let block = &base.atlas.blocks()[block];
-    let is_plain = block.objset != MOS && Some(block.objset) != base.witness && block.object != 0;
+    let is_plain = block.objset != MOS && Some(block.objset) != base.witness && block.object.is_some();
     // the table knows a deduplicated block by its checksum, and with other contents no more
-    let is_contents =
-        matches!(block.role, Role::Data | Role::Spill) && block.object < u64::MAX - 2 && !block.bp.is_dedup();
+    let is_contents = matches!(block.role, Role::Data | Role::Spill)
+        && block.object < ObjectId::new(u64::MAX - 2)
+        && !block.bp.is_dedup();
     if is_plain && is_contents { Reach::Contents } else { Reach::Anything }
 }
 
@@ -94,7 +95,7 @@ fn odd(base: &BasePool, rng: &mut Rng, old: u64) -> u64 {
         9 => old.wrapping_sub(1),
         10 => old ^ power,
         11 => old.wrapping_mul(2),
-        12 => rng.pick(&base.objects).1,
+        12 => rng.pick(&base.objects).1.get(),
         13 => rng.pick(&base.objects).0.get(),
         14 => rng.below(300),
         _ => rng.number(),
@@ -180,8 +181,8 @@ fn in_list(base: &BasePool, list: &mut NvList, rng: &mut Rng, depth: usize) -> S
 /// A name or a mountpoint of a dataset.
 fn dataset_text(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let atlas = &base.atlas;
-    let dirs: Vec<u64> = base.objects.iter().filter(|(set, _)| *set == MOS).map(|(_, object)| *object).collect();
-    let dir = |object: &u64| {
+    let dirs: Vec<ObjectId> = base.objects.iter().filter(|(set, _)| *set == MOS).map(|(_, object)| *object).collect();
+    let dir = |object: &ObjectId| {
         let dnode = atlas.dnode(MOS, *object)?;
         (dnode.bonus_type == ObjectType::DSL_DIR).then(|| format::dsl::DirPhys::parse(&dnode.bonus).ok())?
     };
@@ -190,9 +191,9 @@ fn dataset_text(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option
     if rng.below(2) == 0 {
         let text = *rng.pick(&MOUNTPOINTS);
         let value = [text.as_bytes(), &[0]].concat();
-        picked
-            .iter()
-            .find(|dir| dir.props_zap != 0 && forge.set_entry(MOS, dir.props_zap, b"mountpoint", 1, &value).is_ok())?;
+        picked.iter().find(|dir| {
+            dir.props_zap.is_some() && forge.set_entry(MOS, dir.props_zap, b"mountpoint", 1, &value).is_ok()
+        })?;
         return Some((Reach::Anything, format!("mountpoint {text:?}")));
     }
     let new = *rng.pick(&NAMES);
@@ -210,7 +211,7 @@ fn dataset_text(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option
 }
 
 /// The names in a ZAP.
-fn names_in(base: &BasePool, forge: &Forge<'_>, objset: DatasetId, object: u64) -> Vec<Vec<u8>> {
+fn names_in(base: &BasePool, forge: &Forge<'_>, objset: DatasetId, object: ObjectId) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     for block in base.atlas.data(objset, object) {
         let contents = forge.contents(block);
@@ -225,7 +226,7 @@ fn names_in(base: &BasePool, forge: &Forge<'_>, objset: DatasetId, object: u64) 
 }
 
 /// The objects of a kind that are worked on: not those of the witness.
-fn objects_of(base: &BasePool, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(DatasetId, u64)> {
+fn objects_of(base: &BasePool, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(DatasetId, ObjectId)> {
     let others = base.objects.iter().filter(|(set, _)| Some(*set) != base.witness);
     others
         .filter(|(set, object)| base.atlas.dnode(*set, *object).is_some_and(|dnode| is_wanted(&dnode)))
@@ -257,8 +258,9 @@ fn directory(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(R
             format!("is called {}, too", new.escape_ascii())
         }
         _ => {
-            let inos: Vec<u64> = base.objects.iter().filter(|(other, _)| *other == set).map(|(_, ino)| *ino).collect();
-            let ino = if rng.below(4) == 0 { odd(base, rng, dir) } else { *rng.pick(&inos) };
+            let inos: Vec<ObjectId> =
+                base.objects.iter().filter(|(other, _)| *other == set).map(|(_, ino)| *ino).collect();
+            let ino = if rng.below(4) == 0 { odd(base, rng, dir.get()) } else { rng.pick(&inos).get() };
             let value = *rng.pick(&[4u64, 8, 10, 6, 0, 15]) << 60 | ino & (1 << 60) - 1;
             forge.set_entry(set, dir, &old, 8, &value.to_be_bytes()).ok()?;
             format!("leads to {value:#x}")
@@ -271,7 +273,7 @@ fn directory(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(R
 /// them, and lets the header say that such a table may be large.
 fn crowd(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let dirs = objects_of(base, &|dnode| dnode.object_type == ObjectType::DIRECTORY_CONTENTS);
-    let is_fat = |place: &&(DatasetId, u64)| {
+    let is_fat = |place: &&(DatasetId, ObjectId)| {
         let first = base.atlas.block(place.0, place.1, 0, 0);
         first.is_some_and(|block| ZapHeader::parse(&base.atlas.blocks()[block].contents).is_ok())
     };
@@ -318,7 +320,7 @@ fn scan(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach,
     (words[0], words[1], words[4], words[6]) = (1 + rng.below(2), 1, txg, txg);
     // its queue, and the dataset that it is in
     for at in [2, 19] {
-        words[at] = if rng.below(2) == 0 { rng.pick(&base.objects).1 } else { 0 };
+        words[at] = if rng.below(2) == 0 { rng.pick(&base.objects).1.get() } else { 0 };
     }
     for _ in 0..rng.below(4) {
         let at = rng.below(words.len() as u64) as usize;

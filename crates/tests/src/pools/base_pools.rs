@@ -10,7 +10,7 @@ use dsl::PropertyValue;
 use format::feature::{
     BLOCK_CLONING, LIVELIST, REDACTED_DATASETS, REDACTION_BOOKMARKS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT,
 };
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
 use pool::{FeatureState, LivePool, NewPool, PoolState};
 use testkit::corpus;
@@ -73,9 +73,9 @@ pub struct BasePool {
     /// Blocks of the same kind: each kind is changed as often.
     pub(super) groups: Vec<Vec<usize>>,
     /// All objects, with their object sets.
-    pub(super) objects: Vec<(DatasetId, u64)>,
+    pub(super) objects: Vec<(DatasetId, ObjectId)>,
     /// Those with a bonus buffer, by its type.
-    pub(super) with_bonus: BTreeMap<ObjectType, Vec<(DatasetId, u64)>>,
+    pub(super) with_bonus: BTreeMap<ObjectType, Vec<(DatasetId, ObjectId)>>,
 }
 
 impl BasePool {
@@ -94,7 +94,7 @@ impl BasePool {
             groups.entry((block.objset == MOS, block.role, block.object_type())).or_default().push(number);
         }
         let objects = atlas.objects();
-        let mut with_bonus: BTreeMap<_, Vec<(DatasetId, u64)>> = BTreeMap::new();
+        let mut with_bonus: BTreeMap<_, Vec<(DatasetId, ObjectId)>> = BTreeMap::new();
         for &(set, object) in &objects {
             if let Some(dnode) = atlas.dnode(set, object).filter(|dnode| !dnode.bonus.is_empty()) {
                 with_bonus.entry(dnode.bonus_type).or_default().push((set, object));

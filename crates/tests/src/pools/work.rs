@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::base::{Env, Error, Kind, Result};
 use device::Device;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use pool::{LivePool, PoolState};
 use testkit::rng::Rng;
 use testkit::workload::{candidate, options};
@@ -29,7 +29,7 @@ pub(super) enum WorkStopped {
 }
 
 /// A file that is known: number, kind, directory, name.
-type KnownFile = (u64, Option<FileKind>, u64, Vec<u8>);
+type KnownFile = (ObjectId, Option<FileKind>, ObjectId, Vec<u8>);
 
 /// A file system that is open, and the files in it that are known.
 struct Known {
@@ -210,7 +210,7 @@ impl Worker<'_> {
         let name = rng.pick(&self.base.worked_in).clone();
         let Known { zpl, files } = self.known(&name, rng)?;
         let (ino, _, parent, old) = rng.pick(files).clone();
-        let dirs: Vec<u64> =
+        let dirs: Vec<ObjectId> =
             files.iter().filter(|file| file.1 == Some(FileKind::Directory)).map(|file| file.0).collect();
         let dir = *rng.pick(&dirs);
         let new = match rng.below(8) {
@@ -250,12 +250,12 @@ impl Worker<'_> {
 /// What a change of files is about.
 struct FileTarget {
     /// A file that is known.
-    ino: u64,
+    ino: ObjectId,
     /// The directory that it is in, and its name there.
-    parent: u64,
+    parent: ObjectId,
     old: Vec<u8>,
     /// Another directory, and a name for it.
-    dir: u64,
+    dir: ObjectId,
     new: Vec<u8>,
     user: u32,
 }

@@ -8,6 +8,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::CloneSource;
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{Clones, LivePool, Pool, PoolState};
 use testkit::corpus;
@@ -288,7 +289,7 @@ fn block(tag: u64) -> Vec<u8> {
 const BLOCK: u64 = 16 << 10;
 
 /// A file system whose copies share blocks, and one file of 20 blocks.
-fn with_a_file(load: &mut Workload) -> (Zpl, u64) {
+fn with_a_file(load: &mut Workload) -> (Zpl, ObjectId) {
     load.create_fs("live/a", &[]).unwrap();
     let pool = load.pool.clone();
     let id = pool.view().dsl().find("live/a").unwrap().id;
@@ -302,18 +303,18 @@ fn with_a_file(load: &mut Workload) -> (Zpl, u64) {
     (zpl, ino)
 }
 
-fn create(zpl: &Zpl, name: &str) -> u64 {
+fn create(zpl: &Zpl, name: &str) -> ObjectId {
     let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
     zpl.create(zpl.root(), name.as_bytes(), &new).unwrap().ino
 }
 
 /// Copies blocks; what was copied.
-fn copy(zpl: &Zpl, from: (u64, u64), to: (u64, u64), blocks: u64) -> u64 {
+fn copy(zpl: &Zpl, from: (ObjectId, u64), to: (ObjectId, u64), blocks: u64) -> u64 {
     let (source, target) = (zpl.open_file(from.0).unwrap(), zpl.open_file(to.0).unwrap());
     target.copy_from(to.1 * BLOCK, &source, from.1 * BLOCK, blocks * BLOCK).unwrap()
 }
 
-fn has(zpl: &Zpl, ino: u64, tags: impl IntoIterator<Item = u64>) -> bool {
+fn has(zpl: &Zpl, ino: ObjectId, tags: impl IntoIterator<Item = u64>) -> bool {
     let expect: Vec<u8> = tags.into_iter().flat_map(block).collect();
     let mut found = vec![0; expect.len() + 1];
     let len = zpl.open_file(ino).unwrap().read(0, &mut found).unwrap();

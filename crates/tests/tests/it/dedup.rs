@@ -13,6 +13,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
 use format::ddt::DdtKey;
+use format::ids::ObjectId;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{DedupSums, LivePool, Pool, PoolState};
 use testkit::corpus;
@@ -39,7 +40,7 @@ fn open(pool: &LivePool, name: &str) -> Zpl {
     Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None).unwrap()
 }
 
-pub(crate) fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
+pub(crate) fn names_in(zpl: &Zpl, dir: ObjectId) -> Vec<(Vec<u8>, ObjectId)> {
     let mut names = Vec::new();
     zpl.readdir(dir, 0, &mut |entry| {
         names.push((entry.name.to_vec(), entry.ino));
@@ -51,7 +52,7 @@ pub(crate) fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
 }
 
 /// Removes all that is in a directory.
-pub(crate) fn empty(zpl: &Zpl, dir: u64) {
+pub(crate) fn empty(zpl: &Zpl, dir: ObjectId) {
     for (name, ino) in names_in(zpl, dir) {
         let gone = match zpl.stat(ino).unwrap().kind {
             zpl::FileKind::Directory => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind};
 use dmu::Mode;
+use format::ids::ObjectId;
 use pool::Pool;
 use testkit::corpus;
 use testkit::survey;
@@ -22,7 +23,7 @@ fn file_system(pool: &Pool, name: &str) -> Zpl {
 }
 
 /// Lists a directory in portions of `step` entries.
-fn list(zpl: &Zpl, dir: u64, step: usize) -> Vec<DirEntry> {
+fn list(zpl: &Zpl, dir: ObjectId, step: usize) -> Vec<DirEntry> {
     let mut all: Vec<DirEntry> = Vec::new();
     loop {
         let before = all.len();
@@ -39,7 +40,7 @@ fn list(zpl: &Zpl, dir: u64, step: usize) -> Vec<DirEntry> {
 }
 
 /// Calls `each` with the path and number of everything below the root.
-fn walk(zpl: &Zpl, each: &mut dyn FnMut(&[u8], u64)) {
+fn walk(zpl: &Zpl, each: &mut dyn FnMut(&[u8], ObjectId)) {
     let mut rest = vec![(Vec::new(), zpl.root())];
     while let Some((path, ino)) = rest.pop() {
         each(&path, ino);
@@ -82,7 +83,7 @@ fn names_match_by_the_rules_of_their_file_system() {
     for (name, column, case) in file_systems {
         let zpl = file_system(&pool, &format!("t_dirs/{name}"));
         assert_eq!(zpl.master().case, case);
-        let names: BTreeMap<u64, Vec<u8>> =
+        let names: BTreeMap<ObjectId, Vec<u8>> =
             list(&zpl, zpl.root(), 3).into_iter().map(|entry| (entry.ino, entry.name)).collect();
         for (asked, found) in &questions {
             match zpl.lookup(zpl.root(), asked.as_bytes()) {
@@ -205,8 +206,8 @@ fn the_wrong_kind_is_refused() {
     });
     assert_eq!(seen & (1 << 4 | 1 << 8 | 1 << 10), 1 << 4 | 1 << 8 | 1 << 10, "the pool has files, directories, links");
     // the master node is an object, but no file
-    assert_eq!(zpl.stat(1).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(zpl.stat(1 << 40).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(zpl.stat(ObjectId::new(1)).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(zpl.stat(ObjectId::new(1 << 40)).unwrap_err().kind(), Kind::NotFound);
     let volume = open("zvol");
     let dataset = volume.dsl().find("t_zvol/vol8K").unwrap();
     let objset = volume.dsl().objset(&dataset, Mode::Plain).unwrap();

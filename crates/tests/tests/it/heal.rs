@@ -13,7 +13,7 @@ use dmu::traverse::Visit;
 use dsl::receive::StreamReader;
 use dsl::send::SendFlags;
 use format::blkptr::BlkPtr;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{DamagedObject, HealedSnapshot, LivePool, NewVdevShape, Pool, PoolState};
 use testkit::corpus;
@@ -173,7 +173,7 @@ fn the_header_of_a_gang_block_is_mended() {
     let dataset = pool.view().dsl().dataset(DatasetId::new(place.objset), "any").unwrap();
     let read = |pool: &LivePool| {
         let set = pool.view().dsl().objset(&dataset, dmu::Mode::Plain).unwrap();
-        set.object(place.object).unwrap().block(place.blkid).unwrap();
+        set.object(ObjectId::new(place.object)).unwrap().block(place.blkid).unwrap();
     };
     read(&pool);
     pool.sync().unwrap();

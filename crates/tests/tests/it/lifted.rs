@@ -20,6 +20,7 @@ use dmu::traverse::Visit;
 use dmu::{Objset, Tx};
 use dsl::Property;
 use dsl::write::Created;
+use format::ids::ObjectId;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{LivePool, Pool, PoolState};
 use testkit::corpus;
@@ -144,7 +145,7 @@ fn sync(pool: &LivePool) {
     (0..3).for_each(|_| pool.sync().unwrap());
 }
 
-fn make(zpl: &Zpl, dir: u64, name: &str, kind: NewKind) -> u64 {
+fn make(zpl: &Zpl, dir: ObjectId, name: &str, kind: NewKind) -> ObjectId {
     let mode = if kind == NewKind::File { 0o644 } else { 0o755 };
     zpl.create(dir, name.as_bytes(), &New { kind, mode, umask: 0, uid: 1000, gid: 100 }).unwrap().ino
 }

@@ -9,7 +9,7 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, ObjectId};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool, PoolState, discover};
 use testkit::workload::FEATURES;
 use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
@@ -240,7 +240,7 @@ fn owners_have_limits() {
         let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid, gid: 100 };
         zpl.create(zpl.root(), name.as_bytes(), &new).map(|stat| stat.ino)
     };
-    let write = |ino: u64, offset: u64| zpl.open_file(ino).unwrap().write(offset, &[7; 1 << 20]);
+    let write = |ino: ObjectId, offset: u64| zpl.open_file(ino).unwrap().write(offset, &[7; 1 << 20]);
     let limit = |owner, counted, who: u64, limit| {
         pool.set_owner_limit("live", owner, counted, &(String::new(), who), limit).unwrap();
     };

@@ -19,6 +19,7 @@ use base::{Bookmark, Env, Mutex, Result};
 use device::Device;
 use dmu::{Mode, Objset, OpenBlock, ReadRequest, Tx};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use pool::check::{CheckOptions, Observer, Verify};
 use pool::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
@@ -31,7 +32,7 @@ use zpl::{NewFs, create_fs};
 
 /// Distance between writes.
 const SLOT: u64 = 192 << 10;
-const OBJECT: u64 = 100;
+const OBJECT: ObjectId = ObjectId::new(100);
 /// Bytes of its blocks.
 const BLOCK: u64 = 16 << 10;
 const WRITES: u64 = 60;
@@ -40,12 +41,12 @@ const WRITES: u64 = 60;
 struct Whole(Arc<Objset>);
 
 impl LoggedContents for Whole {
-    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
+    fn read(&self, object: ObjectId, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         assert_eq!(generation, 7);
         self.0.object(object)?.read(offset, buf).map(|_| true)
     }
 
-    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
+    fn open_block(&self, tx: &Tx<'_>, object: ObjectId, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
         assert_eq!(generation, 7);
         self.0.object(object)?.open_block(tx, offset)
     }
@@ -192,7 +193,7 @@ impl Bed {
 
     /// A block that the log leads to.
     fn read_block(&self, bp: BlkPtr) -> Result<Vec<u8>> {
-        let bookmark = Bookmark { objset: self.set.id().get(), object: OBJECT, level: 0, blkid: 0 };
+        let bookmark = Bookmark { objset: self.set.id().get(), object: OBJECT.get(), level: 0, blkid: 0 };
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
         Ok(self.set.cache().zio().read(request)?.to_vec())
     }
@@ -243,7 +244,7 @@ fn load(bed: &Bed, rng: &mut Rng, events: &dyn Fn() -> usize) -> Vec<(usize, u64
         bed.write(n).unwrap();
         match rng.below(8) {
             0 => bed.pool.sync().unwrap(),
-            1..=3 => bed.log.commit(0).unwrap(),
+            1..=3 => bed.log.commit(ObjectId::NONE).unwrap(),
             4 => bed.log.commit(OBJECT).unwrap(),
             _ => continue,
         }
@@ -298,7 +299,7 @@ fn judge_cut(left: Vec<SparseDevice>, least: u64, rng: &mut Rng, what: &str) -> 
     // what was claimed, replayed and freed is nobody's any more
     for n in found..WRITES.min(found + 5) {
         twice.write(n).unwrap();
-        twice.log.commit(0).unwrap();
+        twice.log.commit(ObjectId::NONE).unwrap();
     }
     check(&devices);
     twice.pool.close(PoolState::Exported).unwrap();
@@ -341,25 +342,25 @@ fn a_commit_is_one_write_and_one_flush() {
 fn what_cannot_be_logged_waits_for_its_group() {
     let bed = Bed::create(&Env::fixed(1000), Layout::Single, &shared(blank()));
     bed.write(0).unwrap();
-    bed.log.commit(0).unwrap();
+    bed.log.commit(ObjectId::NONE).unwrap();
     let tx = bed.pool.txgs().begin().unwrap();
     let txg = tx.txg();
     bed.set.object(OBJECT).unwrap().write(&tx, 1 << 30, &[1]).unwrap();
     bed.log.push(&tx, Itx { scope: Scope::Names, body: ItxBody::Unloggable });
     drop(tx);
-    bed.log.commit(0).unwrap();
+    bed.log.commit(ObjectId::NONE).unwrap();
     assert!(bed.pool.txgs().synced_txg() >= txg);
     let tx = bed.pool.txgs().begin().unwrap();
     let txg = tx.txg();
     bed.set.object(OBJECT).unwrap().write(&tx, 1 << 30, &[2]).unwrap();
     bed.log.push(&tx, Itx { scope: Scope::Names, body: ItxBody::Record { kind: 1, bytes: vec![1; 200 << 10] } });
     drop(tx);
-    bed.log.commit(0).unwrap();
+    bed.log.commit(ObjectId::NONE).unwrap();
     assert!(bed.pool.txgs().synced_txg() >= txg, "a record that is longer than any block");
     bed.write(1).unwrap();
     bed.log.close().unwrap();
     bed.write(2).unwrap();
-    bed.log.commit(0).unwrap();
+    bed.log.commit(ObjectId::NONE).unwrap();
     assert_eq!(bed.writes(), 3);
 }
 
@@ -376,7 +377,7 @@ fn threads_commit_together() {
             scope.spawn(move || {
                 for round in 0..WRITES / 8 {
                     bed.write(round * 8 + thread).unwrap();
-                    bed.log.commit(if round % 2 == 0 { 0 } else { OBJECT }).unwrap();
+                    bed.log.commit(if round % 2 == 0 { ObjectId::NONE } else { OBJECT }).unwrap();
                 }
             });
         }
@@ -407,7 +408,7 @@ fn what_threads_committed_outlives_a_power_cut() {
                 scope.spawn(move || {
                     for n in (thread..WRITES).step_by(THREADS as usize) {
                         bed.write(n).unwrap();
-                        bed.log.commit(if n % 5 == 0 { 0 } else { OBJECT }).unwrap();
+                        bed.log.commit(if n % 5 == 0 { ObjectId::NONE } else { OBJECT }).unwrap();
                         promised.lock().push((recording.len(), n));
                     }
                 });
@@ -441,7 +442,7 @@ fn zdb_sees_the_log() {
     let bed = Bed::create(&Env::fixed(1000), Layout::LogVdev, &recorded(&recording));
     for n in 0..30 {
         bed.write(n).unwrap();
-        if n == 20 { bed.pool.sync().unwrap() } else { bed.log.commit(0).unwrap() }
+        if n == 20 { bed.pool.sync().unwrap() } else { bed.log.commit(ObjectId::NONE).unwrap() }
     }
     let left = recording.cut(recording.len(), &mut Rng::new(1), Loss::Nothing);
     left.iter().take(2).enumerate().for_each(|(i, disk)| disk.save(&dir.path().join(format!("disk{i}"))).unwrap());

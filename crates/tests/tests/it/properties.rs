@@ -14,7 +14,7 @@ use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use dsl::accounting::{Counted, Owner, OwnerId};
 use dsl::write::file_system_options;
 use format::dnode::SLOT_SIZE;
-use format::ids::{DatasetId, VdevNumber};
+use format::ids::{DatasetId, ObjectId, VdevNumber};
 use format::object_type::ObjectType;
 use pool::{LivePool, NewLeaf, NewVdev, NewVdevShape, PoolState};
 use vdev::spec::Bias;
@@ -96,7 +96,7 @@ impl World {
 /// A block: number of its object, type, level, bytes of it and of those on disk, numbers of compression and
 /// checksum, vdevs of its copies.
 struct Seen {
-    object: u64,
+    object: ObjectId,
     kind: ObjectType,
     level: u8,
     lsize: u64,
@@ -112,7 +112,7 @@ impl Visitor for All {
         let bp = visit.bp;
         if !bp.is_embedded() {
             self.0.push(Seen {
-                object: visit.bookmark.object,
+                object: visit.object(),
                 kind: bp.object_type(),
                 level: bp.level(),
                 lsize: bp.lsize(),
@@ -129,7 +129,7 @@ impl Visitor for All {
     }
 }
 
-fn file(zpl: &Zpl, name: &str, uid: u32, contents: &[u8]) -> base::Result<u64> {
+fn file(zpl: &Zpl, name: &str, uid: u32, contents: &[u8]) -> base::Result<ObjectId> {
     let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid, gid: 100 };
     let ino = zpl.create(zpl.root(), name.as_bytes(), &new)?.ino;
     zpl.open_file(ino)?.write(0, contents)?;
@@ -221,7 +221,7 @@ fn small_blocks_lie_on_special_vdevs() {
     text[..4096].copy_from_slice(&noise(4096));
     let packed = file(&zpl, "packed", 0, &text).unwrap();
     let (normal, special) = (VdevNumber::new(0), VdevNumber::new(1));
-    let vdev_of = |ino: u64| {
+    let vdev_of = |ino: ObjectId| {
         let blocks = world.blocks("live/a");
         let data: Vec<&Seen> = blocks.iter().filter(|seen| seen.object == ino && seen.level == 0).collect();
         assert_eq!(data.len(), 1);
@@ -348,7 +348,7 @@ fn who_has_no_limit_has_that_of_all() {
         world.pool.set_owner_limit("live", owner, counted, &who, limit).unwrap();
     };
     let is_refused = |error: Error| assert_eq!(error.kind(), Kind::Quota, "{error}");
-    let more = |ino: u64| zpl.open_file(ino).unwrap().append(&[7; 1 << 20]);
+    let more = |ino: ObjectId| zpl.open_file(ino).unwrap().append(&[7; 1 << 20]);
     let (a, b) = (file(&zpl, "a", 1000, &noise(1 << 20)).unwrap(), file(&zpl, "b", 1001, &noise(1 << 20)).unwrap());
     set("defaultuserquota", "512K");
     for ino in [a, b] {

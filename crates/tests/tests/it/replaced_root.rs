@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use format::blkptr::BlkPtr;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use pool::{HeadKind, LivePool, NewVdevShape, SyncContext};
 use zpl::{New, NewKind, Zpl};
 
@@ -22,7 +22,7 @@ fn open(pool: &Arc<LivePool>, id: DatasetId) -> Zpl {
     zpl
 }
 
-fn write(zpl: &Zpl, name: &str, contents: &[u8]) -> u64 {
+fn write(zpl: &Zpl, name: &str, contents: &[u8]) -> ObjectId {
     let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let ino = zpl.create(zpl.root(), name.as_bytes(), &new).unwrap().ino;
     zpl.open_file(ino).unwrap().write(0, contents).unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
 use dsl::accounting::{Counted, Owner};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use pool::{LivePool, PoolState};
 use testkit::corpus::{self, Case};
 use testkit::files::{Files, ROOT};
@@ -155,9 +155,9 @@ fn new(kind: NewKind<'_>) -> New<'_> {
 }
 
 /// What has to be the same of every file after replay.
-fn facts(zpl: &Zpl) -> BTreeMap<u64, (Vec<u64>, Option<Vec<u8>>)> {
+fn facts(zpl: &Zpl) -> BTreeMap<ObjectId, (Vec<u64>, Option<Vec<u8>>)> {
     let files = Files::read(zpl).unwrap();
-    let of = |(&ino, node): (&u64, &Arc<testkit::files::FileModel>)| {
+    let of = |(&ino, node): (&ObjectId, &Arc<testkit::files::FileModel>)| {
         let stat = zpl.stat(if ino == ROOT { zpl.root() } else { ino }).unwrap();
         let born = [stat.btime.0 as u64, stat.generation, stat.rdev, stat.uid.into(), stat.gid.into()];
         let rest = [stat.mode.into(), stat.nlink, stat.size, stat.kind as u64];
@@ -238,7 +238,7 @@ fn what_cannot_be_logged_waits_for_its_group() {
     let (zpl, root) = (&logged.zpl, logged.zpl.root());
     let [a, b] = [&b"a"[..], b"b"].map(|name| zpl.create(root, name, &new(NewKind::File)).unwrap().ino);
     zpl.sync().unwrap();
-    let waits = |ino: u64| {
+    let waits = |ino: ObjectId| {
         let before = logged.synced_txg();
         zpl.sync_object(ino).unwrap();
         logged.synced_txg() > before
@@ -293,7 +293,7 @@ fn limits_of_owners_keep_nothing_from_being_replayed() {
         let new = New { uid, ..new(NewKind::File) };
         zpl.create(zpl.root(), name, &new).map(|stat| stat.ino)
     };
-    let write = |zpl: &Zpl, ino: u64| zpl.open_file(ino)?.write(128 << 10, &[7; 256 << 10]);
+    let write = |zpl: &Zpl, ino: ObjectId| zpl.open_file(ino)?.write(128 << 10, &[7; 256 << 10]);
     let (mine, given) = (create(zpl, b"mine", 10).unwrap(), create(zpl, b"given", 11).unwrap());
     write(zpl, mine).unwrap();
     pool.sync().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base::{Env, Kind};
 use dmu::zap::Zap;
-use format::ids::Guid;
+use format::ids::{Guid, ObjectId};
 use pool::{LivePool, NewVdevShape, PoolState, SweepAction, SweepKind};
 use zpl::{New, NewKind};
 
@@ -25,7 +25,7 @@ fn guids(pool: &LivePool) -> Vec<Guid> {
 
 /// A number in the tables of all leaves, as it is on disk.
 fn numbers(pool: &LivePool, name: &str) -> Vec<Option<u64>> {
-    let table = |zap: u64| Zap::open(pool.view().mos().object(zap).unwrap()).unwrap();
+    let table = |zap: ObjectId| Zap::open(pool.view().mos().object(zap).unwrap()).unwrap();
     pool.tree().leaves().map(|leaf| table(leaf.vdev().leaf_spec().unwrap().zap).u64(name).unwrap()).collect()
 }
 

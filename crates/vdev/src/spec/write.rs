@@ -34,17 +34,17 @@ impl VdevSpec {
         if let Some(top) = &self.top {
             top.put_space(&mut nv);
         }
-        some_number(&mut nv, "DTL", self.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object));
+        some_number(&mut nv, "DTL", self.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object.get()));
         if let Some(indirect) = self.top.as_ref().and_then(|top| top.indirect) {
-            some_number(&mut nv, "com.delphix:indirect_object", indirect.mapping_object);
-            some_number(&mut nv, "com.delphix:indirect_births", indirect.births_object);
+            some_number(&mut nv, "com.delphix:indirect_object", indirect.mapping_object.get());
+            some_number(&mut nv, "com.delphix:indirect_births", indirect.births_object.get());
             if let Some(previous) = indirect.previous {
                 number(&mut nv, "com.delphix:prev_indirect_vdev", previous.get());
             }
         }
         some_number(&mut nv, "create_txg", self.create_txg.get());
-        some_number(&mut nv, "com.delphix:vdev_zap_leaf", self.leaf.as_ref().map_or(0, |leaf| leaf.zap));
-        some_number(&mut nv, "com.delphix:vdev_zap_top", self.top.as_ref().map_or(0, |top| top.zap));
+        some_number(&mut nv, "com.delphix:vdev_zap_leaf", self.leaf.as_ref().map_or(0, |leaf| leaf.zap.get()));
+        some_number(&mut nv, "com.delphix:vdev_zap_top", self.top.as_ref().map_or(0, |top| top.zap.get()));
         if let Some(leaf) = &self.leaf {
             leaf.put_states(&mut nv);
         } else if self.kind == VdevKind::Hole {
@@ -85,7 +85,7 @@ impl VdevSpec {
 
 impl TopSpec {
     fn put_space(&self, nv: &mut NvList) {
-        number(nv, "metaslab_array", self.metaslab_array);
+        number(nv, "metaslab_array", self.metaslab_array.get());
         number(nv, "metaslab_shift", self.metaslab_shift.into());
         number(nv, "ashift", self.ashift.into());
         number(nv, "asize", self.asize);

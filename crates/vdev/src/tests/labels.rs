@@ -121,12 +121,12 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
         let top = TopSpec {
             ashift: 12,
             asize: 0,
-            metaslab_array: 0,
+            metaslab_array: ObjectId::NONE,
             metaslab_shift: 0,
             is_log,
             bias: None,
             removing: false,
-            zap: 0,
+            zap: ObjectId::NONE,
             indirect: None,
             expansion: None,
         };

@@ -19,8 +19,9 @@
 //! no sense on Linux, nor here.
 
 use base::{Endian, Error, Reader, Result};
+use format::ids::ObjectId;
 
-use super::fields::{RecordWriter, domains};
+use super::fields::{RecordWriter, domains, object};
 
 const MODE: u64 = 1 << 0;
 const UID: u64 = 1 << 1;
@@ -40,7 +41,7 @@ const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedSetAttr<'a> {
     /// Of which object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Permissions; the type bits, if any, mean nothing.
     pub mode: Option<u64>,
     /// Owner; the upper half may say which domain.
@@ -135,7 +136,7 @@ impl Extra {
 
 impl<'a> LoggedSetAttr<'a> {
     pub(super) fn parse(r: &mut Reader<'a>, endian: Endian) -> Result<LoggedSetAttr<'a>> {
-        let (object, which) = (r.u64()?, r.u64()?);
+        let (object, which) = (object(r)?, r.u64()?);
         let (mode, uid, gid, size) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let (atime, mtime) = ([r.u64()?, r.u64()?], [r.u64()?, r.u64()?]);
         let has = |bit: u64| which & bit != 0;
@@ -164,7 +165,7 @@ impl<'a> LoggedSetAttr<'a> {
             | bit(ATIME, self.atime.is_some())
             | bit(MTIME, self.mtime.is_some())
             | bit(EXTRA, self.extra.is_some());
-        out.u64s(&[self.object, which]);
+        out.u64s(&[self.object.get(), which]);
         out.u64s(&[self.mode, self.uid, self.gid, self.size].map(Option::unwrap_or_default));
         out.u64s(&self.atime.unwrap_or_default()).u64s(&self.mtime.unwrap_or_default());
         self.extra.iter().for_each(|extra| extra.write(out));

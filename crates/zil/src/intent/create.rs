@@ -20,13 +20,13 @@
 //! of one of the domains, counted from 1, in their upper half.
 
 use base::{Endian, Reader, Result};
+use format::ids::ObjectId;
 
 use super::attrs::{AclHead, domain_count};
 use super::attrs::{Extra, LoggedAcl};
-use super::fields::{self, RecordWriter, domains, name};
+use super::fields::{self, RecordWriter, domains, name, object};
 
 /// Bits of an object's number.
-const OBJECT_BITS: u32 = 48;
 const SLOTS_SHIFT: u32 = 56;
 
 /// Something that was made.
@@ -35,7 +35,7 @@ pub struct Create<'a> {
     /// What it is.
     pub made: Made<'a>,
     /// The directory; the file whose attributes it holds, if it is a directory of them.
-    pub dir: u64,
+    pub dir: ObjectId,
     /// What was decided when it was made.
     pub born: Born,
     /// Its name; empty for a directory of extended attributes.
@@ -65,7 +65,7 @@ pub enum Made<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Born {
     /// Its number.
-    pub object: u64,
+    pub object: ObjectId,
     /// Slots of its dnode.
     pub slots: u8,
     /// Type and permissions.
@@ -132,7 +132,7 @@ impl Born {
     pub(super) fn parse(r: &mut Reader<'_>) -> Result<Born> {
         let id = r.u64()?;
         Ok(Born {
-            object: id & ((1 << OBJECT_BITS) - 1),
+            object: ObjectId::new(id & ((1 << ObjectId::BITS) - 1)),
             slots: ((id >> SLOTS_SHIFT) as u8).saturating_add(1),
             mode: r.u64()?,
             uid: r.u64()?,
@@ -144,7 +144,7 @@ impl Born {
     }
 
     pub(super) fn write(&self, out: &mut RecordWriter) {
-        let id = self.object | u64::from(self.slots.saturating_sub(1)) << SLOTS_SHIFT;
+        let id = self.object.get() | u64::from(self.slots.saturating_sub(1)) << SLOTS_SHIFT;
         let Born { mode, uid, gid, generation, crtime, rdev, .. } = *self;
         out.u64s(&[id, mode, uid, gid, generation, crtime[0], crtime[1], rdev]);
     }
@@ -152,7 +152,7 @@ impl Born {
 
 impl<'a> Create<'a> {
     pub(super) fn parse(shape: CreateShape, r: &mut Reader<'a>, endian: Endian) -> Result<Create<'a>> {
-        let (dir, born) = (r.u64()?, Born::parse(r)?);
+        let (dir, born) = (object(r)?, Born::parse(r)?);
         let head = if shape.has_acl { Some(AclHead::parse(r)?) } else { None };
         let extra = if shape.has_extra { Some(Extra::parse(r, endian)?) } else { None };
         let (acl, domains) = match (head, shape.base) {
@@ -186,7 +186,7 @@ impl<'a> Create<'a> {
     }
 
     pub(super) fn write<'o>(&self, out: &'o mut RecordWriter) -> &'o mut RecordWriter {
-        out.u64s(&[self.dir]);
+        out.u64s(&[self.dir.get()]);
         self.born.write(out);
         if matches!(self.made, Made::File | Made::Directory) {
             match &self.acl {

@@ -2,6 +2,7 @@
 
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 
 /// A block pointer in a block that has not been turned.
 pub(crate) fn blkptr(bytes: &[u8], endian: Endian) -> Result<BlkPtr> {
@@ -11,6 +12,11 @@ pub(crate) fn blkptr(bytes: &[u8], endian: Endian) -> Result<BlkPtr> {
         word.copy_from_slice(&r.u64()?.to_le_bytes());
     }
     Ok(BlkPtr::parse(&turned).expect("as long as a block pointer"))
+}
+
+/// The number of an object.
+pub(crate) fn object(r: &mut Reader<'_>) -> Result<ObjectId> {
+    r.u64().map(ObjectId::new)
 }
 
 /// The bytes up to the next NUL, which is taken, too.

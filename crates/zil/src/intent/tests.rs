@@ -25,7 +25,7 @@ fn names() -> impl Strategy<Value = Vec<u8>> {
 
 fn borns() -> impl Strategy<Value = Born> {
     (0..1u64 << 48, 1..=255u8, any::<[u64; 5]>(), any::<[u32; 2]>()).prop_map(|(object, slots, words, ids)| Born {
-        object,
+        object: ObjectId::new(object),
         slots,
         mode: words[0],
         uid: ids[0].into(),
@@ -90,7 +90,7 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
         let can_have = matches!(made, Made::File | Made::Directory);
         Intent::Create(Create {
             made,
-            dir: w[0],
+            dir: ObjectId::new(w[0]),
             born: if has_acl || !can_have { *born } else { owned },
             name: if made == Made::XattrDirectory { b"" } else { name },
             extra: if has_extra { Some(extra.clone().unwrap_or_default()) } else { None },
@@ -98,22 +98,28 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
             domains: if can_have { domains.clone() } else { Vec::new() },
         })
     };
-    let rename = |how| Intent::Rename(Rename { from: (w[0], name), to: (w[1], other), how });
+    let rename =
+        |how| Intent::Rename(Rename { from: (ObjectId::new(w[0]), name), to: (ObjectId::new(w[1]), other), how });
     let option = |number: usize, value: u64| options[number].then_some(value);
     let mut all = vec![
         create(Made::XattrDirectory, false, false),
         create(Made::Symlink(other), false, false),
-        Intent::Remove { dir: w[0], name, is_rmdir: options[0] },
-        Intent::Link { dir: w[0], object: w[1], name },
+        Intent::Remove { dir: ObjectId::new(w[0]), name, is_rmdir: options[0] },
+        Intent::Link { dir: ObjectId::new(w[0]), object: ObjectId::new(w[1]), name },
         rename(Renamed::Replaced),
         rename(Renamed::Exchanged),
         rename(Renamed::Whiteout(*born)),
-        Intent::Write { object: w[0], offset: w[1], len: data.len() as u64, data: WrittenData::Here(data) },
-        Intent::Write { object: w[0], offset: w[1], len: w[2], data: WrittenData::Block(bp) },
-        Intent::Extend { object: w[0], offset: w[1], len: w[2] },
-        Intent::Truncate { object: w[0], offset: w[1], len: w[2] },
+        Intent::Write {
+            object: ObjectId::new(w[0]),
+            offset: w[1],
+            len: data.len() as u64,
+            data: WrittenData::Here(data),
+        },
+        Intent::Write { object: ObjectId::new(w[0]), offset: w[1], len: w[2], data: WrittenData::Block(bp) },
+        Intent::Extend { object: ObjectId::new(w[0]), offset: w[1], len: w[2] },
+        Intent::Truncate { object: ObjectId::new(w[0]), offset: w[1], len: w[2] },
         Intent::SetAttr(LoggedSetAttr {
-            object: w[0],
+            object: ObjectId::new(w[0]),
             mode: option(0, w[1]),
             uid: (!domains.is_empty()).then_some(owned.uid).or(option(1, owned.uid)),
             gid: (domains.len() > 1).then_some(owned.gid).or(option(2, owned.gid)),
@@ -123,9 +129,15 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
             extra: extra.clone(),
             domains: domains.clone(),
         }),
-        Intent::SetAcl { object: w[0], acl: acl.clone(), domains: domains.clone() },
-        Intent::SetXattr { object: w[0], name, value: options[6].then_some(data) },
-        Intent::Clone { object: w[0], offset: w[1], len: w[2], block_size: w[3], blocks: vec![bp; data.len() % 4] },
+        Intent::SetAcl { object: ObjectId::new(w[0]), acl: acl.clone(), domains: domains.clone() },
+        Intent::SetXattr { object: ObjectId::new(w[0]), name, value: options[6].then_some(data) },
+        Intent::Clone {
+            object: ObjectId::new(w[0]),
+            offset: w[1],
+            len: w[2],
+            block_size: w[3],
+            blocks: vec![bp; data.len() % 4],
+        },
     ];
     for made in [Made::File, Made::Directory] {
         all.extend([(false, false), (true, false), (false, true), (true, true)].map(|(e, a)| create(made, e, a)));
@@ -167,13 +179,13 @@ fn every_type_has_its_number() {
         names: [b"a".to_vec(), b"b".to_vec(), Vec::new()],
         data: vec![7; 5],
         domains: Vec::new(),
-        born: Born { object: 9, slots: 2, ..Born::default() },
+        born: Born { object: ObjectId::new(9), slots: 2, ..Born::default() },
         extra: None,
         acl: LoggedAcl::default(),
         options: [true; 8],
     };
     let mut kinds: Vec<u64> = intents(&parts).iter().map(Intent::kind).collect();
-    kinds.push(Intent::Remove { dir: 1, name: b"a", is_rmdir: false }.kind());
+    kinds.push(Intent::Remove { dir: ObjectId::new(1), name: b"a", is_rmdir: false }.kind());
     kinds.sort_unstable();
     kinds.dedup();
     // 12 is written as 13
@@ -186,13 +198,16 @@ fn foreign_byte_order_and_old_lists() {
     let be = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
     let record = [be(&[34, 8]), b"name\0".to_vec()].concat();
     let link = Intent::parse(LINK, &record, Endian::Big).unwrap();
-    assert_eq!(link, Intent::Link { dir: 34, object: 8, name: b"name" });
+    assert_eq!(link, Intent::Link { dir: ObjectId::new(34), object: ObjectId::new(8), name: b"name" });
 
     let mut old = be(&[5, 1]);
     old.extend([0, 0, 0, 7, 0, 0, 0, 3, 0x10, 0, 0, 1]);
     let entry = AclEntry { who: 7, mask: 3, flags: 0x1000, kind: 1, guids: None };
     let acl = LoggedAcl { entries: vec![entry], ..LoggedAcl::default() };
-    assert_eq!(Intent::parse(ACL_V0, &old, Endian::Big).unwrap(), Intent::SetAcl { object: 5, acl, domains: vec![] });
+    assert_eq!(
+        Intent::parse(ACL_V0, &old, Endian::Big).unwrap(),
+        Intent::SetAcl { object: ObjectId::new(5), acl, domains: vec![] }
+    );
 
     let mut set = be(&[5, 1 << 31 | 2, 0, 77, 0, 0, 0, 0, 0, 0]);
     set.extend([0, 0, 0, 3].into_iter().chain(Extra::PROJECT.to_be_bytes()).chain([0; 8]));

@@ -1,6 +1,7 @@
 //! Replaying changes of attributes, and of extended ones that lie with the file.
 
 use base::{Error, Kind, Result};
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::FLAG_PROJID;
 use zil::Extra;
@@ -51,7 +52,7 @@ impl Zpl {
         op.log_object(node.object(), None)
     }
 
-    pub(super) fn replay_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    pub(super) fn replay_xattr(&self, ino: ObjectId, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let op = self.begin(RECORD_BYTES + value.map_or(0, |value| value.len() as u64), true)?;
         let _held = op.alone(&[ino]);
         let node = self.node(ino)?;

@@ -99,7 +99,7 @@ impl Op<'_> {
         let birth = Birth { flags: FLAG_XATTR, ..self.zpl().birth(create, FileKind::Directory)? };
         let projid = self.zpl().attributes(&node)?.opt_u64(Attr::Projid)?;
         let dir = self.born(&Birth { projid, ..birth }, NewKind::Directory)?;
-        self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
+        self.change(node.object(), &[word(Attr::Xattr, dir.id().get())])?;
         self.names_unlogged();
         Ok(())
     }

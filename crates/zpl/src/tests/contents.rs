@@ -4,7 +4,7 @@ use super::*;
 
 use base::{AlignedBuf, Block, Data};
 
-fn set_size(fs: &Fs, ino: u64, size: u64) -> Result<Stat> {
+fn set_size(fs: &Fs, ino: ObjectId, size: u64) -> Result<Stat> {
     fs.zpl.set_attr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })
 }
 

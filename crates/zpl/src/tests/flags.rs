@@ -6,7 +6,7 @@ use dmu::Object;
 use dmu::zap::Zap;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT};
 
-fn set(fs: &Fs, ino: u64, flags: u64, project: Option<u32>) -> Result<()> {
+fn set(fs: &Fs, ino: ObjectId, flags: u64, project: Option<u32>) -> Result<()> {
     fs.zpl.set_flags(ino, &SetFlags { flags, project })
 }
 
@@ -14,7 +14,7 @@ fn set(fs: &Fs, ino: u64, flags: u64, project: Option<u32>) -> Result<()> {
 fn used(fs: &Fs, project: u64) -> (u64, u64) {
     let set = fs.zpl.objset();
     let dnode = set.phys().accounting[2].clone().expect("space is counted by project");
-    let book = Zap::open(Object::outside(set.clone(), u64::MAX - 2, dnode)).unwrap();
+    let book = Zap::open(Object::outside(set.clone(), ObjectId::new(u64::MAX - 2), dnode)).unwrap();
     let number = |name: &str| book.u64(name).unwrap().unwrap_or(0);
     (number(&format!("{project:x}")), number(&format!("obj-{project:x}")))
 }
@@ -76,7 +76,7 @@ fn a_project_is_handed_on() {
     assert_eq!([sub, file, deep, other].map(of), [(7, true), (7, true), (7, true), (0, false)]);
 
     // nothing of another project comes in, but by being made; what can have no project does
-    let rename = |from: (u64, &[u8]), to: (u64, &[u8]), mode| zpl.rename(from, to, mode);
+    let rename = |from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode| zpl.rename(from, to, mode);
     let replace = RenameMode::Replace;
     assert_eq!(kind(rename((fs.root, b"other"), (tree, b"other"), replace)), Kind::OtherProject);
     assert_eq!(kind(rename((tree, b"file"), (fs.root, b"other"), RenameMode::Exchange)), Kind::OtherProject);

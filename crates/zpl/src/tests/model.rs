@@ -63,7 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     nodes: Vec<Node>,
     /// Object numbers of the nodes.
-    inos: Vec<u64>,
+    inos: Vec<ObjectId>,
     /// Those that have not been given back.
     alive: Vec<usize>,
 }

@@ -28,7 +28,7 @@ fn attributes_lie_where_space_accounting_reads_them() {
     let object = fs.zpl.objset().object(ino).unwrap();
     let header = usize::from(u16::from_le_bytes([object.bonus()[4], object.bonus()[5]]) >> 10) * 8;
     let word = |at: usize| u64::from_le_bytes(*object.bonus()[header + at..].first_chunk().unwrap());
-    assert_eq!((word(24), word(32), word(40)), (10, 20, fs.root));
+    assert_eq!((word(24), word(32), word(40)), (10, 20, fs.root.get()));
     assert_eq!((word(48), word(128)), (fs.stat(ino).flags, 0));
     assert_eq!(object.dnode().blkptrs.len(), 1);
     let node = fs.zpl.node(ino).unwrap();
@@ -195,7 +195,7 @@ fn renames() {
     let fs = fs();
     let (one, two) = (fs.dir(fs.root, "one"), fs.dir(fs.root, "two"));
     let (a, b) = (fs.file(one, "a"), fs.file(two, "b"));
-    let rename = |from: (u64, &str), to: (u64, &str), mode| {
+    let rename = |from: (ObjectId, &str), to: (ObjectId, &str), mode| {
         fs.zpl.rename((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()), mode)
     };
     let replace = RenameMode::Replace;
@@ -318,7 +318,7 @@ fn flags_that_forbid() {
 fn a_file_of_an_older_version_gets_system_attributes() {
     let fs = fs();
     let acl = format::acl::Acl::trivial(0o120777, false).bytes();
-    let words = [9u64, 1, 8, 2, 7, 3, 6, 4, 3, 0o120777, 6, fs.root, 1, 0, 0, 0x4, 501, 20];
+    let words = [9u64, 1, 8, 2, 7, 3, 6, 4, 3, 0o120777, 6, fs.root.get(), 1, 0, 0, 0x4, 501, 20];
     let mut bonus: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     bonus.resize(184, 0);
     bonus.extend_from_slice(&(acl.len() as u32).to_le_bytes());

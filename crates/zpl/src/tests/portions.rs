@@ -39,7 +39,7 @@ fn sync(fs: &Fs) -> usize {
 }
 
 /// A file with a block here and there, far apart.
-fn sparse(fs: &Fs, name: &str) -> u64 {
+fn sparse(fs: &Fs, name: &str) -> ObjectId {
     let ino = fs.file(fs.root, name);
     let file = fs.zpl.open_file(ino).unwrap();
     for at in 0..COUNT {

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn nothing_is_lost_and_nobody_waits_for_ever() {
     let fs = fs();
-    let dirs: Vec<u64> = (0..3).map(|n| fs.dir(fs.root, &format!("d{n}"))).collect();
+    let dirs: Vec<ObjectId> = (0..3).map(|n| fs.dir(fs.root, &format!("d{n}"))).collect();
     let (fs, dirs) = (&fs, &dirs);
     std::thread::scope(|scope| {
         for thread in 0..4usize {
@@ -36,7 +36,7 @@ fn nothing_is_lost_and_nobody_waits_for_ever() {
     });
     for &dir in dirs {
         let names = fs.names(dir);
-        let inos: Vec<u64> = names.iter().map(|name| fs.zpl.lookup(dir, name.as_bytes()).unwrap()).collect();
+        let inos: Vec<ObjectId> = names.iter().map(|name| fs.zpl.lookup(dir, name.as_bytes()).unwrap()).collect();
         let subdirectories = inos.iter().filter(|&&ino| fs.stat(ino).kind == FileKind::Directory).count();
         assert_eq!(fs.stat(dir).size as usize, names.len() + 2);
         assert_eq!(fs.stat(dir).nlink as usize, subdirectories + 2);

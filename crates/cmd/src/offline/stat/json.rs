@@ -6,6 +6,7 @@
 use std::fmt;
 
 use base::{Error, Result};
+use format::ids::ObjectId;
 use protocol::words::hex;
 use sha2::{Digest, Sha256};
 use zpl::{FileKind, Stat, Zpl};
@@ -98,7 +99,7 @@ impl fmt::Display for StatLine {
 }
 
 /// The extended attributes, by the bytes of their names.
-fn xattrs(zpl: &Zpl, ino: u64, out: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> {
+fn xattrs(zpl: &Zpl, ino: ObjectId, out: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> {
     let mut names = zpl.xattr_names(ino)?;
     names.sort();
     // one that is in both places counts once
@@ -110,7 +111,7 @@ fn xattrs(zpl: &Zpl, ino: u64, out: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> 
     Ok(())
 }
 
-fn sums(zpl: &Zpl, ino: u64) -> Result<ContentSums> {
+fn sums(zpl: &Zpl, ino: ObjectId) -> Result<ContentSums> {
     let content = Content::File(zpl.open_file(ino)?);
     if content.size() <= WHOLE_SIZE_MAX {
         return sha256(&content, 0, content.size()).map(ContentSums::Whole);
@@ -147,7 +148,7 @@ mod tests {
 
     fn stat(kind: FileKind) -> Stat {
         Stat {
-            ino: 7,
+            ino: ObjectId::new(7),
             generation: 1,
             kind,
             mode: 0o640,
@@ -163,7 +164,7 @@ mod tests {
             mtime: (3, 4),
             ctime: (5, 6),
             btime: (-7, 8),
-            parent: 3,
+            parent: ObjectId::new(3),
             flags: 0,
         }
     }

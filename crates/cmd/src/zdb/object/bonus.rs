@@ -58,7 +58,7 @@ fn dir(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
         ("head_dataset_obj", phys.head_dataset.get()),
         ("parent_dir_obj", phys.parent.get()),
         ("origin_obj", phys.origin.get()),
-        ("child_dir_zapobj", phys.child_zap),
+        ("child_dir_zapobj", phys.child_zap.get()),
     ];
     for (name, id) in links {
         writeln!(out, "\t\t{name} = {id}")?;
@@ -88,9 +88,9 @@ fn dataset(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
         ("prev_snap_obj", phys.prev_snap.get()),
         ("prev_snap_txg", phys.prev_snap_txg.get()),
         ("next_snap_obj", phys.next_snap.get()),
-        ("snapnames_zapobj", phys.snapnames_zap),
+        ("snapnames_zapobj", phys.snapnames_zap.get()),
         ("num_children", phys.num_children),
-        ("userrefs_obj", phys.userrefs_zap),
+        ("userrefs_obj", phys.userrefs_zap.get()),
     ];
     for (name, id) in links {
         writeln!(out, "\t\t{name} = {id}")?;

@@ -15,7 +15,7 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::send::{SavedPart, SendFlags, SendFrom, SendRedaction, SendRequest};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl, Property, PropertySource, PropertyValue, Subject};
-use format::ids::{DatasetId, Guid, Txg};
+use format::ids::{DatasetId, Guid, ObjectId, Txg};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
@@ -53,7 +53,7 @@ pub(super) struct PlannedStream {
     /// What it begins from, as it is told.
     pub(super) from_name: Option<String>,
     flags: SendFlags,
-    pub(super) resume: Option<(u64, u64)>,
+    pub(super) resume: Option<(ObjectId, u64)>,
     pub(super) saved: Option<SavedPart>,
     pub(super) redaction: SendRedaction,
 }
@@ -73,7 +73,7 @@ impl StreamSource {
 
     fn of_bookmark(one: DatasetBookmark, is_clone: bool) -> StreamSource {
         let from = SendFrom { guid: one.guid, txg: one.creation_txg, is_clone };
-        StreamSource { from, bookmark: Some(one).filter(|one| one.redaction_object != 0), snapshots: None }
+        StreamSource { from, bookmark: Some(one).filter(|one| one.redaction_object.is_some()), snapshots: None }
     }
 }
 
@@ -97,7 +97,7 @@ impl PlannedStream {
     }
 
     /// Redaction lists that may not be destroyed meanwhile.
-    pub(super) fn lists(&self) -> Vec<u64> {
+    pub(super) fn lists(&self) -> Vec<ObjectId> {
         let bookmarks = [&self.redaction.by, &self.redaction.from].into_iter().flatten();
         bookmarks.map(|bookmark| bookmark.redaction_object).collect()
     }
@@ -153,7 +153,7 @@ fn redaction_bookmark(pool: &Pool, snapshot: &Dataset, book: &str) -> Result<Dat
     let found =
         pool.dsl().bookmark(&name).map_err(|_| failure(&name, format!("cannot open '{name}': no such bookmark")));
     match found? {
-        found if found.redaction_object == 0 => Err(cannot("not a redaction bookmark")),
+        found if found.redaction_object.is_none() => Err(cannot("not a redaction bookmark")),
         found if found.guid != snapshot.phys.guid => Err(cannot("the redaction bookmark is of another snapshot")),
         found => Ok(found),
     }

@@ -114,7 +114,7 @@ fn redaction_for(
     if dsl.redacted_for(snapshot)?.is_some() {
         return Ok(Ok(None));
     }
-    for bookmark in dsl.bookmarks(head)?.into_iter().filter(|one| one.redaction_object != 0) {
+    for bookmark in dsl.bookmarks(head)?.into_iter().filter(|one| one.redaction_object.is_some()) {
         let list = dsl.redaction_list(&bookmark)?;
         if bookmark.guid == snapshot.phys.guid && list.head().is_for(guids) {
             let is_complete = list.head().is_complete();
@@ -135,7 +135,7 @@ fn from_by_guid(pool: &Pool, dir: &Dir, guid: Guid, redacted: Option<&[Guid]>) -
     };
     let bookmark_fits = |one: &DatasetBookmark| match redacted {
         None => Ok::<bool, Error>(true),
-        Some(guids) => Ok(one.redaction_object != 0 && dsl.redaction_list(one)?.head().is_for(guids)),
+        Some(guids) => Ok(one.redaction_object.is_some() && dsl.redaction_list(one)?.head().is_for(guids)),
     };
     let mut at = dir.clone();
     let mut seen = HashSet::new();

@@ -6,7 +6,7 @@ use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
 use dmu::zap::{Zap, ZapKey};
 use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
-use format::ids::{DatasetId, Txg, VdevNumber};
+use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use proptest::prelude::*;
 
 use super::super::space::{Delta, UsedColumn};
@@ -81,7 +81,7 @@ fn write(world: &World, dataset: DatasetId, writes: &[(usize, u64)], heads: &mut
 }
 
 /// Totals of a dead list, summed from its parts, and of those in it born after `txg` the used bytes.
-fn dead(world: &World, list: u64, txg: Txg) -> (Totals, u64) {
+fn dead(world: &World, list: ObjectId, txg: Txg) -> (Totals, u64) {
     let (mut sum, mut young) = (Totals::default(), 0);
     let entries = Zap::open(world.mos.object(list).unwrap()).unwrap().entries().unwrap();
     let key = |name: &ZapKey| Txg::new(u64::from_str_radix(&name.to_string(), 16).unwrap());
@@ -90,7 +90,7 @@ fn dead(world: &World, list: u64, txg: Txg) -> (Totals, u64) {
     for entry in entries {
         let key = key(&entry.name);
         let end = keys.iter().find(|other| **other > key).copied().unwrap_or(Txg::MAX);
-        bpobj::for_each(&world.mos, entry.value.first_u64().unwrap(), &mut |listed| {
+        bpobj::for_each(&world.mos, entry.value.first_object().unwrap(), &mut |listed| {
             let birth = listed.bp.birth();
             assert!(key < birth && birth <= end, "born in {birth}, listed as after {key}, up to {end}");
             sum = sum.plus(Totals::of(&listed.bp, size_of(&listed.bp)));
@@ -159,7 +159,7 @@ fn check_empty_list(world: &World) {
         let head = dsl.dataset(id, "head").unwrap();
         for dataset in dsl.snapshots(&head).unwrap().iter().chain([&head]) {
             let parts = world.change(|change| change.by_number(dataset.phys.deadlist).unwrap());
-            count += parts.iter().filter(|(_, part)| *part == empty).count() as u64;
+            count += parts.iter().filter(|(_, part)| *part == empty.get()).count() as u64;
         }
     }
     assert_eq!(world.change(|change| feature::uses(change, EMPTY_BPOBJ).unwrap()), Some(count));

@@ -7,7 +7,7 @@ use dmu::Mode;
 use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use format::dnode::Dnode;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 
 use super::bptree::has_destroyed;
 use super::*;
@@ -60,7 +60,7 @@ impl World {
 
 impl World {
     /// Allocates a block, and puts it on the list of what destroyed snapshots leave.
-    fn block_of_snapshot(&self, list: u64, n: u64) -> BlkPtr {
+    fn block_of_snapshot(&self, list: ObjectId, n: u64) -> BlkPtr {
         let bp = super::accounts::block((40 << 11) + n * 8, 8, Txg::new(2));
         self.change(|change| {
             Bpobj::open(&self.mos, list).unwrap().append(change.tx, &[bp], &size_of).unwrap();
@@ -84,12 +84,12 @@ fn fill(set: &Arc<Objset>, tx: &Tx<'_>) {
 }
 
 fn change_some(set: &Arc<Objset>, tx: &Tx<'_>) {
-    let mut id = 0;
+    let mut id = ObjectId::NONE;
     while let Some(next) = set.next_object(id).unwrap() {
         id = next;
-        match id % 5 {
+        match id.get() % 5 {
             0 => set.free_object(tx, id).unwrap(),
-            1 => set.object(id).unwrap().write(tx, 700, &[id as u8; 900]).unwrap(),
+            1 => set.object(id).unwrap().write(tx, 700, &[id.get() as u8; 900]).unwrap(),
             _ => {}
         }
     }
@@ -249,7 +249,7 @@ fn sublists_are_drained_and_freed_with_their_list() {
     world.sync();
     let root = world.change(|change| change.dataset(id).unwrap().bp);
     let objects = |world: &World| {
-        let (mut count, mut id) = (0, 0);
+        let (mut count, mut id) = (0, ObjectId::NONE);
         while let Some(next) = world.mos.next_object(id).unwrap() {
             (count, id) = (count + 1, next);
         }
@@ -266,10 +266,10 @@ fn sublists_are_drained_and_freed_with_their_list() {
             };
             let (parent, parts) = (list(5), [list(7), list(7)]);
             let names = change.create_object(ObjectType::BPOBJ_SUBLISTS, (ObjectType::NONE, Vec::new())).unwrap();
-            names.write(change.tx, 0, &parts.map(u64::to_le_bytes).concat()).unwrap();
+            names.write(change.tx, 0, &parts.map(|part| part.get().to_le_bytes()).concat()).unwrap();
             let object = change.mos.object(parent).unwrap();
             let size = Totals::of(&root, size_of(&root));
-            let sizes = [19 * size.used, 19 * size.compressed, 19 * size.uncompressed, names.id(), 2];
+            let sizes = [19 * size.used, 19 * size.compressed, 19 * size.uncompressed, names.id().get(), 2];
             let words: Vec<u8> = sizes.iter().flat_map(|word| word.to_le_bytes()).collect();
             object.update(change.tx, |dnode| dnode.bonus[8..].copy_from_slice(&words)).unwrap();
             parent

@@ -1,12 +1,13 @@
 //! Lists of dead blocks that take in others, and dead lists whose parts move.
 
 use dmu::bpobj::{self, Bpobj, Totals};
+use format::ids::ObjectId;
 
 use super::accounts::block;
 use super::deadlist::Deadlist;
 use super::*;
 
-fn list(world: &World, from: u64, count: u64) -> u64 {
+fn list(world: &World, from: u64, count: u64) -> ObjectId {
     world.change(|change| {
         let id = Bpobj::create(&world.mos, change.tx, bpobj::BLOCK_SIZE, true).unwrap();
         let bps: Vec<BlkPtr> = (from..from + count).map(|n| block(n * 8, 8, Txg::new(2))).collect();
@@ -16,7 +17,7 @@ fn list(world: &World, from: u64, count: u64) -> u64 {
 }
 
 /// What drains from a list, some in each group.
-fn drain(world: &mut World, id: u64, budget: u64) -> Vec<u64> {
+fn drain(world: &mut World, id: ObjectId, budget: u64) -> Vec<u64> {
     let mut found = Vec::new();
     loop {
         let done = world.change(|change| {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::{Error, Kind, Result};
+use format::ids::ObjectId;
 use fuse::{New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
 use zpl::{FileKind, Stat};
 
@@ -12,21 +13,21 @@ use super::{Body, Node, acl, fresh_stat};
 
 #[derive(Clone, Default)]
 pub struct State {
-    pub nodes: HashMap<u64, Node>,
-    pub next: u64,
+    pub nodes: HashMap<ObjectId, Node>,
+    pub next: ObjectId,
     /// Without a name, but used.
-    pub orphans: HashSet<u64>,
+    pub orphans: HashSet<ObjectId>,
     /// Those of the orphans that never had a name, and may get one.
-    unnamed: HashSet<u64>,
+    unnamed: HashSet<ObjectId>,
     /// Names are the same if they differ only in case.
     pub ignore_case: bool,
     /// Numbers of objects that are gone: the next ones are called so.
-    free: Vec<u64>,
+    free: Vec<ObjectId>,
     pub generation: u64,
 }
 
 /// Where a name was taken away, so that cookies stay.
-const NO_ENTRY: (Vec<u8>, u64) = (Vec::new(), 0);
+const NO_ENTRY: (Vec<u8>, ObjectId) = (Vec::new(), ObjectId::NONE);
 
 fn error(kind: Kind) -> Error {
     Error::new(kind, "says the model")
@@ -38,7 +39,7 @@ fn now() -> (i64, u32) {
 }
 
 impl State {
-    pub fn get(&self, object: u64) -> Result<&Node> {
+    pub fn get(&self, object: ObjectId) -> Result<&Node> {
         match self.nodes.get(&object) {
             None => Err(Error::new(Kind::NotFound, format!("no object {object}"))),
             Some(Node { body: Body::Broken(kind), .. }) => Err(Error::new(*kind, format!("object {object} is broken"))),
@@ -46,30 +47,30 @@ impl State {
         }
     }
 
-    pub fn get_mut(&mut self, object: u64) -> Result<&mut Node> {
+    pub fn get_mut(&mut self, object: ObjectId) -> Result<&mut Node> {
         self.get(object)?;
         Ok(self.nodes.get_mut(&object).expect("just seen"))
     }
 
-    pub fn entries(&self, dir: u64) -> Result<&[(Vec<u8>, u64)]> {
+    pub fn entries(&self, dir: ObjectId) -> Result<&[(Vec<u8>, ObjectId)]> {
         match &self.get(dir)?.body {
             Body::Dir(entries) => Ok(entries),
             _ => Err(error(Kind::NotDirectory)),
         }
     }
 
-    fn entries_mut(&mut self, dir: u64) -> Result<&mut Vec<(Vec<u8>, u64)>> {
+    fn entries_mut(&mut self, dir: ObjectId) -> Result<&mut Vec<(Vec<u8>, ObjectId)>> {
         match &mut self.get_mut(dir)?.body {
             Body::Dir(entries) => Ok(entries),
             _ => Err(error(Kind::NotDirectory)),
         }
     }
 
-    pub fn is_entry(entry: &(Vec<u8>, u64)) -> bool {
+    pub fn is_entry(entry: &(Vec<u8>, ObjectId)) -> bool {
         *entry != NO_ENTRY
     }
 
-    fn place(&self, dir: u64, name: &[u8]) -> Result<usize> {
+    fn place(&self, dir: ObjectId, name: &[u8]) -> Result<usize> {
         if name.len() > 255 {
             return Err(error(Kind::TooLong));
         }
@@ -78,20 +79,20 @@ impl State {
         place.ok_or_else(|| error(Kind::NotFound))
     }
 
-    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64> {
+    pub fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         Ok(self.entries(dir)?[self.place(dir, name)?].1)
     }
 
-    fn is_dir(&self, object: u64) -> Result<bool> {
+    fn is_dir(&self, object: ObjectId) -> Result<bool> {
         Ok(matches!(self.get(object)?.body, Body::Dir(_)))
     }
 
-    fn is_empty(&self, dir: u64) -> Result<bool> {
+    fn is_empty(&self, dir: ObjectId) -> Result<bool> {
         Ok(!self.entries(dir)?.iter().any(State::is_entry))
     }
 
     /// The times and size of a directory whose names changed.
-    fn dir_changed(&mut self, dir: u64, names: i64, subdirs: i64) -> Result<()> {
+    fn dir_changed(&mut self, dir: ObjectId, names: i64, subdirs: i64) -> Result<()> {
         let stat = &mut self.get_mut(dir)?.stat;
         stat.size = stat.size.checked_add_signed(names).expect("counted right");
         stat.nlink = stat.nlink.checked_add_signed(subdirs).expect("counted right");
@@ -99,7 +100,7 @@ impl State {
         Ok(())
     }
 
-    fn add_name(&mut self, dir: u64, name: &[u8], object: u64) -> Result<()> {
+    fn add_name(&mut self, dir: ObjectId, name: &[u8], object: ObjectId) -> Result<()> {
         match self.place(dir, name) {
             Ok(_) => return Err(error(Kind::Exists)),
             Err(error) if error.kind() != Kind::NotFound => return Err(error),
@@ -114,7 +115,7 @@ impl State {
         self.dir_changed(dir, 1, is_dir.into())
     }
 
-    fn remove_name(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
+    fn remove_name(&mut self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let place = self.place(dir, name)?;
         let (_, object) = std::mem::replace(&mut self.entries_mut(dir)?[place], NO_ENTRY);
         let is_dir = self.is_dir(object)?;
@@ -123,7 +124,7 @@ impl State {
     }
 
     /// Counts a name less of an object.
-    fn drop_link(&mut self, object: u64) -> Result<Option<u64>> {
+    fn drop_link(&mut self, object: ObjectId) -> Result<Option<ObjectId>> {
         let is_dir = self.is_dir(object)?;
         let stat = &mut self.get_mut(object)?.stat;
         stat.nlink = if is_dir { 0 } else { stat.nlink - 1 };
@@ -135,7 +136,7 @@ impl State {
         Ok(gone.then_some(object))
     }
 
-    pub fn create(&mut self, dir: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+    pub fn create(&mut self, dir: ObjectId, name: &[u8], new: &New<'_>) -> Result<Stat> {
         let (kind, body) = match new.kind {
             NewKind::File => (FileKind::File, Body::Data(Data::default())),
             NewKind::Directory => (FileKind::Directory, Body::Dir(vec![])),
@@ -174,7 +175,7 @@ impl State {
         stat.generation = 100 + self.generation;
         self.nodes.insert(object, Node { stat, body, xattrs });
         match self.add_name(dir, name, object) {
-            Ok(()) => self.next += u64::from(object == self.next),
+            Ok(()) => self.next = self.next.plus((object == self.next).into()),
             Err(error) => {
                 self.nodes.remove(&object);
                 if object != self.next {
@@ -186,14 +187,14 @@ impl State {
         Ok(self.get(object)?.stat.clone())
     }
 
-    pub fn create_unnamed(&mut self, dir: u64, new: &New<'_>) -> Result<Stat> {
+    pub fn create_unnamed(&mut self, dir: ObjectId, new: &New<'_>) -> Result<Stat> {
         let object = self.create(dir, b"to be taken away", new)?.ino;
         self.unlink(dir, b"to be taken away")?;
         self.unnamed.insert(object);
         Ok(self.get(object)?.stat.clone())
     }
 
-    pub fn link(&mut self, object: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+    pub fn link(&mut self, object: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Stat> {
         if self.orphans.contains(&object) && !self.unnamed.remove(&object) {
             return Err(error(Kind::NotFound));
         }
@@ -205,7 +206,7 @@ impl State {
         Ok(stat.clone())
     }
 
-    pub fn unlink(&mut self, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+    pub fn unlink(&mut self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         if self.is_dir(self.lookup(dir, name)?)? {
             return Err(error(Kind::IsDirectory));
         }
@@ -213,7 +214,7 @@ impl State {
         self.drop_link(object)
     }
 
-    pub fn rmdir(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
+    pub fn rmdir(&mut self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         if !self.is_empty(self.lookup(dir, name)?)? {
             return Err(error(Kind::NotEmpty));
         }
@@ -221,7 +222,12 @@ impl State {
         Ok(self.drop_link(object)?.expect("a directory has one name"))
     }
 
-    pub fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+    pub fn rename(
+        &mut self,
+        from: (ObjectId, &[u8]),
+        to: (ObjectId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<ObjectId>> {
         let object = self.lookup(from.0, from.1)?;
         let target = match self.lookup(to.0, to.1) {
             Err(error) if error.kind() == Kind::NotFound && mode != RenameMode::Exchange => None,
@@ -256,7 +262,7 @@ impl State {
         Ok(orphan)
     }
 
-    pub fn reclaim(&mut self, object: u64) -> Result<()> {
+    pub fn reclaim(&mut self, object: ObjectId) -> Result<()> {
         if !self.orphans.remove(&object) {
             assert!(self.get(object)?.stat.nlink > 0, "{object} has neither names nor is it an orphan");
             return Ok(());
@@ -266,7 +272,7 @@ impl State {
         Ok(())
     }
 
-    pub fn set_attr(&mut self, object: u64, set: &SetAttr) -> Result<Stat> {
+    pub fn set_attr(&mut self, object: ObjectId, set: &SetAttr) -> Result<Stat> {
         if let Some(size) = set.size {
             self.data(object)?.resize(size);
             self.written(object)?;
@@ -290,12 +296,12 @@ impl State {
         Ok(stat.clone())
     }
 
-    pub fn touch_atime(&mut self, object: u64, at: (i64, u32)) -> Result<()> {
+    pub fn touch_atime(&mut self, object: ObjectId, at: (i64, u32)) -> Result<()> {
         self.get_mut(object)?.stat.atime = at;
         Ok(())
     }
 
-    pub fn set_xattr(&mut self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    pub fn set_xattr(&mut self, object: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let Node { stat, xattrs, .. } = self.get_mut(object)?;
         let place = xattrs.iter().position(|(have, _)| have == name);
         match (place, mode) {
@@ -312,7 +318,7 @@ impl State {
         Ok(())
     }
 
-    pub fn remove_xattr(&mut self, object: u64, name: &[u8]) -> Result<()> {
+    pub fn remove_xattr(&mut self, object: ObjectId, name: &[u8]) -> Result<()> {
         let Node { stat, xattrs, .. } = self.get_mut(object)?;
         let place = xattrs.iter().position(|(have, _)| have == name).ok_or_else(|| error(Kind::NoAttribute))?;
         xattrs.remove(place);
@@ -321,7 +327,7 @@ impl State {
     }
 
     /// The bytes of a file, to be changed.
-    pub fn data(&mut self, object: u64) -> Result<&mut Data> {
+    pub fn data(&mut self, object: ObjectId) -> Result<&mut Data> {
         let body = &mut self.get_mut(object)?.body;
         if let Body::File(content) = body {
             *body = Body::Data(content.to_data());
@@ -334,7 +340,7 @@ impl State {
     }
 
     /// The attributes of a file whose bytes changed.
-    pub fn written(&mut self, object: u64) -> Result<()> {
+    pub fn written(&mut self, object: ObjectId) -> Result<()> {
         let (size, n_blocks) = (self.data(object)?.size, self.data(object)?.n_blocks());
         let stat = &mut self.get_mut(object)?.stat;
         (stat.size, stat.blocks) = (size, 1 + n_blocks * 8);

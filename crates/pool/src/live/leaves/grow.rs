@@ -50,8 +50,10 @@ impl LivePool {
     fn growth_of(&self, top: &Vdev) -> Option<u64> {
         let spec = top.top_spec()?;
         let room = self.tree().room_of(top)?;
-        (spec.metaslab_array != 0 && spec.metaslab_shift != 0 && room >> spec.metaslab_shift > metaslabs::count(top))
-            .then_some(room)
+        (spec.metaslab_array.is_some()
+            && spec.metaslab_shift != 0
+            && room >> spec.metaslab_shift > metaslabs::count(top))
+        .then_some(room)
     }
 
     /// Bytes of data that the vdevs for all that has no place of its own stand for.

@@ -16,7 +16,7 @@ use dmu::zap::ZapValue;
 use dsl::write::feature;
 use format::blkptr::Dva;
 use format::feature::{OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM};
-use format::ids::VdevNumber;
+use format::ids::{ObjectId, VdevNumber};
 use format::removal::{CONDENSING, CondensingPhys, TableHeader};
 use vdev::{Edit, MapEntry, VdevKind};
 
@@ -64,8 +64,8 @@ impl SyncContext<'_> {
     }
 
     /// Whether much of a table is obsolete, or its map of that is large.
-    fn is_worth_condensing(&self, table: u64, map: u64) -> Result<bool> {
-        if map == 0 {
+    fn is_worth_condensing(&self, table: ObjectId, map: ObjectId) -> Result<bool> {
+        if map.is_none() {
             return Ok(false);
         }
         let tunable = |tunable| self.change.env.tunable(tunable);
@@ -83,7 +83,7 @@ impl SyncContext<'_> {
         let next_table = table::create_table(&self.change)?;
         let phys = CondensingPhys { vdev: number, obsolete_map: map, next_table };
         self.change.remove(zap, OBSOLETE_MAP)?;
-        self.pool.maps().add_obsolete(number, ObsoleteMap { zap, map: 0 });
+        self.pool.maps().add_obsolete(number, ObsoleteMap { zap, map: ObjectId::NONE });
         self.change.set(DIRECTORY, CONDENSING, &ZapValue::new(8, &phys.words()))?;
         self.pool.removal().condensing().set(Some(phys));
         tracing::info!(pool = self.pool.name(), vdev = %number, "its table is condensed");
@@ -124,11 +124,11 @@ impl SyncContext<'_> {
     }
 
     /// Bytes that nobody needs, of each entry of a table: what its counts say, and what has been noted in a map since.
-    fn obsolete_counts(&self, entries: &[MapEntry], table: u64, map: u64) -> Result<Vec<u32>> {
+    fn obsolete_counts(&self, entries: &[MapEntry], table: ObjectId, map: ObjectId) -> Result<Vec<u32>> {
         let mos = self.change.mos;
         let mut counts = vec![0u32; entries.len()];
         let counts_object = table::header(&self.change, table)?.counts_object;
-        if counts_object != 0 {
+        if counts_object.is_some() {
             let bytes = mos.object(counts_object)?.read_whole(counts.len() as u64 * 4, COUNTS_BYTES_MAX)?;
             for (count, raw) in counts.iter_mut().zip(bytes.chunks_exact(4)) {
                 *count = u32::from_le_bytes(*raw.first_chunk().expect("chunks of 4"));
@@ -148,7 +148,7 @@ impl SyncContext<'_> {
         Ok(counts)
     }
 
-    fn end_condensing(&self, phys: CondensingPhys, old_table: u64) -> Result<()> {
+    fn end_condensing(&self, phys: CondensingPhys, old_table: ObjectId) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
         let entries = mos::indirect_mapping(change.mos, phys.next_table)?;
         pool.tree().condense_indirect(phys.vdev, entries)?;

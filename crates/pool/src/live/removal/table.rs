@@ -7,6 +7,7 @@ use dsl::write::{Change, feature};
 use format::blkptr::Dva;
 use format::dnode::Dnode;
 use format::feature::OBSOLETE_COUNTS;
+use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::removal::{COUNTS_TYPE, TABLE_TYPE, TableHeader, table_entry};
 use vdev::MapEntry;
@@ -38,7 +39,7 @@ impl NewEntry {
 }
 
 /// Makes an empty table; returns its object. It counts what is obsolete if the pool has the feature for that.
-pub(super) fn create_table(change: &Change<'_>) -> Result<u64> {
+pub(super) fn create_table(change: &Change<'_>) -> Result<ObjectId> {
     let mut header = TableHeader::default();
     if feature::uses(change, OBSOLETE_COUNTS)?.is_some() {
         header.counts_object = change.mos.allocate(change.tx, dnode(COUNTS_TYPE, None))?.id();
@@ -48,7 +49,7 @@ pub(super) fn create_table(change: &Change<'_>) -> Result<u64> {
 }
 
 /// Makes an empty list of births; returns its object.
-pub(super) fn create_births(change: &Change<'_>) -> Result<u64> {
+pub(super) fn create_births(change: &Change<'_>) -> Result<ObjectId> {
     Ok(change.mos.allocate(change.tx, dnode(TABLE_TYPE, Some(vec![0; 8])))?.id())
 }
 
@@ -61,18 +62,18 @@ fn dnode(kind: ObjectType, bonus: Option<Vec<u8>>) -> Dnode {
 }
 
 /// What the bonus buffer of a table says.
-pub(super) fn header(change: &Change<'_>, table: u64) -> Result<TableHeader> {
+pub(super) fn header(change: &Change<'_>, table: ObjectId) -> Result<TableHeader> {
     let object = change.mos.object(table)?;
     TableHeader::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))
 }
 
 /// Adds entries, in order, behind all that are there. What fails before the last step leaves the table as it was.
-pub(super) fn append(change: &Change<'_>, table: u64, entries: &[NewEntry]) -> Result<()> {
+pub(super) fn append(change: &Change<'_>, table: ObjectId, entries: &[NewEntry]) -> Result<()> {
     let mut header = header(change, table)?;
     let object = change.mos.object(table)?;
     let bytes: Vec<u8> = entries.iter().flat_map(|entry| table_entry(entry.offset, &entry.to)).collect();
     object.write(change.tx, header.count * TableHeader::ENTRY_SIZE, &bytes)?;
-    if header.counts_object != 0 {
+    if header.counts_object.is_some() {
         let counts: Vec<u8> = entries.iter().flat_map(|entry| entry.obsolete.to_le_bytes()).collect();
         let object = change.mos.object(header.counts_object)?;
         object.write(change.tx, header.count * TableHeader::COUNT_SIZE, &counts)?;
@@ -86,7 +87,7 @@ pub(super) fn append(change: &Change<'_>, table: u64, entries: &[NewEntry]) -> R
 }
 
 /// Notes that all up to `end` was copied in this group, or before.
-pub(super) fn add_birth(change: &Change<'_>, births: u64, end: u64) -> Result<()> {
+pub(super) fn add_birth(change: &Change<'_>, births: ObjectId, end: u64) -> Result<()> {
     let object = change.mos.object(births)?;
     let count = base::Endian::Little.u64(object.bonus()).unwrap_or(0);
     let at = count.checked_mul(16).filter(|at| *at <= object.dnode().size_max());
@@ -97,9 +98,9 @@ pub(super) fn add_birth(change: &Change<'_>, births: u64, end: u64) -> Result<()
 }
 
 /// Frees a table.
-pub(super) fn free_table(change: &Change<'_>, table: u64) -> Result<()> {
+pub(super) fn free_table(change: &Change<'_>, table: ObjectId) -> Result<()> {
     let counts = header(change, table)?.counts_object;
-    if counts != 0 {
+    if counts.is_some() {
         change.free_object(counts)?;
         feature::count(change, OBSOLETE_COUNTS, -1)?;
     }

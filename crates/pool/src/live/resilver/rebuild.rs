@@ -16,7 +16,7 @@ use base::{Error, Kind, Result, tunables};
 use dmu::zap::{Zap, ZapValue};
 use dsl::write::feature;
 use format::feature::DEVICE_REBUILD;
-use format::ids::{Guid, Txg, VdevNumber};
+use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::rebuild::{RebuildPhys, VDEV_REBUILD};
 use format::scan::ScanState;
@@ -68,7 +68,7 @@ impl LivePool {
     pub(in crate::live) fn load_rebuilds(&self) -> Result<()> {
         let now_ns = self.env().ticks_ns();
         for (number, spec) in self.tree().tops().filter_map(|top| Some((top.number(), top.top_spec()?))) {
-            if spec.zap == 0 {
+            if spec.zap.is_none() {
                 continue;
             }
             let words = Zap::open(self.mos().object(spec.zap)?)?.lookup(VDEV_REBUILD.as_bytes())?;
@@ -143,9 +143,9 @@ impl SyncContext<'_> {
     }
 
     fn write_rebuild(&self, top: &Vdev, phys: &RebuildPhys) -> Result<()> {
-        let zap = top.top_spec().map_or(0, |spec| spec.zap);
+        let zap = top.top_spec().map_or(ObjectId::NONE, |spec| spec.zap);
         let value = ZapValue::new(8, &phys.words());
-        if zap == 0 { Ok(()) } else { self.change.set(zap, VDEV_REBUILD, &value) }
+        if zap.is_none() { Ok(()) } else { self.change.set(zap, VDEV_REBUILD, &value) }
     }
 
     /// Goes on with all sequential resilvers for a while.

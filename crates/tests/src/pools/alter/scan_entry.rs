@@ -1,5 +1,6 @@
 //! The entry by which a pool says how far its scrub or resilver is.
 
+use format::ids::ObjectId;
 use format::scan::ScanPhys;
 use format::zap::{LeafMut, NewLeafEntry, ZapHeader, ZapPosition, hash_name};
 use testkit::seal::{AtlasPlace, Forge, MOS};
@@ -7,7 +8,7 @@ use testkit::seal::{AtlasPlace, Forge, MOS};
 use super::super::base_pools::BasePool;
 
 /// The object directory of the MOS.
-const DIRECTORY: u64 = 1;
+const DIRECTORY: ObjectId = ObjectId::new(1);
 const NAME: &[u8] = b"scan";
 /// Where the header of a table has its number of entries.
 const ENTRIES_AT: usize = 72;

@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, Result};
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 
 use super::*;
 
@@ -160,7 +160,7 @@ impl Start {
             // which file systems there are, the history decides
             let files = load.model.sets.iter().find(|(_, contents)| matches!(contents, DatasetContents::Files(_)));
             if let Some(name) = files.map(|(name, _)| name.clone()) {
-                load.sync_file(&name, 0)?;
+                load.sync_file(&name, ObjectId::NONE)?;
             }
             (0..2).try_for_each(|_| load.step())?;
             *acknowledged = if group == 1 { load.step_datasets() } else { load.sync() }?;

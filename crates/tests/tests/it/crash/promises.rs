@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use base::Env;
 use device::Device;
-use format::ids::Txg;
+use format::ids::{ObjectId, Txg};
 use pool::{LivePool, Pool, PoolState};
 use testkit::files::{FileModel, Files};
 use testkit::model::DatasetContents;
@@ -47,7 +47,7 @@ const THROUGHPUT: &str = "live/b";
 
 /// An fsync of a file, or with number 0 of everything in a file system.
 struct Promise {
-    ino: u64,
+    ino: ObjectId,
     /// How many steps had been made.
     step: usize,
     /// Writes and flushes before it began, and when it returned.
@@ -127,7 +127,7 @@ impl Told {
 
     /// Syncs some file after `step`.
     fn promise(&mut self, load: &mut Workload, name: &str, step: usize, recording: &Recording, rng: &mut Rng) {
-        let inos: Vec<u64> = files_of(load, name).nodes.keys().copied().collect();
+        let inos: Vec<ObjectId> = files_of(load, name).nodes.keys().copied().collect();
         let ino = *rng.pick(&inos);
         let began = recording.len();
         load.sync_file(name, ino).unwrap();
@@ -142,23 +142,23 @@ impl Told {
     /// Whether a file system that was replayed on top of a group, after a cut at `at`, may be as it is.
     fn judge(&self, txg: Txg, at: usize, found: &Files) -> Result<(), String> {
         let (base, most) = self.steps(txg);
-        let kept = |ino: Option<u64>| {
+        let kept = |ino: Option<ObjectId>| {
             let counts = |promise: &&Promise| {
-                promise.ended <= at && ino.is_none_or(|ino| promise.ino == ino || promise.ino == 0)
+                promise.ended <= at && ino.is_none_or(|ino| promise.ino == ino || promise.ino.is_none())
             };
             self.promises.iter().filter(counts).map(|promise| promise.step).fold(base, usize::max)
         };
         let begun = self.promises.iter().find(|promise| promise.began <= at && at < promise.ended);
         let oldest = kept(None);
         let newest = begun.map_or(oldest, |promise| promise.step.max(oldest)).max(most);
-        let names = |files: &Files| -> BTreeMap<u64, _> {
+        let names = |files: &Files| -> BTreeMap<ObjectId, _> {
             let of = |node: &FileModel| (node.kind, node.links, node.entries.clone());
             files.nodes.iter().map(|(&ino, node)| (ino, of(node))).collect()
         };
         let of_found = names(found);
         if !(oldest..=newest).any(|step| names(&self.states[step]) == of_found) {
             let wanted = names(&self.states[oldest]);
-            let differ: BTreeSet<u64> = wanted.keys().chain(of_found.keys()).copied().collect();
+            let differ: BTreeSet<ObjectId> = wanted.keys().chain(of_found.keys()).copied().collect();
             let first = differ.into_iter().find(|ino| wanted.get(ino) != of_found.get(ino));
             let first = first.map(|ino| (ino, of_found.get(&ino), wanted.get(&ino)));
             return Err(format!("names are those of no step {oldest} to {newest}; first, found, wanted: {first:?}"));
@@ -170,7 +170,7 @@ impl Told {
                 .filter_map(|files| files.nodes.get(&ino))
                 .map(|node| &**node)
                 .collect();
-            let is_begun = begun.is_some_and(|promise| promise.ino == ino || promise.ino == 0) || base < most;
+            let is_begun = begun.is_some_and(|promise| promise.ino == ino || promise.ino.is_none()) || base < most;
             let may_be = states.iter().any(|state| is_same(state, node)) || is_begun && is_mixture(&states, node);
             if !may_be {
                 let sizes: Vec<(usize, u32)> = states.iter().map(|state| (state.bytes.len(), state.mode)).collect();

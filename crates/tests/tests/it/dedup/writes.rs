@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::Env;
 use device::Device;
+use format::ids::ObjectId;
 use pool::{LivePool, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
@@ -67,19 +68,19 @@ fn new() -> New<'static> {
 }
 
 /// A file of the blocks with these tags.
-fn put(zpl: &Zpl, name: &str, tags: impl IntoIterator<Item = u64>) -> u64 {
+fn put(zpl: &Zpl, name: &str, tags: impl IntoIterator<Item = u64>) -> ObjectId {
     let ino = zpl.create(zpl.root(), name.as_bytes(), &new()).unwrap().ino;
     write(zpl, ino, 0, tags);
     ino
 }
 
-fn write(zpl: &Zpl, ino: u64, at: u64, tags: impl IntoIterator<Item = u64>) {
+fn write(zpl: &Zpl, ino: ObjectId, at: u64, tags: impl IntoIterator<Item = u64>) {
     let bytes: Vec<u8> = tags.into_iter().flat_map(block).collect();
     zpl.open_file(ino).unwrap().write(at * BLOCK, &bytes[..]).unwrap();
 }
 
 /// Whether the blocks of a file have these tags.
-fn has(zpl: &Zpl, ino: u64, tags: impl IntoIterator<Item = u64>) -> bool {
+fn has(zpl: &Zpl, ino: ObjectId, tags: impl IntoIterator<Item = u64>) -> bool {
     let expect: Vec<u8> = tags.into_iter().flat_map(block).collect();
     let mut found = vec![0; expect.len()];
     zpl.open_file(ino).unwrap().read(0, &mut found).unwrap();

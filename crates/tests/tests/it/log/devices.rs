@@ -71,7 +71,7 @@ impl Bed {
     pub(super) fn commit_all(&self, writes: std::ops::Range<u64>) {
         for n in writes {
             self.write(n).unwrap();
-            self.log.commit(if n.is_multiple_of(2) { 0 } else { OBJECT }).unwrap();
+            self.log.commit(if n.is_multiple_of(2) { ObjectId::NONE } else { OBJECT }).unwrap();
         }
     }
 }
@@ -89,7 +89,7 @@ fn vdevs_come_and_go_under_load() {
     let mut go_on = |bed: &Bed| {
         for n in written..written + 7 {
             bed.write(n).unwrap();
-            bed.log.commit(0).unwrap();
+            bed.log.commit(ObjectId::NONE).unwrap();
             promised.push((recording.len(), n + 1));
         }
         written += 7;
@@ -187,7 +187,7 @@ fn fail_under_load(failure: Failure, is_mirror: bool) {
             scope.spawn(move || {
                 for n in (30 + thread..WRITES).step_by(4) {
                     bed.write(n).unwrap();
-                    bed.log.commit(0).unwrap();
+                    bed.log.commit(ObjectId::NONE).unwrap();
                 }
             });
         }
@@ -231,9 +231,9 @@ fn a_suspended_pool_needs_its_log_no_more() {
     faulty[..2].iter().for_each(|device| device.vanish(true));
     let commit = |n: u64| -> Result<()> {
         bed.write(n)?;
-        bed.log.commit(0).or_else(|error| match error.kind() {
+        bed.log.commit(ObjectId::NONE).or_else(|error| match error.kind() {
             // as whoever serves a request does
-            base::Kind::Suspended => bed.pool.wait_resumed().and_then(|()| bed.log.commit(0)),
+            base::Kind::Suspended => bed.pool.wait_resumed().and_then(|()| bed.log.commit(ObjectId::NONE)),
             _ => Err(error),
         })
     };

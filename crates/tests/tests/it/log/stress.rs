@@ -42,7 +42,7 @@ fn a_log_device_that_is_full_is_no_limit() {
         bed.log.commit(OBJECT).unwrap();
         if n == 80 {
             bed.write(10).unwrap();
-            bed.log.commit(0).unwrap();
+            bed.log.commit(ObjectId::NONE).unwrap();
         }
     }
     let (on_log, in_pool) = bed.blocks();
@@ -76,7 +76,7 @@ fn a_log_device_that_stalls_loses_nothing() {
                 scope.spawn(move || {
                     for n in (4 + thread..WRITES).step_by(4) {
                         bed.write(n).unwrap();
-                        bed.log.commit(if n % 2 == 0 { 0 } else { OBJECT }).unwrap();
+                        bed.log.commit(if n % 2 == 0 { ObjectId::NONE } else { OBJECT }).unwrap();
                         promised.lock()[n as usize] = true;
                     }
                 });

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use format::ids::ObjectId;
 use testkit::sparse::SparseDevice;
 
 use super::*;
@@ -17,9 +18,9 @@ fn noise(seed: u64, len: u64) -> Vec<u8> {
 }
 
 /// Of a file.
-type Change = fn(&Zpl, u64);
+type Change = fn(&Zpl, ObjectId);
 
-fn write(zpl: &Zpl, ino: u64, offset: u64, bytes: &[u8]) {
+fn write(zpl: &Zpl, ino: ObjectId, offset: u64, bytes: &[u8]) {
     assert_eq!(zpl.open_file(ino).unwrap().write(offset, bytes).unwrap(), bytes.len());
 }
 
@@ -32,7 +33,7 @@ impl Logged {
     }
 
     /// A new file with those bytes, committed.
-    fn large(&self, name: &[u8], bytes: &[u8]) -> u64 {
+    fn large(&self, name: &[u8], bytes: &[u8]) -> ObjectId {
         let ino = self.zpl.create(self.zpl.root(), name, &new(NewKind::File)).unwrap().ino;
         self.zpl.open_file(ino).unwrap().write(0, bytes).unwrap();
         self.zpl.sync_object(ino).unwrap();
