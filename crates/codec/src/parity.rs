@@ -112,6 +112,8 @@ fn reconstruct_by(kernel: Kernel, data: &mut [&mut [u8]], missing: &[usize], par
     let all: Vec<(*mut u8, usize)> = data.iter_mut().map(|column| (column.as_mut_ptr(), column.len())).collect();
     let mut columns = Vec::with_capacity(all.len());
     let mut beyond_end = MaybeUninit::<[u8; CHUNK_LEN]>::uninit();
+    // once only: several outputs may go there, and a new borrow would end what an earlier one may do
+    let beyond_end: *mut u8 = beyond_end.as_mut_ptr().cast();
     for (start, end) in pieces(all.iter().map(|column| column.1)) {
         let at_start = |&(column, len): &(*mut u8, usize)| {
             // SAFETY: the piece is within the column.
@@ -122,7 +124,7 @@ fn reconstruct_by(kernel: Kernel, data: &mut [&mut [u8]], missing: &[usize], par
         missing.iter().for_each(|&column| columns[column] = ZEROS.as_ptr());
         let mut job = new_job(&columns, end - start);
         for (output, &column) in job.outputs.iter_mut().zip(missing) {
-            *output = at_start(&all[column]).unwrap_or(beyond_end.as_mut_ptr().cast());
+            *output = at_start(&all[column]).unwrap_or(beyond_end);
         }
         for (input, parity) in job.parity.iter_mut().zip(parity) {
             *input = parity.map_or(ZEROS.as_ptr(), |parity| parity[start..end].as_ptr());
