@@ -150,6 +150,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no locks of open files")]
     fn ranges_that_meet_exclude_each_other() {
         let path = std::env::temp_dir().join(format!("cenote-ranges-{}", std::process::id()));
         std::fs::write(&path, [0; 100]).unwrap();

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn any_header_byte_may_be_anything() {
-        for at in 0..92 {
+        for at in (0..92).step_by(if cfg!(miri) { 8 } else { 1 }) {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut disk = disk(512);
                 let backup = disk.len() - 512;

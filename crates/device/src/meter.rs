@@ -358,6 +358,7 @@ mod tests {
 
     /// Batches tell the meter of each request, whichever way it goes, and of no request that failed.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no rings")]
     fn batches() {
         let path = std::env::temp_dir().join(format!("cenote-meter-{}", std::process::id()));
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();

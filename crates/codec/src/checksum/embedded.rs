@@ -179,16 +179,8 @@ mod tests {
             assert_eq!(inspect(kind, &VERIFIER, &block).unwrap(), EmbeddedSums { endian, stored: sum, computed: sum });
             assert_eq!(verify(kind, &[0; 4], &block).unwrap_err().kind(), Kind::Checksum);
             let summed = if kind == Checksum::Zilog2 { 4096 } else { 8192 };
-            for at in (0..summed).step_by(if cfg!(miri) { 1021 } else { 61 }).chain([
-                143,
-                144,
-                151,
-                152,
-                183,
-                184,
-                summed - 41,
-                summed - 1,
-            ]) {
+            let everywhere = (0..summed).step_by(61).chain([143, 144, 151, 152, 183, 184, summed - 41, summed - 1]);
+            for at in everywhere.step_by(if cfg!(miri) { 47 } else { 1 }) {
                 block[at] ^= 0x10;
                 assert!(verify(kind, &VERIFIER, &block).is_err(), "{kind:?} {endian:?} changed at {at}");
                 block[at] ^= 0x10;

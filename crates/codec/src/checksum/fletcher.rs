@@ -257,9 +257,10 @@ mod tests {
     #[test]
     fn every_length_and_alignment() {
         let data = noise(700);
+        let (starts, lens) = if cfg!(miri) { (8, 37) } else { (1, 1) };
         for endian in [Endian::Little, Endian::Big] {
-            for start in 0..33 {
-                for end in start..start + 300 {
+            for start in (0..33).step_by(starts) {
+                for end in (start..start + 300).step_by(lens) {
                     let data = &data[start..end];
                     assert_eq!(fletcher4([1, 2, 3, 4], endian, data), plain4([1, 2, 3, 4], endian, data));
                     assert_eq!(fletcher2([1, 2, 3, 4], endian, data), plain2([1, 2, 3, 4], endian, data));
@@ -270,8 +271,9 @@ mod tests {
 
     #[test]
     fn every_instruction_set() {
+        let len = if cfg!(miri) { 1 << 11 } else { 1 << 17 };
         // all ones: the sums wrap early
-        for data in [noise(1 << 17), vec![0xff; 1 << 17]] {
+        for data in [noise(len), vec![0xff; len]] {
             for endian in [Endian::Little, Endian::Big] {
                 let expect = plain4([0; 4], endian, &data);
                 for (name, lanes) in all_lanes4() {

@@ -63,6 +63,10 @@ fn sample(len: usize) -> ([u8; 32], Vec<u8>) {
 
 #[track_caller]
 fn check_salted(kind: Checksum, len: usize, digest: &str) {
+    // the longest takes Miri an hour
+    if cfg!(miri) && len > 1000 {
+        return;
+    }
     let (salt, data) = sample(len);
     let words: Sum = std::array::from_fn(|i| u64::from_str_radix(&digest[i * 16..(i + 1) * 16], 16).unwrap());
     assert_eq!(compute(kind, Endian::Big, &salt, &data), words, "{kind:?} of {len} bytes");

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn is_a_field() {
-        for a in 1..=255 {
+        for a in (1..=255).step_by(if cfg!(miri) { 31 } else { 1 }) {
             assert_eq!(mul(a, inverse(a)), 1);
             assert_eq!(mul(a, 1), a);
             for b in 0..=255 {

@@ -73,7 +73,7 @@ fn by_hand() {
 
 #[test]
 fn every_loss_of_up_to_8_columns() {
-    for n in 1..=8 {
+    for n in 1..=if cfg!(miri) { 3 } else { 8 } {
         // long enough for full registers and a tail
         let data: Vec<Vec<u8>> = (0..n).map(|i| noise(i as u64, 300 + 13 - i)).collect();
         let parity = generated(&data, 3);
@@ -95,6 +95,7 @@ fn too_much_lost() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri an hour")]
 fn all_255_columns() {
     let data: Vec<Vec<u8>> = (0..255).map(|i| noise(i, 64)).collect();
     let parity = generated(&data, 3);
@@ -108,11 +109,12 @@ fn all_255_columns() {
 /// Columns of lengths that are sorted or not, up to a few chunks.
 fn row() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let len = prop_oneof![0usize..200, 0usize..3 * CHUNK_LEN, Just(CHUNK_LEN), Just(2 * CHUNK_LEN)];
+    let len = len.prop_map(|len| if cfg!(miri) { len % 200 } else { len });
     proptest::collection::vec((len, any::<u64>()).prop_map(|(len, seed)| noise(seed, len)), 1..12)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 100 }))]
 
     #[test]
     fn any_row_and_loss(data in row(), count in 1usize..=3, seed in any::<u64>()) {
