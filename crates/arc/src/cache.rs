@@ -299,6 +299,11 @@ impl Cache {
         self.zio.free(txg, bp, self.on_failure)
     }
 
+    /// Lets all blocks in memory go.
+    pub fn empty(&self) {
+        self.store.empty();
+    }
+
     /// Counters in short.
     pub fn stats(&self) -> ArcStats {
         ArcStats::of(&self.store)

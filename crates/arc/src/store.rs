@@ -301,6 +301,11 @@ impl Store {
         }
     }
 
+    /// Lets all blocks go.
+    pub(crate) fn empty(&self) {
+        self.evict(self.shards.iter().map(Shard::bytes).sum(), true);
+    }
+
     /// Notes what memory there is, for counters.
     pub(crate) fn set_memory(&self, memory: MemoryUse) {
         *self.memory.lock() = memory;

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    bench, exporter, inspect, mount_zfs, offline, output, serve, top, volumes, zdb, zfs, zgenhostid, zilstat, zpool,
+    bench, exporter, inspect, mount_zfs, offline, output, serve, top, volumes, zdb, zfs, zgenhostid, zilstat, zinject,
+    zpool,
 };
 
 /// One command of the program.
@@ -44,6 +45,7 @@ const COMMANDS: &[Command] = &[
     // what mount(8) runs to change options of what is mounted
     Command { is_link: true, ..plain("mount.fuse.zfs", "", mount_zfs::run) },
     link("zgenhostid", "give this machine the id that pools know it by", zgenhostid::run),
+    link("zinject", "let devices and blocks of imported pools go wrong, as zinject does", zinject::run),
     Command {
         ends_with_reader: false,
         ..plain("exporter", "serve counters of all pools in use to Prometheus", exporter::run)

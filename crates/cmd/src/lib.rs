@@ -15,6 +15,7 @@
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`zgenhostid`]: gives the machine an id.
+//! - [`zinject`]: lets devices and blocks go wrong.
 //! - [`output`], [`protocol::words`]: what all of them print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
 //! - [`fuzzing`]: what fuzzers ask for.
@@ -60,6 +61,7 @@ mod zdb;
 mod zfs;
 mod zgenhostid;
 mod zilstat;
+mod zinject;
 mod zpool;
 
 pub use commands::run;

@@ -47,6 +47,12 @@ pub fn run(args: &[OsString]) -> ExitCode {
     outcome.code.into()
 }
 
+/// The file system that a file or directory is in; in its place, a line that says why none. Errors: of asking pools.
+pub(crate) fn dataset_at(path: &str) -> base::Result<Result<String, String>> {
+    let imported = Sockets.names()?;
+    Ok(client::mounted_at(&Sockets, &imported, path)?.map(|mounted| mounted.dataset))
+}
+
 /// Names of the commands that there are.
 #[cfg(test)]
 pub(crate) fn command_names() -> Vec<&'static str> {

@@ -25,7 +25,7 @@ pub mod import;
 mod iostat;
 mod json;
 mod labelclear;
-mod leaves;
+pub mod leaves;
 mod list;
 mod manage;
 pub mod names;

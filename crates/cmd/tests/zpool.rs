@@ -71,6 +71,8 @@ mod vhost;
 mod volumes;
 #[path = "zpool/writers.rs"]
 mod writers;
+#[path = "zpool/zinject.rs"]
+mod zinject;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

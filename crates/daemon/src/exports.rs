@@ -95,14 +95,20 @@ impl Exports {
         let exports: Vec<_> =
             self.all().into_iter().filter(|export| export.serves(dataset) && export.is_served()).collect();
         let done = exports.iter().try_for_each(|export| export.freeze()).and_then(|()| work());
-        for export in exports {
-            if let Err(error) = export.thaw() {
-                tracing::error!(dataset, place = export.place(), "the new root cannot be opened: {error}");
-                if let Err(error) = export.stop(true) {
-                    tracing::error!(dataset, place = export.place(), "it cannot be stopped: {error}");
-                }
+        thaw(exports);
+        done
+    }
+
+    /// Freezes all that can be frozen while `work` runs: what kernels have in memory of it they forget.
+    pub fn all_forgotten<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let exports: Vec<_> = self.all().into_iter().filter(|export| export.is_served()).collect();
+        for export in &exports {
+            if let Err(error) = export.freeze() {
+                tracing::info!(dataset = export.dataset(), "what is in memory of it stays there: {error}");
             }
         }
+        let done = work();
+        thaw(exports);
         done
     }
 
@@ -130,6 +136,18 @@ fn settle(ended: &[Arc<dyn Export>], force: bool) {
     let began = Instant::now();
     for export in ended.iter().filter(|_| !force) {
         export.settle(SETTLE_MAX.saturating_sub(began.elapsed()));
+    }
+}
+
+/// Lets what serves datasets go on; what cannot is served no more.
+fn thaw(exports: Vec<Arc<dyn Export>>) {
+    for export in exports {
+        if let Err(error) = export.thaw() {
+            tracing::error!(place = export.place(), "the new root cannot be opened: {error}");
+            if let Err(error) = export.stop(true) {
+                tracing::error!(place = export.place(), "it cannot be stopped: {error}");
+            }
+        }
     }
 }
 

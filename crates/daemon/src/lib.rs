@@ -13,6 +13,7 @@
 //! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
+//! - `injections`: faults that `zinject` asks for; `process_end`: why the process ends.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
 //!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
 //!   up; `descriptors`: how many files may be open; [`panics`]: what a panic does; `log`: what the process has to tell.
@@ -29,6 +30,7 @@ pub mod exports;
 mod files_version;
 pub mod hostid;
 pub mod import;
+mod injections;
 mod iscsi_export;
 pub mod leftovers;
 pub mod listen_helper;
@@ -44,6 +46,7 @@ mod new_contents;
 pub mod panics;
 pub mod pool_props;
 mod process;
+mod process_end;
 pub mod report;
 mod served;
 mod server;

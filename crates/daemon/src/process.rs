@@ -21,8 +21,9 @@ use crate::locks::DeviceLocks;
 use crate::mount_helper::{self, ENDING};
 use crate::mount_plan::MountBounds;
 use crate::network_door::NetworkAccess;
+use crate::process_end::ProcessEnd;
 use crate::report::ProcessFacts;
-use crate::served::{ProcessEnd, Served};
+use crate::served::Served;
 use crate::{confine, descriptors, leftovers, log, panics, server, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person

@@ -23,11 +23,13 @@ use protocol::words::hex;
 
 use crate::cachefile;
 use crate::exports::Exports;
+use crate::injections::Injections;
 use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::network_door::{NetworkAccess, mark_for};
+use crate::process_end::ProcessEnd;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
@@ -45,21 +47,13 @@ pub struct Served {
     mounts: Mounts,
     volumes: Arc<OpenVolumes>,
     given_out: VolumeExports,
+    injections: Injections,
     locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
     /// Property `cachefile`: `none`, or the file that is written.
     cachefile: Mutex<Option<String>>,
     end: Mutex<mpsc::Sender<ProcessEnd>>,
-}
-
-/// Why a pool process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessEnd {
-    /// The pool was exported: nothing is mounted any more.
-    Exported,
-    /// A signal.
-    Signal,
 }
 
 impl Served {
@@ -80,6 +74,7 @@ impl Served {
         let with = (pool.clone(), volumes.clone());
         Served {
             given_out: VolumeExports::new(&exports, &with, (&helper, &network), &env, run),
+            injections: Injections::new(&pool, &exports),
             env,
             pool,
             session,
@@ -216,6 +211,7 @@ impl Served {
             }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
+            Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
                 let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
                 verbs::answer(self, request, descriptors, note).map(PoolReply::Zfs)

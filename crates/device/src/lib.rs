@@ -17,7 +17,7 @@
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
 //! partition of a disk image found by [`gpt`]), [`DeviceSlot`] (a place that devices take one after the
-//! other), [`MemDevice`] (bytes in memory), and beside them
+//! other, where `zinject` lets them do wrong: [`InjectedFault`]), [`MemDevice`] (bytes in memory), and beside them
 //! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
 
 mod batch;
@@ -25,6 +25,7 @@ mod beneath;
 mod faulty;
 mod file;
 pub mod gpt;
+mod injected;
 mod mem;
 pub mod meter;
 mod raw;
@@ -42,6 +43,7 @@ use crate::ring::IoTask;
 pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
+pub use injected::{ALWAYS, FaultEffect, FaultOps, InjectedFault, InjectedFaults, SlowLanes};
 pub use mem::MemDevice;
 pub use raw::{DirectFile, Raw};
 pub use slot::DeviceSlot;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base::{Result, RwLock};
 
+use crate::injected::InjectedFaults;
 use crate::{Device, Raw};
 
 /// The place of a device.
@@ -15,17 +16,28 @@ pub struct DeviceSlot {
     path: String,
     /// The last one is there now.
     devices: RwLock<Vec<Arc<dyn Device>>>,
+    /// What goes wrong with whatever is there.
+    faults: InjectedFaults,
 }
 
 impl DeviceSlot {
     /// A place with a device in it, after which it is called for ever.
     pub fn new(device: Arc<dyn Device>) -> DeviceSlot {
-        DeviceSlot { path: device.path().to_owned(), devices: RwLock::new(vec![device]) }
+        DeviceSlot {
+            path: device.path().to_owned(),
+            devices: RwLock::new(vec![device]),
+            faults: InjectedFaults::default(),
+        }
     }
 
     /// From now on another device is there.
     pub fn replace(&self, device: Arc<dyn Device>) {
         self.devices.write().push(device);
+    }
+
+    /// What goes wrong with requests to this place.
+    pub fn faults(&self) -> &InjectedFaults {
+        &self.faults
     }
 
     /// The device that is there now.
@@ -53,19 +65,31 @@ impl Device for DeviceSlot {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.now().read_at(offset, buf)
+        match self.faults.is_any() {
+            false => self.now().read_at(offset, buf),
+            true => self.faults.read_at(&*self.now(), offset, buf),
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.now().write_at(offset, buf)
+        match self.faults.is_any() {
+            false => self.now().write_at(offset, buf),
+            true => self.faults.write_at(&*self.now(), offset, buf),
+        }
     }
 
     fn flush(&self) -> Result<()> {
-        self.now().flush()
+        match self.faults.is_any() {
+            false => self.now().flush(),
+            true => self.faults.flush(&*self.now()),
+        }
     }
 
     fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
-        self.now().discard(offset, len, secure)
+        match self.faults.is_any() {
+            false => self.now().discard(offset, len, secure),
+            true => self.faults.discard(&*self.now(), offset, len, secure),
+        }
     }
 
     fn sector_bytes(&self) -> u64 {
@@ -73,7 +97,7 @@ impl Device for DeviceSlot {
     }
 
     fn raw(&self) -> Option<Raw> {
-        self.now().raw()
+        if self.faults.is_any() { None } else { self.now().raw() }
     }
 }
 

@@ -213,6 +213,13 @@ impl Object {
         }
     }
 
+    /// The number of the last block of a level that it can have.
+    pub fn last_block(&self, level: u8) -> u64 {
+        let tree = self.tree();
+        let shift = if tree.levels == 1 { 0 } else { tree.pointers_shift() };
+        tree.block_max.checked_shr(u32::from(level) * shift).unwrap_or(0)
+    }
+
     /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that
     /// covers it, and that hole's level.
     pub(crate) fn pointer(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8)> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::zap::{Zap, ZapKey};
-use dmu::{Mode, Objset};
+use dmu::{Mode, Object, Objset};
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
 use format::ids::{DatasetId, ObjectId, Txg};
@@ -198,6 +198,11 @@ impl PointerFinder<'_> {
         PointerFinder { pool, sets: HashMap::new() }
     }
 
+    /// The number of the last block of a level that an object can have.
+    pub(crate) fn last_block(&mut self, objset: DatasetId, object: ObjectId, level: u8) -> Result<u64> {
+        Ok(open_any(&self.set(objset)?, object)?.last_block(level))
+    }
+
     /// The pointer to the block at a place; a hole if there is none.
     pub(crate) fn pointer(&mut self, place: &Bookmark) -> Result<BlkPtr> {
         let set = self.set(DatasetId::new(place.objset))?;
@@ -205,11 +210,7 @@ impl PointerFinder<'_> {
             -1 => return Ok(set.rootbp()),
             level => u8::try_from(level).map_err(|_| Error::corrupt(format!("a block of level {level}")))?,
         };
-        let object = match ObjectId::new(place.object) {
-            ObjectId::META_DNODE => set.meta(),
-            id => set.object(id)?,
-        };
-        object.pointer_on_disk(level, place.blkid)
+        open_any(&set, ObjectId::new(place.object))?.pointer_on_disk(level, place.blkid)
     }
 
     /// Whether that block is there.
@@ -231,6 +232,11 @@ impl PointerFinder<'_> {
         self.sets.insert(id, set.clone());
         Ok(set)
     }
+}
+
+/// An object, or that of all dnodes.
+fn open_any(set: &Arc<Objset>, id: ObjectId) -> Result<Object> {
+    if id == ObjectId::META_DNODE { Ok(set.meta()) } else { set.object(id) }
 }
 
 fn numbers(name: &ZapKey) -> Result<Vec<u64>> {

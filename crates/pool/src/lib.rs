@@ -40,6 +40,7 @@ pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
+pub use live::inject;
 pub use live::{
     AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, HealedSnapshot, LivePool, LogMoment, LogTotals,
     NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext,

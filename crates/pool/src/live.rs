@@ -45,6 +45,7 @@ mod head;
 mod heads;
 mod history;
 mod import;
+pub mod inject;
 mod jobs;
 mod kept_snapshots;
 mod leaf_watch;
@@ -454,10 +455,7 @@ impl LivePool {
 
     /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
     pub fn sync_now(&self) -> Result<()> {
-        match self.groups.has_thread() {
-            true => self.txgs().wait_synced(),
-            false => self.step(),
-        }
+        if self.groups.has_thread() { self.txgs().wait_synced() } else { self.step() }
     }
 
     /// Makes a change of the pool's own objects, and returns when it is on disk. What `work` may refuse it has

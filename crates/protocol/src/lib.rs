@@ -8,6 +8,7 @@
 //! - [`wire`]: messages and their framing; [`beside`]: descriptors beside them; [`datasets`]: messages about datasets.
 //! - [`pool_report`], [`io_report`], [`log_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
+//! - [`injections`]: faults of pools in use.
 //! - [`create`]: a pool to be made.
 //! - [`pool_names`]: what pools may be called.
 //! - [`kstat`]: counters as files.
@@ -19,6 +20,7 @@ pub mod client;
 pub mod create;
 pub mod datasets;
 pub mod diff;
+pub mod injections;
 pub mod io_report;
 pub mod kstat;
 pub mod log_report;

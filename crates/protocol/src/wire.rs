@@ -19,12 +19,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::datasets;
+use crate::injections::{InjectionReport, InjectionRequest};
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 15;
+pub const PROTOCOL: u32 = 16;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -239,6 +240,8 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// About faults that are asked for.
+    Inject(InjectionRequest),
     /// About datasets.
     Zfs(datasets::DatasetRequest),
 }
@@ -303,6 +306,8 @@ pub enum PoolReply {
     /// Bytes of memory that the table of a device would take that was removed.
     TableBytes(u64),
     Done,
+    /// Faults that there are, or that one was about.
+    Injections(Vec<InjectionReport>),
     Zfs(datasets::Response),
 }
 

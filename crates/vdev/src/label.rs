@@ -21,7 +21,7 @@ mod read;
 mod write;
 
 pub(crate) use layout::end_of;
-pub use layout::{COUNT, LABEL_BYTES, slot_bytes, slot_count};
+pub use layout::{COUNT, LABEL_BYTES, LabelRegion, slot_bytes, slot_count};
 pub use read::{Label, Labels, UberblockSlot, read_label, read_labels};
 pub(crate) use write::{LabelPart, config_parts, initialize_end, naming, uberblock_parts};
 pub use write::{clear, clear_sound, initialize, write_config, write_heartbeat, write_uberblock};

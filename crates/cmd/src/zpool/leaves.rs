@@ -149,7 +149,7 @@ pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
 }
 
 /// Guid of the vdev that somebody calls so: by guid, path, the name that `zpool status` shows.
-pub(super) fn find(pool: &PoolReport, word: &str) -> Result<Guid, &'static str> {
+pub(crate) fn find(pool: &PoolReport, word: &str) -> Result<Guid, &'static str> {
     let is_it = called(pool, word);
     if let Some(vdev) = pool.root.all().into_iter().skip(1).find(|vdev| is_it(vdev)) {
         return Ok(vdev.guid);

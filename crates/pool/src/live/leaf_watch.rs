@@ -240,6 +240,9 @@ impl LeafWatch {
 
 /// The device, or the partition in it, that has the leaf's label.
 pub(super) fn recognize(leaf: LeafVdev<'_>, pool_guid: Guid, device: Arc<dyn Device>) -> Result<FoundDevice> {
+    if leaf.state().device().is_some_and(|slot| slot.faults().refuse_opening()) {
+        return Err(Error::new(Kind::Missing, "a fault was injected"));
+    }
     let found = FoundDevice::examine(device.path(), device.clone())?;
     let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool_guid);
     found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))

@@ -10,6 +10,7 @@ mod dedup;
 mod files;
 mod golden;
 mod heal;
+mod inject;
 mod lifted;
 mod live;
 mod log;

@@ -1,7 +1,10 @@
 //! Where the parts of a label are, and the labels of a device.
 
+use std::ops::Range;
+
 use base::{Error, Result};
 use device::Device;
+use serde::{Deserialize, Serialize};
 
 /// Labels of a device.
 pub const COUNT: usize = 4;
@@ -11,6 +14,31 @@ pub const LABEL_BYTES: u64 = 256 << 10;
 pub(super) const BOOT_ENV_AT: usize = 8 << 10;
 pub(super) const CONFIG_AT: usize = 16 << 10;
 pub(super) const RING_AT: usize = 128 << 10;
+
+/// A part of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelRegion {
+    /// What is left blank for the label of a disk.
+    Blank,
+    /// The environment of boot loaders.
+    BootEnv,
+    /// The configuration.
+    Config,
+    /// The ring of uberblocks.
+    Uberblocks,
+}
+
+impl LabelRegion {
+    /// Where it is in a label.
+    pub(crate) fn within(self) -> Range<u64> {
+        match self {
+            LabelRegion::Blank => 0..BOOT_ENV_AT as u64,
+            LabelRegion::BootEnv => BOOT_ENV_AT as u64..CONFIG_AT as u64,
+            LabelRegion::Config => CONFIG_AT as u64..RING_AT as u64,
+            LabelRegion::Uberblocks => RING_AT as u64..LABEL_BYTES,
+        }
+    }
+}
 
 /// Where the last label ends on a device of so many bytes.
 pub(crate) fn end_of(size: u64) -> u64 {

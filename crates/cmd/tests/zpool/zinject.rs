@@ -1,0 +1,75 @@
+//! `zinject`: what it lets go wrong, and what is told of it.
+
+use super::World;
+
+fn zinject(world: &World, line: &str) -> (String, i32) {
+    let output = world.cenote(&format!("zinject {line}"));
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (text.replace(world.dir.to_str().unwrap(), "DIR"), output.status.code().unwrap())
+}
+
+#[test]
+fn faults_are_added_told_and_ended() {
+    let world = World::new("zinject", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a", "b", "c"]);
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b", 0, "");
+    world.check("create -O mountpoint=none other DIR/c", 0, "");
+    let none = "No handlers registered.\nRun 'zinject -h' for usage information.\n";
+    assert_eq!(zinject(&world, ""), (none.into(), 0));
+    let of = |text: &str| text.to_owned();
+    assert_eq!(zinject(&world, "-q -d DIR/b -e io -T write -f 50 tank"), (of("1\n"), 0));
+    assert_eq!(zinject(&world, "-q -d DIR/c -D 10:3 other"), (of("2\n"), 0));
+    let (told, code) = zinject(&world, "-b 0:1:0:0 tank");
+    let expect = "Added handler 3 with the following properties:\n  pool: tank\n\
+                  objset: 0\nobject: 1\n level: 0\n range: [0, 0]\n";
+    assert_eq!((told.as_str(), code), (expect, 0));
+    let (list, _) = zinject(&world, "");
+    let rows: Vec<Vec<&str>> = list
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words: &Vec<&str>| words.first().is_some_and(|word| word.parse::<u64>().is_ok()))
+        .collect();
+    assert_eq!(rows.len(), 3, "{list}");
+    assert_eq!((rows[0][0], rows[0][1], &rows[0][3..6]), ("1", "tank", &["write", "io", "50.0000%"][..]));
+    assert_eq!((rows[1][0], rows[1][1], &rows[1][2..4]), ("2", "other", &["10", "3"][..]));
+    assert_eq!((rows[2][0], rows[2][1], &rows[2][2..4]), ("3", "tank", &["0", "1"][..]));
+    assert_eq!(zinject(&world, "-c 2"), (of("removed handler 2\n"), 0));
+    assert_eq!(zinject(&world, "-c 2"), (of("failed to remove handler 2: no such handler\n"), 1));
+    assert_eq!(zinject(&world, "-c all"), (of("removed all registered handlers\n"), 0));
+    assert_eq!(zinject(&world, ""), (none.into(), 0));
+
+    assert_eq!(zinject(&world, "-d DIR/x tank"), (of("cannot find device 'DIR/x' in pool 'tank'\n"), 1));
+    assert_eq!(zinject(&world, "-d DIR/a nope"), (of("cannot open 'nope': no such pool\n"), 1));
+    assert_eq!(zinject(&world, "-t data /etc/passwd"), (of("'/etc/passwd': not a ZFS filesystem\n"), 1));
+    for (line, why) in [
+        ("-d DIR/a -e dtl tank", "error type 'dtl' is not supported here\n"),
+        ("-p spa_sync tank", "panics in functions (-p) are not supported\n"),
+        ("-d DIR/a", "device (-d) injection requires a single pool name\n"),
+    ] {
+        let (told, code) = zinject(&world, line);
+        assert!(told.starts_with(why) && told.contains("usage:") && code == 2, "{line}: {told}");
+    }
+}
+
+#[test]
+fn a_device_whose_writes_fail_is_faulted() {
+    let world = World::new("zinject-device", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a", "b"]);
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b", 0, "");
+    assert_eq!(zinject(&world, "-q -d DIR/b -e io -T write tank").1, 0);
+    for number in 0..20 {
+        assert_eq!(world.zfs(&format!("create tank/{number}")).1, 0);
+    }
+    world.becomes("tank", "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nDIR/b FAULTED\n");
+    assert_eq!(zinject(&world, "-c all").1, 0);
+    world.check("clear tank", 0, "");
+    world.check("wait -t resilver tank", 0, "");
+    world.becomes("tank", "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\n");
+    assert_eq!(zinject(&world, "-d DIR/a -A degrade tank").1, 0);
+    world.becomes("tank", "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a DEGRADED\nDIR/b ONLINE\n");
+    world.check("clear tank", 0, "");
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}

@@ -1,0 +1,10 @@
+//! Why the process of a pool ends.
+
+/// Why a pool process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// The pool was exported: nothing is mounted any more.
+    Exported,
+    /// A signal.
+    Signal,
+}
