@@ -66,6 +66,8 @@ pub struct FaultOps {
     pub flushes: bool,
     /// Discards.
     pub discards: bool,
+    /// Looks whether the device can be used again.
+    pub probes: bool,
 }
 
 /// A request to a device, as faults know it.
@@ -75,6 +77,7 @@ enum DeviceOp {
     Write,
     Flush,
     Discard,
+    Probe,
 }
 
 /// One fault.
@@ -83,7 +86,7 @@ pub struct InjectedFault {
     env: Env,
     effect: FaultEffect,
     ops: FaultOps,
-    /// Bytes of the device that requests have to touch; flushes touch all.
+    /// Bytes of the device that requests have to touch; flushes and probes touch all.
     places: Vec<Range<u64>>,
     per_million: u32,
     matches: AtomicU64,
@@ -115,9 +118,12 @@ impl InjectedFault {
             DeviceOp::Write => self.ops.writes,
             DeviceOp::Flush => self.ops.flushes,
             DeviceOp::Discard => self.ops.discards,
+            DeviceOp::Probe => self.ops.probes,
         };
         let end = offset.saturating_add(len);
-        let touches = |place: &Range<u64>| op == DeviceOp::Flush || place.start < end && offset < place.end;
+        let touches = |place: &Range<u64>| {
+            matches!(op, DeviceOp::Flush | DeviceOp::Probe) || place.start < end && offset < place.end
+        };
         if !is_meant || !self.places.iter().any(touches) {
             return false;
         }
@@ -182,8 +188,11 @@ impl InjectedFaults {
 
     /// Whether the device cannot be opened again.
     pub fn refuse_opening(&self) -> bool {
-        let is_gone = |fault: &Arc<InjectedFault>| matches!(fault.effect, FaultEffect::Gone);
-        self.is_any() && self.faults.read().iter().any(is_gone)
+        let refuses = |fault: &Arc<InjectedFault>| match fault.ops.probes {
+            true => fault.happens(DeviceOp::Probe, 0, 0),
+            false => matches!(fault.effect, FaultEffect::Gone),
+        };
+        self.is_any() && self.faults.read().iter().any(refuses)
     }
 
     pub(crate) fn read_at(&self, device: &dyn Device, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -247,8 +256,8 @@ mod tests {
     use super::*;
     use crate::{DeviceSlot, MemDevice};
 
-    const READS: FaultOps = FaultOps { reads: true, writes: false, flushes: false, discards: false };
-    const ALL: FaultOps = FaultOps { reads: true, writes: true, flushes: true, discards: true };
+    const READS: FaultOps = FaultOps { reads: true, writes: false, flushes: false, discards: false, probes: false };
+    const ALL: FaultOps = FaultOps { reads: true, writes: true, flushes: true, discards: true, probes: false };
 
     fn slot() -> DeviceSlot {
         DeviceSlot::new(Arc::new(MemDevice::new("disk", vec![7; 4096])))
@@ -282,6 +291,13 @@ mod tests {
         assert_eq!(slot.flush().unwrap_err().kind(), Kind::Missing);
         slot.faults().remove(&gone);
         assert!(!slot.faults().refuse_opening() && slot.flush().is_ok());
+
+        let probes = FaultOps { reads: false, probes: true, ..READS };
+        let unseen = fault(FaultEffect::Fails, probes, &[(0, 4096)], ALWAYS);
+        slot.faults().add(unseen.clone());
+        assert!(slot.faults().refuse_opening() && read(&slot, 0, 1).is_ok() && slot.flush().is_ok());
+        assert_eq!(unseen.counts(), [1, 1]);
+        slot.faults().remove(&unseen);
 
         let ignored = fault(FaultEffect::Ignored, ALL, &[(0, 100)], ALWAYS);
         slot.faults().add(ignored.clone());

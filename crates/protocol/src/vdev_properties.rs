@@ -45,7 +45,7 @@ use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetText, Text};
 #[rustfmt::skip]
 pub const VDEV_PROPERTIES: &[VdevProperty] = &[
     row("capacity", Percent(|v| v.space.as_ref().map(|space| space.allocated_bytes * 100 / space.size_bytes.max(1)))),
-    row("state", Text(|v| Some(v.word().to_lowercase()))),
+    row("state", Text(|v| Some(v.word().into()))),
     row("guid", Number(|v| v.guid.get())),
     row("asize", Bytes(|v| v.space.as_ref().map(|space| space.size_bytes))),
     row("psize", Bytes(|v| (v.device_bytes > 0).then_some(v.device_bytes))),

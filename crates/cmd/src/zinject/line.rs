@@ -229,9 +229,10 @@ fn requests(name: &str) -> Result<InjectedRequests, String> {
         "write" => Ok(InjectedRequests::Writes),
         "flush" => Ok(InjectedRequests::Flushes),
         "free" => Ok(InjectedRequests::Discards),
+        "probe" => Ok(InjectedRequests::Probes),
         "all" => Ok(InjectedRequests::All),
-        "claim" | "probe" => Err(format!("I/O type '{name}' is not supported")),
-        _ => Err(format!("invalid I/O type '{name}': must be 'read', 'write', 'flush', 'free' or 'all'")),
+        "claim" => Err(format!("I/O type '{name}' is not supported")),
+        _ => Err(format!("invalid I/O type '{name}': must be 'read', 'write', 'flush', 'free', 'probe' or 'all'")),
     }
 }
 
@@ -356,7 +357,7 @@ mod tests {
             "-d a -f 0 t",
             "-d a -f 101 t",
             "-d a -D 5 t",
-            "-d a -T probe t",
+            "-d a -T claim t",
             "-t data",
             "-t data file",
             "-t mos t",

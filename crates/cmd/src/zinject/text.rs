@@ -12,7 +12,7 @@ usage:
 \tzinject -a [pool ...]
 \t\tkeep nothing in memory that is on disk
 \tzinject -d device [-e io|nxio|noop|corrupt] [-L nvlist|uber|pad1|pad2]
-\t    [-T read|write|flush|free|all] [-f percent] [-aq] pool
+\t    [-T read|write|flush|free|probe|all] [-f percent] [-aq] pool
 \tzinject -d device -D milliseconds:lanes [-T ...] [-f percent] [-aq] pool
 \tzinject -d device -A degrade|fault pool
 \tzinject -t data|dnode [-e io|checksum|corrupt] [-C copies] [-l level]
@@ -38,6 +38,7 @@ fn requests_name(requests: InjectedRequests) -> &'static str {
         InjectedRequests::Writes => "write",
         InjectedRequests::Flushes => "flush",
         InjectedRequests::Discards => "free",
+        InjectedRequests::Probes => "probe",
         InjectedRequests::All => "all",
     }
 }

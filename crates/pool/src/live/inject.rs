@@ -97,7 +97,9 @@ pub enum InjectedRequests {
     Flushes,
     /// Discards.
     Discards,
-    /// All of these.
+    /// Looks whether a device can be used again.
+    Probes,
+    /// All of these but the last.
     All,
 }
 
@@ -109,6 +111,7 @@ impl InjectedRequests {
             writes: is(InjectedRequests::Writes),
             flushes: is(InjectedRequests::Flushes),
             discards: is(InjectedRequests::Discards),
+            probes: self == InjectedRequests::Probes,
         }
     }
 }
