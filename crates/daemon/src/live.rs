@@ -89,7 +89,9 @@ impl ServedPool {
             logs.values().for_each(add);
             shared.extend([Kstat::new("dmu_tx", live.txgs().counters()), Kstat::new("zil", sums)]);
         }
-        let mut own = vec![vdev_io(&view)];
+        let health = view.tree().health(view.tree().root().id()).name();
+        let word = if self.suspended().is_some() { "SUSPENDED" } else { health };
+        let mut own = vec![vdev_io(&view), Kstat::state(word)];
         for (id, used) in used {
             // a dataset that is being destroyed has no name any more
             let Ok(name) = view.dsl().name_of(*id) else { continue };

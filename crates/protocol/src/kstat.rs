@@ -6,6 +6,7 @@
 //!     zfetchstats, dmu_tx, vdev_cache_stats
 //!   RUN/spl/kstat/zfs/POOL/zil                   what the process of this pool adds to it
 //!   RUN/spl/kstat/zfs/POOL/io                    reads and writes of its vdevs
+//!   RUN/spl/kstat/zfs/POOL/state                 ONLINE, DEGRADED, SUSPENDED, ...
 //!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
 //!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are, to be read; RUN/module stands in for /sys/module
 //! ```
@@ -62,15 +63,27 @@ pub struct Kstat {
     text: Option<(&'static str, String)>,
     /// Names and values.
     values: Vec<(String, u64)>,
-    /// All values are in one line.
-    is_io: bool,
+    /// How they are written.
+    form: KstatForm,
+}
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KstatForm {
+    /// A line for each value.
+    #[default]
+    Named,
+    /// All values in one line.
+    Io,
+    /// Nothing but the text.
+    Raw,
 }
 
 impl Kstat {
     /// A table of numbers.
     pub fn new(name: impl Into<String>, values: impl IntoIterator<Item = (impl Into<String>, u64)>) -> Kstat {
         let values = values.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Kstat { name: name.into(), text: None, values, is_io: false }
+        Kstat { name: name.into(), text: None, values, form: KstatForm::Named }
     }
 
     /// The table of a dataset, by the number of its object.
@@ -82,7 +95,13 @@ impl Kstat {
     /// known.
     pub fn io(values: &[(&str, u64)]) -> Kstat {
         let value = |column: &str| values.iter().find(|(name, _)| *name == column).map_or(0, |(_, value)| *value);
-        Kstat { is_io: true, ..Kstat::new("io", IO_COLUMNS.map(|column| (column, value(column)))) }
+        Kstat { form: KstatForm::Io, ..Kstat::new("io", IO_COLUMNS.map(|column| (column, value(column)))) }
+    }
+
+    /// The file `state`: a word for how the pool is.
+    pub fn state(word: &str) -> Kstat {
+        let nothing: [(&str, u64); 0] = [];
+        Kstat { text: Some(("state", word.to_owned())), form: KstatForm::Raw, ..Kstat::new("state", nothing) }
     }
 
     /// The table `dbufstats`, all 0: there is no cache of buffers above that of blocks, which keeps them
@@ -102,7 +121,10 @@ impl Kstat {
 
     /// As it is in the file, `now_ns` after the process began.
     fn file(&self, now_ns: u64) -> String {
-        if self.is_io {
+        if let (KstatForm::Raw, Some((_, text))) = (self.form, &self.text) {
+            return format!("{text}\n");
+        }
+        if self.form == KstatForm::Io {
             let line = |cells: &mut dyn Iterator<Item = String>| {
                 cells.map(|cell| format!("{cell:<8}")).collect::<Vec<_>>().join(" ") + "\n"
             };
@@ -246,6 +268,8 @@ mod tests {
         assert_eq!((lines[0], lines.len(), names.len(), values.len()), ("0 3 0x00 1 80 0 99", 3, 12, 12));
         let value = |name: &str| values[names.iter().position(|column| *column == name).unwrap()];
         assert_eq!(["reads", "nread", "rcnt", "writes"].map(value), ["7", "123456789", "1", "0"]);
+        assert_eq!(Kstat::state("ONLINE").file(99), "ONLINE\n");
+        assert_eq!(parse("state".into(), "ONLINE\n"), None);
         let dbufs = Kstat::dbufs();
         assert_eq!(dbufs.values.len(), 7 + 24 + 8 + 4);
         assert!(dbufs.values.iter().any(|(name, _)| name == "cache_level_11_bytes"));

@@ -1,5 +1,7 @@
 //! `zinject`: what it lets go wrong, and what is told of it.
 
+use std::time::{Duration, Instant};
+
 use super::World;
 
 fn zinject(world: &World, line: &str) -> (String, i32) {
@@ -70,6 +72,39 @@ fn a_device_whose_writes_fail_is_faulted() {
     assert_eq!(zinject(&world, "-d DIR/a -A degrade tank").1, 0);
     world.becomes("tank", "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a DEGRADED\nDIR/b ONLINE\n");
     world.check("clear tank", 0, "");
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}
+
+/// A pool without redundancy waits while its writes fail, says so where monitors look, and goes on afterwards.
+#[test]
+fn a_pool_whose_only_device_fails_is_suspended() {
+    let world = World::new("zinject-alone", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a"]);
+    world.check("create -O mountpoint=none tank DIR/a", 0, "");
+    let state = || std::fs::read_to_string(world.dir.join("run/spl/kstat/zfs/tank/state")).unwrap_or_default();
+    let becomes = |word: &str| {
+        let began = Instant::now();
+        while state() != format!("{word}\n") {
+            assert!(began.elapsed() < Duration::from_secs(60), "{word}: {}", state());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    becomes("ONLINE");
+    assert_eq!(zinject(&world, "-q -d DIR/a -e io -T write tank").1, 0);
+    assert_eq!(zinject(&world, "-q -d DIR/a -e nxio -T probe tank").1, 0);
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| world.zfs("create tank/late"));
+        becomes("SUSPENDED");
+        // it cannot be used again as long as it does not answer
+        assert_eq!(world.zpool("clear tank").status.code(), Some(1));
+        becomes("SUSPENDED");
+        assert_eq!(zinject(&world, "-c all").1, 0);
+        world.check("clear tank", 0, "");
+        assert_eq!(made.join().unwrap(), (String::new(), 0));
+    });
+    becomes("ONLINE");
     world.check("export tank", 0, "");
     world.judge_by_zdb("tank");
 }
