@@ -312,6 +312,7 @@ impl Txgs {
     /// Waits until changes can be made. Errors: `Suspended` if operations are not to wait.
     pub fn wait_resumed(&self) -> Result<()> {
         let mut progress = self.progress();
+        progress.hindered.suspended += u64::from(progress.suspended.is_some());
         while progress.suspended.as_ref().is_some_and(|suspended| suspended.waits) && progress.stopped.is_none() {
             progress = self.wait(progress, None);
         }
@@ -361,7 +362,6 @@ impl Txgs {
         loop {
             if let Err(e) = progress.check() {
                 progress.hindered.refused += 1;
-                progress.hindered.suspended += u64::from(e.kind() == Kind::Suspended);
                 return Err(e);
             }
             match progress.throttle.delay(self.dirty.all_bytes()) {

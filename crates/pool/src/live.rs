@@ -421,6 +421,7 @@ impl LivePool {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
         self.suspension.persist(|_| self.multihost.check())?;
+        self.leaf_watch.renew_slow_ms();
         let txg = self.txgs().close();
         self.env.failpoint("group closed");
         self.heads.note_logged(txg);

@@ -9,7 +9,7 @@ use super::suspended::{noise, wait_for, write};
 
 impl World {
     /// The numbers and texts of a table.
-    fn counters(&self, path: &str) -> HashMap<String, String> {
+    pub(super) fn counters(&self, path: &str) -> HashMap<String, String> {
         let text = std::fs::read_to_string(self.dir.join("run/spl/kstat/zfs").join(path)).unwrap_or_default();
         let row = |line: &str| {
             let mut words = line.split_whitespace();

@@ -100,6 +100,8 @@ fn a_pool_waits_for_its_device() {
     let makers = [thread::spawn(move || fs::create_dir(dir)), thread::spawn(move || write(&late, b"late"))];
     thread::sleep(Duration::from_millis(500));
     assert!(makers.iter().all(|maker| !maker.is_finished()), "nothing can be changed");
+    let waits = || world.counters("tank/dmu_tx").get("dmu_tx_suspended").is_some_and(|count| count != "0");
+    wait_for("a count of what waits", waits);
 
     // whoever only looks is served
     let mut read = Vec::new();

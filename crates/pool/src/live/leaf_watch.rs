@@ -216,14 +216,19 @@ impl LeafWatch {
         is_damaged
     }
 
+    /// Takes up from which time on requests are slow.
+    pub(super) fn renew_slow_ms(&self) {
+        let slow_ms = self.env.tunable(tunables::ZIO_SLOW_IO_MS);
+        self.tree.leaves().for_each(|leaf| leaf.stats().meter.set_slow_ms(slow_ms));
+    }
+
     /// Looks at the errors of all leaves, and draws the consequences.
     pub(super) fn diagnose(&self) {
+        self.renew_slow_ms();
         let now_s = self.env.now_s();
         // what is in a log is in memory, too
         let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);
-        let slow_ms = self.env.tunable(tunables::ZIO_SLOW_IO_MS);
         for leaf in self.tree.leaves() {
-            leaf.stats().meter.set_slow_ms(slow_ms);
             let TooMany { io, checksum, slow_io } = leaf.state().too_many_errors(now_s);
             let new = match leaf.state().health().state {
                 VdevState::Healthy | VdevState::Degraded if io && is_spared(leaf) => VdevState::Faulted,
