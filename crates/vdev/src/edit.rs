@@ -100,7 +100,7 @@ impl Tree {
 
     fn plan_of(&self, vdev: &Vdev) -> PlannedVdev {
         let mut spec = vdev.spec().clone();
-        if let Some(leaf) = spec.leaf.as_mut().filter(|_| vdev.device().is_some()) {
+        if let Some(leaf) = spec.leaf.as_mut().filter(|leaf| vdev.device().is_some() && !leaf.has_yielded_path()) {
             leaf.path = Some(vdev.name().to_owned());
         }
         let children = vdev.children().iter().map(|&child| self.plan_of(self.vdev(child)));
@@ -121,6 +121,11 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
         }
         Edit::Attach { beside, leaf, above, above_guid } => {
             let both = vdev_for_both(root, beside, above, above_guid)?;
+            if let Some(old) = both.children.iter_mut().find(|child| child.spec.guid == beside)
+                && let (Some(old), Some(new)) = (&mut old.spec.leaf, &leaf.leaf)
+            {
+                old.yield_path(new);
+            }
             both.children.push(PlannedVdev::new(*leaf));
             both.number_children();
             Ok(None)
@@ -173,6 +178,9 @@ fn detach(root: &mut PlannedVdev, guid: Guid) -> Result<PlannedVdev> {
     let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
     let gone = above.children.remove(at);
     above.number_children();
+    for left in above.children.iter_mut().filter_map(|left| left.spec.leaf.as_mut()) {
+        gone.spec.leaf.iter().for_each(|gone| left.reclaim_path(gone));
+    }
     // a distributed spare is one for as long as there is the draid
     let heir = above.children.last_mut().filter(|last| !matches!(last.spec.kind, VdevKind::DraidSpare { .. }));
     if let Some(leaf) = heir.filter(|_| at == 0).and_then(|heir| heir.spec.leaf.as_mut())
@@ -295,6 +303,29 @@ mod tests {
         assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);
         last.state().set_health(Health::new(VdevState::Faulted, Aux::ErrExceeded));
         assert_eq!(tree.health(one.id()).state, VdevState::Faulted);
+    }
+
+    /// A new leaf on the path of the one that it replaces has the path for itself, until it goes.
+    #[test]
+    fn one_path_is_one_leafs() {
+        let at = |guid, path: &str| {
+            let mut new = vdev(VdevKind::File, guid - 1, guid, Vec::new());
+            new.leaf = Some(LeafSpec { path: Some(path.to_owned()), ..LeafSpec::default() });
+            Box::new(new)
+        };
+        let sides = vec![vdev(VdevKind::File, 0, 1, Vec::new()), *at(2, "disk")];
+        let tree = open(vdev(VdevKind::Mirror, 0, 7, sides));
+        let no_devices = HashMap::new();
+        let path = |guid| leaf(&tree, guid).name().to_owned();
+        let (above, above_guid) = (VdevKind::Replacing, Guid::new(50));
+        let replace = |leaf| Edit::Attach { beside: Guid::new(2), leaf, above, above_guid };
+        leaf(&tree, 1).state().set_health(Health::HEALTHY);
+        tree.edit(replace(at(3, "disk")), &no_devices).unwrap();
+        assert_eq!([path(2), path(3)], ["disk/old", "disk"]);
+        tree.edit(detach(3), &no_devices).unwrap();
+        assert_eq!(path(2), "disk");
+        tree.edit(replace(at(4, "elsewhere")), &no_devices).unwrap();
+        assert_eq!([path(2), path(4)], ["disk", "elsewhere"]);
     }
 
     #[test]

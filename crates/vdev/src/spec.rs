@@ -404,7 +404,33 @@ impl TopSpec {
     }
 }
 
+/// What is behind the path of a leaf that is replaced by a new one on the same path.
+const OLD: &str = "/old";
+
 impl LeafSpec {
+    /// Says that the device at its path is now `new`'s, which takes its place: its own path, which no device has, is
+    /// that with `/old` behind it, as OpenZFS has it. Nothing if that leaf has another path.
+    pub(crate) fn yield_path(&mut self, new: &LeafSpec) {
+        if let Some(path) = self.path.as_mut().filter(|path| new.path.as_ref() == Some(path)) {
+            path.push_str(OLD);
+            self.devid = None;
+        }
+    }
+
+    /// Takes its path again, as `new` does not take its place any more.
+    pub(crate) fn reclaim_path(&mut self, new: &LeafSpec) {
+        if let Some(before) = self.path.as_ref().and_then(|path| path.strip_suffix(OLD))
+            && new.path.as_deref() == Some(before)
+        {
+            self.path = Some(before.to_owned());
+        }
+    }
+
+    /// Whether its path is another leaf's.
+    pub(crate) fn has_yielded_path(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.ends_with(OLD))
+    }
+
     fn parse(nv: &NvList) -> LeafSpec {
         let number = |name| nv.opt_u64(name).unwrap_or(0);
         let object = |name| ObjectId::new(number(name));

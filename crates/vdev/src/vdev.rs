@@ -80,7 +80,8 @@ impl Vdev {
         let name = spec.name();
         let (children, moving) = (Vec::new(), None);
         let mut vdev = Vdev { id, parent, children, name, spec, place, moving, has_parity, state };
-        if let Some(device) = vdev.device() {
+        let has_yielded = vdev.spec.leaf.as_ref().is_some_and(LeafSpec::has_yielded_path);
+        if let Some(device) = vdev.device().filter(|_| !has_yielded) {
             vdev.name = device.path().to_owned();
         }
         vdev
