@@ -1,8 +1,10 @@
 //! `zinject`: what it lets go wrong, and what is told of it.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::World;
+use super::suspended::{noise, write};
 
 fn zinject(world: &World, line: &str) -> (String, i32) {
     let output = world.cenote(&format!("zinject {line}"));
@@ -105,6 +107,55 @@ fn a_pool_whose_only_device_fails_is_suspended() {
         assert_eq!(made.join().unwrap(), (String::new(), 0));
     });
     becomes("ONLINE");
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}
+
+/// A file that cannot be read is found, told, and found whole again; a scrub of what is damaged stands still if asked to.
+#[test]
+fn blocks_of_a_file_go_wrong() {
+    let world = World::new("zinject-file", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED zinject-file: nothing can be mounted here");
+        return;
+    }
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a", "b"]);
+    world.check("create -O recordsize=128k -O copies=2 -R DIR/mnt tank DIR/a DIR/b", 0, "");
+    let file = world.dir.join("mnt/tank/file");
+    let bytes = noise(1 << 20, 5);
+    write(&file, &bytes).unwrap();
+    write(&world.dir.join("mnt/tank/zeros"), &[0; 1 << 20]).unwrap();
+    // in all places but one
+    assert_eq!(zinject(&world, "-aq -t data -C 0 -e checksum DIR/mnt/tank/file"), ("1\n".into(), 0));
+    assert!(std::fs::read(&file).unwrap() == bytes);
+    world.check("scrub -w tank", 0, "");
+    assert!(world.scan("tank").ends_with(" with 0 errors"), "{}", world.scan("tank"));
+    // in all; holes are nowhere
+    assert_eq!(zinject(&world, "-aq -t data -C 1,2 -e io DIR/mnt/tank/file"), ("2\n".into(), 0));
+    assert_eq!(zinject(&world, "-aq -t data DIR/mnt/tank/zeros"), ("3\n".into(), 0));
+    assert!(std::fs::read(&file).is_err());
+    assert!(std::fs::read(world.dir.join("mnt/tank/zeros")).unwrap().iter().all(|byte| *byte == 0));
+    world.check("sync", 0, "");
+    let damaged = |is_so: bool| {
+        let status = world.text("status -v tank");
+        assert_eq!(status.contains("mnt/tank/file\n"), is_so, "{status}");
+    };
+    damaged(true);
+    world.tune("zfs_scan_suspend_progress", 1);
+    assert_eq!(zinject(&world, "-c all").1, 0);
+    world.check("scrub -e tank", 0, "");
+    world.check("sync", 0, "");
+    let scan = || {
+        let status = world.text("status tank");
+        status.lines().find(|line| line.trim_start().starts_with("scrub: ")).unwrap_or_default().to_owned()
+    };
+    assert!(scan().contains("error scrub in progress"), "{}", world.text("status tank"));
+    damaged(true);
+    world.tune("zfs_scan_suspend_progress", 0);
+    world.check("wait -t scrub tank", 0, "");
+    damaged(false);
+    assert!(std::fs::read(&file).unwrap() == bytes);
     world.check("export tank", 0, "");
     world.judge_by_zdb("tank");
 }

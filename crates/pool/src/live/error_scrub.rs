@@ -83,7 +83,7 @@ impl LivePool {
 
     /// Whether a step would do something.
     pub(super) fn has_error_scrub_work(&self) -> bool {
-        self.error_scrub().has_work() && self.errors_per_group() > 0
+        self.error_scrub().has_work() && self.errors_per_group() > 0 && !self.is_scan_held()
     }
 
     /// Entries that are examined in one group.

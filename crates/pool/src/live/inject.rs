@@ -172,15 +172,15 @@ impl LivePool {
                 let view = self.view();
                 let mut finder = PointerFinder::of(&view);
                 let last = blocks.1.min(finder.last_block(objset, object, level)?);
-                if last.saturating_sub(blocks.0) >= BLOCKS_MAX {
+                if blocks.0 > last {
+                    return Err(Error::new(Kind::NotFound, format!("it has no block {}", blocks.0)));
+                }
+                if last - blocks.0 >= BLOCKS_MAX {
                     return Err(Error::new(Kind::TooBig, format!("more than {BLOCKS_MAX} blocks")));
                 }
                 for blkid in blocks.0..=last {
                     let place = Bookmark { objset: objset.get(), object: object.get(), level: i64::from(level), blkid };
                     self.add_places(&finder.pointer(&place)?, copies, &mut parts)?;
-                }
-                if parts.is_empty() {
-                    return Err(Error::new(Kind::NotFound, "no block of it is on a device"));
                 }
             }
         }

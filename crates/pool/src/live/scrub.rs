@@ -160,7 +160,7 @@ impl LivePool {
     }
 
     /// Whether the administrator has scans stand still.
-    fn is_scan_held(&self) -> bool {
+    pub(super) fn is_scan_held(&self) -> bool {
         self.env().tunable(tunables::ZFS_SCAN_SUSPEND_PROGRESS) != 0
     }
 

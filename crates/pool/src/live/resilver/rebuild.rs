@@ -82,7 +82,7 @@ impl LivePool {
 
     /// Whether a step would do something.
     pub(in crate::live) fn has_rebuild_work(&self) -> bool {
-        self.scan().rebuilds().have_work() && self.env().tunable(tunables::ZFS_SCAN_SUSPEND_PROGRESS) == 0
+        self.scan().rebuilds().have_work() && !self.is_scan_held()
     }
 
     /// What those leaves lack on a top-level vdev that are to get it by a sequential resilver.
