@@ -334,13 +334,21 @@ fn what_cannot_be_received_to() {
     refuses("-x atime -o atime=on fresh/a", "property 'atime' specified multiple times\n");
     refuses("-o compress=on -o compression=off fresh/a", "property 'compression' specified multiple times\n");
 
+    // nothing is stored in the clear that is to be encrypted
+    let in_clear = "cannot receive new filesystem stream: 'encryption': encryption is not supported by this version\n";
+    refuses("-o encryption=on -o keyformat=passphrase fresh/a", in_clear);
+    let in_clear = in_clear.replace("'encryption':", "'keyformat':");
+    refuses("-o keyformat=passphrase fresh/a", &in_clear);
+    refuses("-o compression=most fresh/a", "cannot receive new filesystem stream: 'compression' must be one of ");
+    assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\n");
+
     assert_eq!(world.zfs("create -o refquota=64K fresh/tight"), (String::new(), 0));
     let exceeded = "cannot receive new filesystem stream: destination fresh/tight space quota exceeded.\n";
     refuses("-F fresh/tight", exceeded);
     assert_eq!(world.zfs("list -H -o name -r -t all fresh").0, "fresh\nfresh/tight\n");
     assert_eq!(world.zfs("destroy fresh/tight"), (String::new(), 0));
 
-    world.receives("-u fresh/fs", &whole);
+    world.receives("-u -o encryption=off fresh/fs", &whole);
     assert_eq!(world.zfs_with("receive -s -u fresh/part", &whole[..whole.len() / 2]).1, 1);
     let next = corpus::case("send").zstd("streams/incremental-1-2.zst");
     assert_eq!(world.zfs_with("receive -s -u fresh/fs", &next[..next.len() / 2]).1, 1);

@@ -364,6 +364,9 @@ impl<'h> StreamReceiver<'h> {
             let why = format!("property '{property}' does not apply to datasets of this type");
             return Err(failure(&new.target, format!("{what}: {why}")));
         }
+        if let Some(why) = received::refused(self.order, new) {
+            return Err(failure(&new.target, format!("{what}: {why}")));
+        }
         if self.order.dry_run {
             return self.skip(reader, what);
         }

@@ -7,7 +7,7 @@
 //! ```
 
 use base::{Error, Kind, Result};
-use dsl::property::DatasetKind;
+use dsl::property::{DatasetKind, rules};
 use dsl::write::NewReceive;
 use dsl::{INHERIT_SUFFIX, Property, PropertyValue, RECEIVED_SUFFIX};
 use format::nvlist::{NvList, Value};
@@ -53,7 +53,7 @@ impl<'a> CommandProperties<'a> {
             let refused = refused.iter().filter(|(name, _)| !self.order.set.iter().any(|(one, _)| one == name));
             notes.extend(refused.map(|(name, error)| cannot_receive(target, name, error)));
         }
-        for (property, value) in self.order.set.iter().filter(|_| self.is_top) {
+        for (property, value) in self.order.set.iter().filter(|(name, _)| self.is_top && !is_of_encryption(name)) {
             if applies(property, self.kind) && !self.before.is_set_to(property, value) {
                 let (name, property, value) = (target.to_owned(), property.clone(), value.clone());
                 let change = DatasetChange::Set { name, property: property.clone(), value };
@@ -100,6 +100,20 @@ impl<'a> CommandProperties<'a> {
 /// A property of the command line that such a dataset cannot have.
 pub(super) fn misplaced<'a>(order: &'a ReceiveOrder, new: &NewReceive) -> Option<&'a str> {
     order.set.iter().map(|(name, _)| name.as_str()).find(|name| !applies(name, kind_of(new)))
+}
+
+/// Why a value of the command line cannot be, if the dataset is to be new. One that could not be set afterwards is not
+/// to be found out when the data are there, in the clear perhaps.
+pub(super) fn refused(order: &ReceiveOrder, new: &NewReceive) -> Option<String> {
+    let kind = kind_of(new);
+    let given = order.set.iter().filter(|(name, _)| applies(name, kind));
+    let checked = given.map(|(name, value)| rules::check(name, value, kind, true));
+    checked.filter_map(Result::err).map(|error| error.what().to_owned()).next()
+}
+
+/// Whether a property says once and for all how what is stored is encrypted: what it may say has been checked.
+fn is_of_encryption(name: &str) -> bool {
+    matches!(Property::find(name), Some(Property::Encryption | Property::Keyformat | Property::Pbkdf2iters))
 }
 
 /// Stores what a list says of a snapshot, if that is not there already; what could not be.
