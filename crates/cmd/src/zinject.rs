@@ -136,50 +136,63 @@ fn set_state(pool: &str, device: &str, is_fault: bool) -> std::result::Result<St
 }
 
 fn inject(fault: &FaultLine) -> std::result::Result<String, Refused> {
-    let FaultLine { place, effect, requests, per_million, copies, flushes, is_quiet } = fault;
-    let number = active()?.iter().map(|(_, report)| report.number).max().map_or(1, |last| last + 1);
-    let (pool, request) = match place {
+    let (pool, mut request) = match &fault.place {
         Place::Device { device, pool, label } => {
             let guid = find_device(&mut connect(pool)?, pool, device)?;
-            (pool.clone(), add(number, fault, InjectionTarget::Leaf { guid, label: *label }))
+            (pool.clone(), add(fault, InjectionTarget::Leaf { guid, label: *label }))
         }
         Place::Bookmark { pool, objset, object, level, blocks } => {
             let (objset, object, level, blocks) = (*objset, *object, *level, *blocks);
-            let target = InjectionTarget::Blocks { objset, object, level, blocks, copies: *copies };
-            (pool.clone(), add(number, fault, target))
+            let copies = fault.copies;
+            (pool.clone(), add(fault, InjectionTarget::Blocks { objset, object, level, blocks, copies }))
         }
         Place::File { path, is_dnode, level, range } => {
             let dataset = zfs::dataset_at(path)?.map_err(Refused::Failed)?;
             let file = std::fs::symlink_metadata(path).map_err(|e| Refused::Failed(format!("{path}: {e}")))?;
-            let object = ObjectId::new(file.ino());
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             let file = FileInjection {
                 dataset,
-                object,
+                object: ObjectId::new(file.ino()),
                 is_dnode: *is_dnode,
                 level: *level,
                 range: *range,
-                copies: *copies,
-                effect: *effect,
-                requests: *requests,
-                per_million: *per_million,
-                number,
+                copies: fault.copies,
+                effect: fault.effect,
+                requests: fault.requests,
+                per_million: fault.per_million,
+                number: 0,
             };
             (pool, InjectionRequest::AddToFile(file))
         }
     };
     let mut connection = connect(&pool)?;
-    let added = ask(&mut connection, request)
-        .map_err(|error| Refused::Failed(format!("failed to add handler: {}", error.what())))?;
-    if *flushes {
+    let mut wanted = active()?.iter().map(|(_, report)| report.number).max().map_or(1, |last| last + 1);
+    let added = loop {
+        if let InjectionRequest::Add { number, .. } | InjectionRequest::AddToFile(FileInjection { number, .. }) =
+            &mut request
+        {
+            *number = wanted;
+        }
+        match ask(&mut connection, request.clone()) {
+            // another command was faster
+            Err(error) if error.kind() == base::Kind::Exists => wanted += 1,
+            Err(error) => return Err(Refused::Failed(format!("failed to add handler: {}", error.what()))),
+            Ok(added) => break added,
+        }
+    };
+    if fault.flushes {
         ask(&mut connection, InjectionRequest::ForgetCached)?;
     }
-    let told = |report: &InjectionReport| if *is_quiet { format!("{number}\n") } else { text::added(&pool, report) };
+    let told = |report: &InjectionReport| match fault.is_quiet {
+        true => format!("{}\n", report.number),
+        false => text::added(&pool, report),
+    };
     Ok(added.first().map(told).unwrap_or_default())
 }
 
-fn add(number: u64, fault: &FaultLine, target: InjectionTarget) -> InjectionRequest {
+/// A request without a number yet.
+fn add(fault: &FaultLine, target: InjectionTarget) -> InjectionRequest {
     let (effect, requests, per_million): (InjectedEffect, InjectedRequests, u32) =
         (fault.effect, fault.requests, fault.per_million);
-    InjectionRequest::Add { injection: Injection { target, effect, requests, per_million }, number }
+    InjectionRequest::Add { injection: Injection { target, effect, requests, per_million }, number: 0 }
 }

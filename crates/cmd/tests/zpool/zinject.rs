@@ -42,6 +42,15 @@ fn faults_are_added_told_and_ended() {
     assert_eq!(zinject(&world, "-c 2"), (of("failed to remove handler 2: no such handler\n"), 1));
     assert_eq!(zinject(&world, "-c all"), (of("removed all registered handlers\n"), 0));
     assert_eq!(zinject(&world, ""), (none.into(), 0));
+    // side by side, each has a number of its own
+    let mut numbers: Vec<String> = std::thread::scope(|scope| {
+        let one = || scope.spawn(|| zinject(&world, "-q -d DIR/a -D 1:1 tank").0);
+        let asked: Vec<_> = (0..6).map(|_| one()).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    numbers.sort();
+    assert_eq!(numbers.concat(), "1\n2\n3\n4\n5\n6\n");
+    assert_eq!(zinject(&world, "-c all").1, 0);
 
     assert_eq!(zinject(&world, "-d DIR/x tank"), (of("cannot find device 'DIR/x' in pool 'tank'\n"), 1));
     assert_eq!(zinject(&world, "-d DIR/a nope"), (of("cannot open 'nope': no such pool\n"), 1));
