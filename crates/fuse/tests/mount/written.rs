@@ -246,34 +246,59 @@ fn write_mapped(m: &Mounted) {
     let len = 3 << 20;
     file.set_len(len as u64).unwrap();
     let expect = filled(5, 0, len);
-    // SAFETY: a mapping of the file's own, of `len` bytes, used only here.
-    unsafe {
-        let map = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
+    // A fault in a mapping locks the memory of its process until it is answered, and threads of this process answer:
+    // if one of them needed memory, all would wait for ever.
+    // SAFETY: the child only makes system calls, and uses memory that is there.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above; it ends there.
+        unsafe { libc::_exit(map_and_write(file.as_raw_fd(), &expect)) };
+    }
+    let mut status = 0;
+    // SAFETY: a system call with a place for its answer.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "{status}");
+    match libc::WEXITSTATUS(status) {
         // before Linux 6.6 not without the page cache
-        if map == libc::MAP_FAILED && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV) {
-            return;
-        }
-        assert_ne!(map, libc::MAP_FAILED);
-        let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
-        bytes.copy_from_slice(&expect);
-        assert_eq!(libc::msync(map, len, libc::MS_SYNC), 0);
-        // and what write(2) writes is seen in the mapping
-        file.write_all_at(b"by write", 5000).unwrap();
-        assert_eq!(&bytes[5000..5008], b"by write");
-        bytes[len - 1] = 77;
-        assert_eq!(libc::munmap(map, len), 0);
+        libc::ENODEV => return,
+        code => assert_eq!(code, 0, "what of it failed"),
     }
     drop(file);
     let data = from_tree(m, "file");
     assert_eq!((&data[5000..5008], data[len - 1]), (&b"by write"[..], 77));
     assert!(data[..5000] == expect[..5000] && data[5008..len - 1] == expect[5008..len - 1]);
+}
+
+/// Writes `expect` to a mapping of a file, and a little beside it. 0, or the number of what failed; `ENODEV` if such a
+/// file cannot be mapped.
+///
+/// # Safety
+///
+/// Nobody else has the file mapped.
+unsafe fn map_and_write(file: i32, expect: &[u8]) -> i32 {
+    let len = expect.len();
+    let (read_write, by_write) = (libc::PROT_READ | libc::PROT_WRITE, b"by write");
+    // SAFETY: a mapping of the file's own, of `len` bytes, used only here.
+    unsafe {
+        let map = libc::mmap(std::ptr::null_mut(), len, read_write, libc::MAP_SHARED, file, 0);
+        if map == libc::MAP_FAILED {
+            return if *libc::__errno_location() == libc::ENODEV { libc::ENODEV } else { 1 };
+        }
+        let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
+        bytes.copy_from_slice(expect);
+        if libc::msync(map, len, libc::MS_SYNC) != 0 {
+            return 2;
+        }
+        // and what write(2) writes is seen in the mapping
+        if libc::pwrite(file, by_write.as_ptr().cast(), by_write.len(), 5000) != by_write.len() as isize {
+            return 3;
+        }
+        if bytes[5000..5008] != *by_write {
+            return 4;
+        }
+        bytes[len - 1] = 77;
+        if libc::munmap(map, len) != 0 { 5 } else { 0 }
+    }
 }
 
 /// Objects that the tree has, once it has `expect`.
