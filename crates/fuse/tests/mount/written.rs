@@ -246,17 +246,38 @@ fn write_mapped(m: &Mounted) {
     let len = 3 << 20;
     file.set_len(len as u64).unwrap();
     let expect = filled(5, 0, len);
+    let (fd, by_write, read_write) = (file.as_raw_fd(), b"by write", libc::PROT_READ | libc::PROT_WRITE);
+    let mut status = 0;
     // A fault in a mapping locks the memory of its process until it is answered, and threads of this process answer:
     // if one of them needed memory, all would wait for ever.
-    // SAFETY: the child only makes system calls, and uses memory that is there.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: as above; it ends there.
-        unsafe { libc::_exit(map_and_write(file.as_raw_fd(), &expect)) };
+    // SAFETY: the child only makes system calls, and uses memory that is there; the mapping is the file's own, of `len`
+    // bytes.
+    unsafe {
+        let write = || {
+            let map = libc::mmap(std::ptr::null_mut(), len, read_write, libc::MAP_SHARED, fd, 0);
+            if map == libc::MAP_FAILED {
+                return if *libc::__errno_location() == libc::ENODEV { libc::ENODEV } else { 1 };
+            }
+            let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
+            bytes.copy_from_slice(&expect);
+            if libc::msync(map, len, libc::MS_SYNC) != 0 {
+                return 2;
+            }
+            // and what write(2) writes is seen in the mapping
+            if libc::pwrite(fd, by_write.as_ptr().cast(), by_write.len(), 5000) != by_write.len() as isize {
+                return 3;
+            }
+            if bytes[5000..5008] != *by_write {
+                return 4;
+            }
+            bytes[len - 1] = 77;
+            if libc::munmap(map, len) != 0 { 5 } else { 0 }
+        };
+        match libc::fork() {
+            0 => libc::_exit(write()),
+            child => assert_eq!(libc::waitpid(child, &mut status, 0), child),
+        }
     }
-    let mut status = 0;
-    // SAFETY: a system call with a place for its answer.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "{status}");
     match libc::WEXITSTATUS(status) {
         // before Linux 6.6 not without the page cache
@@ -265,40 +286,8 @@ fn write_mapped(m: &Mounted) {
     }
     drop(file);
     let data = from_tree(m, "file");
-    assert_eq!((&data[5000..5008], data[len - 1]), (&b"by write"[..], 77));
+    assert_eq!((&data[5000..5008], data[len - 1]), (&by_write[..], 77));
     assert!(data[..5000] == expect[..5000] && data[5008..len - 1] == expect[5008..len - 1]);
-}
-
-/// Writes `expect` to a mapping of a file, and a little beside it. 0, or the number of what failed; `ENODEV` if such a
-/// file cannot be mapped.
-///
-/// # Safety
-///
-/// Nobody else has the file mapped.
-unsafe fn map_and_write(file: i32, expect: &[u8]) -> i32 {
-    let len = expect.len();
-    let (read_write, by_write) = (libc::PROT_READ | libc::PROT_WRITE, b"by write");
-    // SAFETY: a mapping of the file's own, of `len` bytes, used only here.
-    unsafe {
-        let map = libc::mmap(std::ptr::null_mut(), len, read_write, libc::MAP_SHARED, file, 0);
-        if map == libc::MAP_FAILED {
-            return if *libc::__errno_location() == libc::ENODEV { libc::ENODEV } else { 1 };
-        }
-        let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
-        bytes.copy_from_slice(expect);
-        if libc::msync(map, len, libc::MS_SYNC) != 0 {
-            return 2;
-        }
-        // and what write(2) writes is seen in the mapping
-        if libc::pwrite(file, by_write.as_ptr().cast(), by_write.len(), 5000) != by_write.len() as isize {
-            return 3;
-        }
-        if bytes[5000..5008] != *by_write {
-            return 4;
-        }
-        bytes[len - 1] = 77;
-        if libc::munmap(map, len) != 0 { 5 } else { 0 }
-    }
 }
 
 /// Objects that the tree has, once it has `expect`.
