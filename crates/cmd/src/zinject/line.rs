@@ -282,7 +282,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 
 type BlockNumbers = (DatasetId, ObjectId, u8, (u64, u64));
 
-/// objset:object:level:start[:end], in hexadecimal digits.
+/// `objset:object:level:start[:end]`, in hexadecimal digits.
 fn numbers(text: &str) -> Option<BlockNumbers> {
     let parts: Vec<u64> = text.split(':').map(|part| u64::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
     let (objset, object, level, start, end) = match parts[..] {
