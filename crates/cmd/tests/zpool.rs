@@ -125,7 +125,12 @@ impl World {
 
     /// Output and errors of `zfs`, and its exit code.
     fn zfs(&self, line: &str) -> (String, i32) {
-        let output = self.cenote(&format!("zfs {line}"));
+        self.told(&format!("zfs {line}"))
+    }
+
+    /// Those of the program with a command line.
+    fn told(&self, line: &str) -> (String, i32) {
+        let output = self.cenote(line);
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         (text.replace(self.dir.to_str().unwrap(), "DIR"), output.status.code().unwrap())
     }

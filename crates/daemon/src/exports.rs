@@ -143,9 +143,13 @@ fn settle(ended: &[Arc<dyn Export>], force: bool) {
 fn thaw(exports: Vec<Arc<dyn Export>>) {
     for export in exports {
         if let Err(error) = export.thaw() {
-            tracing::error!(place = export.place(), "the new root cannot be opened: {error}");
+            tracing::error!(
+                dataset = export.dataset(),
+                place = export.place(),
+                "the new root cannot be opened: {error}"
+            );
             if let Err(error) = export.stop(true) {
-                tracing::error!(place = export.place(), "it cannot be stopped: {error}");
+                tracing::error!(dataset = export.dataset(), place = export.place(), "it cannot be stopped: {error}");
             }
         }
     }

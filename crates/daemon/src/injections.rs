@@ -6,7 +6,7 @@ use base::{Error, Kind, Mutex, Result};
 use format::dnode::SLOT_SIZE;
 use format::ids::ObjectId;
 use pool::inject::{ActiveInjection, Injection, InjectionTarget};
-use protocol::injections::{FileInjection, InjectionReport, InjectionRequest};
+use protocol::injections::{InjectionPlace, InjectionReport, InjectionRequest};
 
 use crate::exports::Exports;
 use crate::live::ServedPool;
@@ -29,8 +29,9 @@ impl Injections {
     pub fn answer(&self, request: &InjectionRequest) -> Result<Vec<InjectionReport>> {
         match request {
             InjectionRequest::List => Ok(self.active.lock().iter().map(report).collect()),
-            InjectionRequest::Add { injection, number } => self.add(*number, injection.clone()),
-            InjectionRequest::AddToFile(file) => self.add(file.number, self.in_file(file)?),
+            &InjectionRequest::Add { number, ref place, effect, requests, per_million } => {
+                self.add(number, Injection { target: self.target(place)?, effect, requests, per_million })
+            }
             InjectionRequest::SetState { vdev, is_fault } => {
                 self.pool.live()?.set_errors_exceeded(*vdev, *is_fault).map(|()| Vec::new())
             }
@@ -60,31 +61,32 @@ impl Injections {
         Ok(ended.iter().map(report).collect())
     }
 
-    /// The blocks of a file that are meant.
-    fn in_file(&self, file: &FileInjection) -> Result<Injection> {
+    /// What is meant: of a file its blocks.
+    fn target(&self, place: &InjectionPlace) -> Result<InjectionTarget> {
+        let (dataset, object, is_dnode, level, range, copies) = match place {
+            InjectionPlace::Known(target) => return Ok(target.clone()),
+            InjectionPlace::File { dataset, object, is_dnode, level, range, copies } => {
+                (dataset, *object, *is_dnode, *level, *range, *copies)
+            }
+        };
         // it may be new
         self.pool.sync(false)?;
         let view = self.pool.view();
-        let dataset = view.dsl().find(&file.dataset)?;
-        let objset = dataset.id;
+        let dataset = view.dsl().find(dataset)?;
         let set = view.dsl().objset(&dataset, dmu::Mode::Raw)?;
-        let object = set.object(file.object)?;
-        let (object, blocks) = match file.is_dnode {
+        let file = set.object(object)?;
+        let (object, blocks) = match is_dnode {
             true => {
-                let (block, _) = file.object.place(set.meta().dnode().block_size / SLOT_SIZE as u64);
+                let (block, _) = object.place(set.meta().dnode().block_size / SLOT_SIZE as u64);
                 (ObjectId::META_DNODE, (block, block))
             }
             false => {
-                let dnode = object.dnode();
-                let shift = if dnode.levels > 1 { dnode.pointers_shift() } else { 0 };
-                let number =
-                    |byte: u64| (byte / dnode.block_size).checked_shr(u32::from(file.level) * shift).unwrap_or(0);
-                let range = |(start, end): (u64, u64)| (number(start), number(end.saturating_sub(1).max(start)));
-                (file.object, file.range.map_or((0, u64::MAX), range))
+                let number = |byte: u64| file.number_above(level, byte / file.dnode().block_size);
+                let blocks = |(start, end): (u64, u64)| (number(start), number(end.saturating_sub(1).max(start)));
+                (object, range.map_or((0, u64::MAX), blocks))
             }
         };
-        let target = InjectionTarget::Blocks { objset, object, level: file.level, blocks, copies: file.copies };
-        Ok(Injection { target, effect: file.effect, requests: file.requests, per_million: file.per_million })
+        Ok(InjectionTarget::Blocks { objset: dataset.id, object, level, blocks, copies })
     }
 
     /// What is served is forgotten by the kernel, too.

@@ -55,28 +55,18 @@ impl SlowLanes {
     }
 }
 
-/// The requests that a fault concerns.
+/// A kind of requests to a device, as faults know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FaultOps {
-    /// Reads.
-    pub reads: bool,
-    /// Writes.
-    pub writes: bool,
-    /// Flushes.
-    pub flushes: bool,
-    /// Discards.
-    pub discards: bool,
-    /// Looks whether the device can be used again.
-    pub probes: bool,
-}
-
-/// A request to a device, as faults know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeviceOp {
+pub enum DeviceOp {
+    /// It is read.
     Read,
+    /// It is written.
     Write,
+    /// It is flushed.
     Flush,
+    /// It is told what nobody needs.
     Discard,
+    /// It is looked at whether it can be used again.
     Probe,
 }
 
@@ -85,7 +75,8 @@ enum DeviceOp {
 pub struct InjectedFault {
     env: Env,
     effect: FaultEffect,
-    ops: FaultOps,
+    /// What of requests it concerns.
+    ops: &'static [DeviceOp],
     /// Bytes of the device that requests have to touch; flushes and probes touch all.
     places: Vec<Range<u64>>,
     per_million: u32,
@@ -98,7 +89,7 @@ impl InjectedFault {
     pub fn new(
         env: &Env,
         effect: FaultEffect,
-        ops: FaultOps,
+        ops: &'static [DeviceOp],
         places: Vec<Range<u64>>,
         per_million: u32,
     ) -> InjectedFault {
@@ -113,18 +104,11 @@ impl InjectedFault {
 
     /// Whether it spoils a request, which is counted then.
     fn happens(&self, op: DeviceOp, offset: u64, len: u64) -> bool {
-        let is_meant = match op {
-            DeviceOp::Read => self.ops.reads,
-            DeviceOp::Write => self.ops.writes,
-            DeviceOp::Flush => self.ops.flushes,
-            DeviceOp::Discard => self.ops.discards,
-            DeviceOp::Probe => self.ops.probes,
-        };
         let end = offset.saturating_add(len);
         let touches = |place: &Range<u64>| {
             matches!(op, DeviceOp::Flush | DeviceOp::Probe) || place.start < end && offset < place.end
         };
-        if !is_meant || !self.places.iter().any(touches) {
+        if !self.ops.contains(&op) || !self.places.iter().any(touches) {
             return false;
         }
         self.matches.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +172,7 @@ impl InjectedFaults {
 
     /// Whether the device cannot be opened again.
     pub fn refuse_opening(&self) -> bool {
-        let refuses = |fault: &Arc<InjectedFault>| match fault.ops.probes {
+        let refuses = |fault: &Arc<InjectedFault>| match fault.ops.contains(&DeviceOp::Probe) {
             true => fault.happens(DeviceOp::Probe, 0, 0),
             false => matches!(fault.effect, FaultEffect::Gone),
         };
@@ -196,32 +180,25 @@ impl InjectedFaults {
     }
 
     pub(crate) fn read_at(&self, device: &dyn Device, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let len = buf.len() as u64;
-        let spoilt = self.do_wrong(device, (DeviceOp::Read, offset, len), |is_done| match is_done {
-            true => device.read_at(offset, buf),
-            false => {
-                buf.fill(0);
-                Ok(())
-            }
-        })?;
+        // what is not read
+        buf.fill(0);
+        let request = (DeviceOp::Read, offset, buf.len() as u64);
+        let spoilt = self.do_wrong(device, request, || device.read_at(offset, buf))?;
         spoilt.iter().for_each(|fault| fault.spoil(offset, buf));
         Ok(())
     }
 
     pub(crate) fn write_at(&self, device: &dyn Device, offset: u64, buf: &[u8]) -> Result<()> {
         let request = (DeviceOp::Write, offset, buf.len() as u64);
-        self.do_wrong(device, request, |is_done| if is_done { device.write_at(offset, buf) } else { Ok(()) }).map(drop)
+        self.do_wrong(device, request, || device.write_at(offset, buf)).map(drop)
     }
 
     pub(crate) fn flush(&self, device: &dyn Device) -> Result<()> {
-        let request = (DeviceOp::Flush, 0, 0);
-        self.do_wrong(device, request, |is_done| if is_done { device.flush() } else { Ok(()) }).map(drop)
+        self.do_wrong(device, (DeviceOp::Flush, 0, 0), || device.flush()).map(drop)
     }
 
     pub(crate) fn discard(&self, device: &dyn Device, offset: u64, len: u64, secure: bool) -> Result<()> {
-        let request = (DeviceOp::Discard, offset, len);
-        let discard = |is_done| if is_done { device.discard(offset, len, secure) } else { Ok(()) };
-        self.do_wrong(device, request, discard).map(drop)
+        self.do_wrong(device, (DeviceOp::Discard, offset, len), || device.discard(offset, len, secure)).map(drop)
     }
 
     /// Does a request, and what is to go wrong with it. The faults that happened.
@@ -229,12 +206,13 @@ impl InjectedFaults {
         &self,
         device: &dyn Device,
         (op, offset, len): (DeviceOp, u64, u64),
-        request: impl FnOnce(bool) -> Result<()>,
+        request: impl FnOnce() -> Result<()>,
     ) -> Result<Vec<Arc<InjectedFault>>> {
         let faults: Vec<_> =
             self.faults.read().iter().filter(|fault| fault.happens(op, offset, len)).cloned().collect();
-        let is_done = !faults.iter().any(|fault| matches!(fault.effect, FaultEffect::Ignored));
-        request(is_done)?;
+        if !faults.iter().any(|fault| matches!(fault.effect, FaultEffect::Ignored)) {
+            request()?;
+        }
         for fault in &faults {
             let error = |kind| Error::new(kind, "a fault was injected").at_vdev(device.path()).at_offset(offset);
             match &fault.effect {
@@ -256,14 +234,19 @@ mod tests {
     use super::*;
     use crate::{DeviceSlot, MemDevice};
 
-    const READS: FaultOps = FaultOps { reads: true, writes: false, flushes: false, discards: false, probes: false };
-    const ALL: FaultOps = FaultOps { reads: true, writes: true, flushes: true, discards: true, probes: false };
+    const READS: &[DeviceOp] = &[DeviceOp::Read];
+    const ALL: &[DeviceOp] = &[DeviceOp::Read, DeviceOp::Write, DeviceOp::Flush, DeviceOp::Discard];
 
     fn slot() -> DeviceSlot {
         DeviceSlot::new(Arc::new(MemDevice::new("disk", vec![7; 4096])))
     }
 
-    fn fault(effect: FaultEffect, ops: FaultOps, places: &[(u64, u64)], per_million: u32) -> Arc<InjectedFault> {
+    fn fault(
+        effect: FaultEffect,
+        ops: &'static [DeviceOp],
+        places: &[(u64, u64)],
+        per_million: u32,
+    ) -> Arc<InjectedFault> {
         let places = places.iter().map(|&(start, end)| start..end).collect();
         Arc::new(InjectedFault::new(&Env::fixed(0), effect, ops, places, per_million))
     }
@@ -292,8 +275,7 @@ mod tests {
         slot.faults().remove(&gone);
         assert!(!slot.faults().refuse_opening() && slot.flush().is_ok());
 
-        let probes = FaultOps { reads: false, probes: true, ..READS };
-        let unseen = fault(FaultEffect::Fails, probes, &[(0, 4096)], ALWAYS);
+        let unseen = fault(FaultEffect::Fails, &[DeviceOp::Probe], &[(0, 4096)], ALWAYS);
         slot.faults().add(unseen.clone());
         assert!(slot.faults().refuse_opening() && read(&slot, 0, 1).is_ok() && slot.flush().is_ok());
         assert_eq!(unseen.counts(), [1, 1]);

@@ -43,7 +43,7 @@ use crate::ring::IoTask;
 pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
-pub use injected::{ALWAYS, FaultEffect, FaultOps, InjectedFault, InjectedFaults, SlowLanes};
+pub use injected::{ALWAYS, DeviceOp, FaultEffect, InjectedFault, InjectedFaults, SlowLanes};
 pub use mem::MemDevice;
 pub use raw::{DirectFile, Raw};
 pub use slot::DeviceSlot;

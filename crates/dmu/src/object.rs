@@ -213,11 +213,16 @@ impl Object {
         }
     }
 
-    /// The number of the last block of a level that it can have.
-    pub fn last_block(&self, level: u8) -> u64 {
+    /// The number of the block of a level that leads to data block `blkid`; of level 0, the same.
+    pub fn number_above(&self, level: u8, blkid: u64) -> u64 {
         let tree = self.tree();
         let shift = if tree.levels == 1 { 0 } else { tree.pointers_shift() };
-        tree.block_max.checked_shr(u32::from(level) * shift).unwrap_or(0)
+        blkid.checked_shr(u32::from(level) * shift).unwrap_or(0)
+    }
+
+    /// The number of the last block of a level that it can have.
+    pub fn last_block(&self, level: u8) -> u64 {
+        self.number_above(level, self.tree().block_max)
     }
 
     /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that

@@ -1,7 +1,7 @@
 //! Faults of pools in use: what `zinject` asks, and what it is told.
 
 use format::ids::{Guid, ObjectId};
-use pool::inject::{InjectedEffect, InjectedRequests, Injection};
+use pool::inject::{InjectedEffect, InjectedRequests, Injection, InjectionTarget};
 use serde::{Deserialize, Serialize};
 
 /// What is asked.
@@ -11,13 +11,17 @@ pub enum InjectionRequest {
     List,
     /// To let something go wrong.
     Add {
-        /// What.
-        injection: Injection,
         /// By which number it is known.
         number: u64,
+        /// Where.
+        place: InjectionPlace,
+        /// What.
+        effect: InjectedEffect,
+        /// With which requests.
+        requests: InjectedRequests,
+        /// With how many of a million of them.
+        per_million: u32,
     },
-    /// To let something go wrong with a file.
-    AddToFile(FileInjection),
     /// To say of a device that it is faulted, or degraded.
     SetState {
         /// Its guid.
@@ -31,29 +35,26 @@ pub enum InjectionRequest {
     ForgetCached,
 }
 
-/// Something that goes wrong with a file.
+/// Where something is to go wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileInjection {
-    /// Its dataset.
-    pub dataset: String,
-    /// The number of its object.
-    pub object: ObjectId,
-    /// Whether it goes wrong with its dnode, not with its contents.
-    pub is_dnode: bool,
-    /// The level of its blocks.
-    pub level: u8,
-    /// Bytes of the file, from the first to before the last; all without.
-    pub range: Option<(u64, u64)>,
-    /// Which copies, a bit each.
-    pub copies: u8,
-    /// What.
-    pub effect: InjectedEffect,
-    /// With which requests.
-    pub requests: InjectedRequests,
-    /// With how many of a million of them.
-    pub per_million: u32,
-    /// By which number it is known.
-    pub number: u64,
+pub enum InjectionPlace {
+    /// As the pool knows it.
+    Known(InjectionTarget),
+    /// With a file.
+    File {
+        /// Its dataset.
+        dataset: String,
+        /// The number of its object.
+        object: ObjectId,
+        /// Whether it goes wrong with its dnode, not with its contents.
+        is_dnode: bool,
+        /// The level of its blocks.
+        level: u8,
+        /// Bytes of the file, from the first to before the last; all without.
+        range: Option<(u64, u64)>,
+        /// Which copies, a bit each.
+        copies: u8,
+    },
 }
 
 /// A fault that there is.

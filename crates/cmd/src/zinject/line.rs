@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use device::ALWAYS;
 use format::ids::{DatasetId, ObjectId};
 use pool::inject::{InjectedEffect, InjectedRequests};
 use vdev::LabelRegion;
@@ -10,8 +11,6 @@ use crate::getopt::{self, Opt};
 
 /// Flags, those that are refused among them.
 const FLAGS: &str = ":aA:b:C:c:d:D:e:E:f:Fg:hiIl:L:mp:P:qr:s:t:T:u";
-/// A million: what frequencies are parts of.
-const MILLION: f64 = 1_000_000.0;
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
@@ -183,7 +182,7 @@ fn fault(
         place,
         effect,
         requests: given.value('T').map_or(Ok(by_default), requests)?,
-        per_million: given.value('f').map_or(Ok(MILLION as u32), frequency)?,
+        per_million: given.value('f').map_or(Ok(ALWAYS), frequency)?,
         copies: given.value('C').map_or(Ok(u8::MAX), copies)?,
         flushes: given.has('a') || given.has('m'),
         is_quiet: given.has('q'),
@@ -252,7 +251,7 @@ fn frequency(text: &str) -> Result<u32, String> {
     if !(0.0001..=100.0).contains(&percent) {
         return Err("frequency range is in the range (0.0001 .. 100)".to_owned());
     }
-    Ok((percent / 100.0 * MILLION).round() as u32)
+    Ok((percent / 100.0 * f64::from(ALWAYS)).round() as u32)
 }
 
 /// A mask of numbers of copies that commas are between.

@@ -143,7 +143,7 @@ pub(super) fn report_of(name: &str) -> Result<Option<PoolReport>, Stop> {
     open.first_mut().map(OpenPool::report).transpose()
 }
 
-pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
+pub(crate) fn connect(name: &str) -> Result<client::Connection, Stop> {
     let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
     client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
 }

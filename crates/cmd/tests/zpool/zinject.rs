@@ -1,15 +1,12 @@
 //! `zinject`: what it lets go wrong, and what is told of it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::World;
-use super::suspended::{noise, write};
+use super::suspended::{noise, wait_for, write};
 
 fn zinject(world: &World, line: &str) -> (String, i32) {
-    let output = world.cenote(&format!("zinject {line}"));
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (text.replace(world.dir.to_str().unwrap(), "DIR"), output.status.code().unwrap())
+    world.told(&format!("zinject {line}"))
 }
 
 #[test]
@@ -95,13 +92,7 @@ fn a_pool_whose_only_device_fails_is_suspended() {
     world.disks(&["a"]);
     world.check("create -O mountpoint=none tank DIR/a", 0, "");
     let state = || std::fs::read_to_string(world.dir.join("run/spl/kstat/zfs/tank/state")).unwrap_or_default();
-    let becomes = |word: &str| {
-        let began = Instant::now();
-        while state() != format!("{word}\n") {
-            assert!(began.elapsed() < Duration::from_secs(60), "{word}: {}", state());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
+    let becomes = |word: &str| wait_for(word, || state() == format!("{word}\n"));
     becomes("ONLINE");
     assert_eq!(zinject(&world, "-q -d DIR/a -e io -T write tank").1, 0);
     assert_eq!(zinject(&world, "-q -d DIR/a -e nxio -T probe tank").1, 0);

@@ -8,17 +8,19 @@
 //! Faults are in memory only. They stay with the places on devices: of a block that is written again, the new place is
 //! right, and what comes to the old one is wrong.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Bookmark, Error, Kind, Result};
-use device::{FaultEffect, FaultOps, InjectedFault, SlowLanes};
+use device::{DeviceOp, FaultEffect, InjectedFault, SlowLanes};
 use format::blkptr::{BlkPtr, Dva};
 use format::ids::{DatasetId, Guid, ObjectId};
 use serde::{Deserialize, Serialize};
-use vdev::{Aux, Extent, Health, LabelRegion, LeafVdev, Tree, VdevState};
+use vdev::{Aux, Extent, Health, LabelRegion, Tree, VdevId, VdevState};
 
 use super::LivePool;
+use super::vdevs::no_such_device;
 use crate::errlog::PointerFinder;
 
 /// Nanoseconds of a millisecond.
@@ -104,14 +106,14 @@ pub enum InjectedRequests {
 }
 
 impl InjectedRequests {
-    fn ops(self) -> FaultOps {
-        let is = |requests| self == requests || self == InjectedRequests::All;
-        FaultOps {
-            reads: is(InjectedRequests::Reads),
-            writes: is(InjectedRequests::Writes),
-            flushes: is(InjectedRequests::Flushes),
-            discards: is(InjectedRequests::Discards),
-            probes: self == InjectedRequests::Probes,
+    fn ops(self) -> &'static [DeviceOp] {
+        match self {
+            InjectedRequests::Reads => &[DeviceOp::Read],
+            InjectedRequests::Writes => &[DeviceOp::Write],
+            InjectedRequests::Flushes => &[DeviceOp::Flush],
+            InjectedRequests::Discards => &[DeviceOp::Discard],
+            InjectedRequests::Probes => &[DeviceOp::Probe],
+            InjectedRequests::All => &[DeviceOp::Read, DeviceOp::Write, DeviceOp::Flush, DeviceOp::Discard],
         }
     }
 }
@@ -136,21 +138,20 @@ impl InjectedEffect {
 pub struct ActiveInjection {
     /// What was asked for.
     pub injection: Injection,
-    parts: Vec<(Guid, Arc<InjectedFault>)>,
+    parts: Vec<Arc<InjectedFault>>,
 }
 
 impl ActiveInjection {
     /// How many requests it concerned, and how many of them went wrong.
     pub fn counts(&self) -> [u64; 2] {
-        self.parts.iter().map(|(_, fault)| fault.counts()).fold([0, 0], |sum, new| [sum[0] + new[0], sum[1] + new[1]])
+        self.parts.iter().map(|fault| fault.counts()).fold([0, 0], |sum, new| [sum[0] + new[0], sum[1] + new[1]])
     }
 
     /// Ends it.
     pub fn end(&self, tree: &Tree) {
-        for (guid, fault) in &self.parts {
-            if let Some(slot) = tree.leaf(*guid).and_then(|leaf| leaf.state().device()) {
-                slot.faults().remove(fault);
-            }
+        // its leaves may have other guids by now
+        for slot in tree.leaves().filter_map(|leaf| leaf.state().device()) {
+            self.parts.iter().for_each(|fault| slot.faults().remove(fault));
         }
     }
 }
@@ -159,13 +160,12 @@ impl LivePool {
     /// Lets something go wrong from now on. Errors: `NotFound` if there is no such device, object or block; `TooBig` for
     /// too many blocks; those of reading.
     pub fn inject(&self, injection: Injection) -> Result<ActiveInjection> {
-        let mut parts: Vec<(LeafVdev<'_>, Vec<Range<u64>>)> = Vec::new();
+        let mut places: BTreeMap<VdevId, Vec<Range<u64>>> = BTreeMap::new();
         match injection.target {
             InjectionTarget::Leaf { guid, label } => {
-                let leaf =
-                    self.tree().leaf(guid).ok_or_else(|| Error::new(Kind::NotFound, "no such device in pool"))?;
+                let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
                 let size = leaf.state().device().map_or(0, device::Device::size);
-                parts.push((leaf, vdev::region_ranges(size, label)));
+                places.insert(leaf.id(), vdev::region_ranges(size, label));
             }
             InjectionTarget::Blocks { objset, object, level, blocks, copies } => {
                 self.sync()?;
@@ -180,27 +180,22 @@ impl LivePool {
                 }
                 for blkid in blocks.0..=last {
                     let place = Bookmark { objset: objset.get(), object: object.get(), level: i64::from(level), blkid };
-                    self.add_places(&finder.pointer(&place)?, copies, &mut parts)?;
+                    self.add_places(&finder.pointer(&place)?, copies, &mut places)?;
                 }
             }
         }
-        let make = |(leaf, ranges): (LeafVdev<'_>, Vec<Range<u64>>)| {
+        let make = |(leaf, ranges): (VdevId, Vec<Range<u64>>)| {
             let (effect, ops) = (injection.effect.effect(), injection.requests.ops());
             let fault = Arc::new(InjectedFault::new(self.env(), effect, ops, ranges, injection.per_million));
-            leaf.state().device()?.faults().add(fault.clone());
-            Some((leaf.guid(), fault))
+            self.tree().vdev(leaf).device()?.faults().add(fault.clone());
+            Some(fault)
         };
-        let parts = parts.into_iter().filter_map(make).collect();
+        let parts = places.into_iter().filter_map(make).collect();
         Ok(ActiveInjection { injection, parts })
     }
 
     /// Adds where the copies of a block are.
-    fn add_places<'a>(
-        &'a self,
-        bp: &BlkPtr,
-        copies: u8,
-        parts: &mut Vec<(LeafVdev<'a>, Vec<Range<u64>>)>,
-    ) -> Result<()> {
+    fn add_places(&self, bp: &BlkPtr, copies: u8, places: &mut BTreeMap<VdevId, Vec<Range<u64>>>) -> Result<()> {
         let wanted = |number: usize| copies >> number.min(7) & 1 != 0;
         let extent = |dva: &Dva| Extent {
             top: dva.vdev(),
@@ -210,12 +205,8 @@ impl LivePool {
             birth_txg: bp.physical_birth(),
         };
         for dva in bp.copies().enumerate().filter(|(number, _)| wanted(*number)).map(|(_, dva)| dva) {
-            for (id, range) in self.tree().leaf_ranges(extent(dva))? {
-                let Some(leaf) = self.tree().leaves().find(|leaf| leaf.vdev().id() == id) else { continue };
-                match parts.iter_mut().find(|(other, _)| other.guid() == leaf.guid()) {
-                    Some((_, ranges)) => ranges.push(range),
-                    None => parts.push((leaf, vec![range])),
-                }
+            for (leaf, range) in self.tree().leaf_ranges(extent(dva))? {
+                places.entry(leaf).or_default().push(range);
             }
         }
         Ok(())
@@ -224,7 +215,7 @@ impl LivePool {
     /// A device is faulted, or degraded, as if it had had too many errors. Errors: `NotFound`; `Suspended`, those of
     /// writing.
     pub fn set_errors_exceeded(&self, guid: Guid, is_fault: bool) -> Result<()> {
-        let leaf = self.tree().leaf(guid).ok_or_else(|| Error::new(Kind::NotFound, "no such device in pool"))?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         let state = match is_fault && self.tree().can_do_without(leaf) {
             true => VdevState::Faulted,
             false => VdevState::Degraded,

@@ -1,6 +1,7 @@
 //! Faults that are asked for: what goes wrong, and that nothing does afterwards.
 
 use base::Kind;
+use device::ALWAYS;
 use format::ids::{DatasetId, ObjectId};
 use pool::inject::{InjectedEffect, InjectedRequests, Injection, InjectionTarget};
 use pool::{LivePool, NewVdevShape, PoolState};
@@ -8,8 +9,6 @@ use vdev::{LabelRegion, VdevState};
 
 use crate::heal::{contents, file_of, import_disks, make, open, read, sums};
 use crate::live::judge;
-
-const ALWAYS: u32 = 1_000_000;
 
 fn on_file(pool: &LivePool, blocks: (u64, u64), copies: u8, effect: InjectedEffect) -> Injection {
     let objset = pool.view().dsl().find("live").unwrap().id;
