@@ -52,9 +52,9 @@ mod mount_zfs;
 mod offline;
 mod output;
 mod progress;
-#[cfg(test)]
-mod proofs;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod top;
 mod volumes;
 mod zdb;

@@ -9,6 +9,7 @@
 //! | methods that use fields that are not `pub` stand in the file of their type | `foreign FILE TYPE` | methods |
 //! | a type's name means one thing | `reused NAME` | places |
 //! | `unsafe` stands only in known places | `unsafe FILE` | blocks, functions and impls |
+//! | tests stand in `mod tests`, or in `tests/NAME/` | `place FILE` | modules |
 //! | comments are about things | `person CRATE` | lines with a pronoun of persons |
 //!
 //! Three rules have no exceptions: ARCHITECTURE.md names only paths and items that exist, its ladder is that of
@@ -22,6 +23,7 @@ mod exceptions;
 mod map;
 mod modules;
 mod names;
+mod places;
 mod sizes;
 mod source;
 
@@ -72,6 +74,7 @@ fn find(sources: &[SourceFile]) -> Exceptions {
     found.extend(circles::find(&modules));
     found.extend(modules.foreign_impls());
     found.extend(names::find(sources));
+    found.extend(places::find(sources));
     found
 }
 
@@ -131,6 +134,15 @@ mod tests {
         let long = ["/// Wh", "o does it.\nfn f() {\n", &"    g();\n".repeat(700), "}"].concat();
         assert_eq!(found(&[("lib.rs", &long)]), "file lib.rs 703\nfunction lib.rs f 702\nperson crates/a 1\n");
         assert_eq!(found(&[("lib.rs", "// a whole thing\nfn f() { unsafe { g() } }")]), "unsafe lib.rs 1\n");
+    }
+
+    #[test]
+    fn tests_have_their_place() {
+        let lib = "#[cfg(test)] mod tests; #[cfg(test)] mod more; #[path = \"c.rs\"] mod b; mod d;";
+        assert_eq!(found(&[("lib.rs", lib)]), "place lib.rs 2\n");
+        let outside = ["crates/a/tests/it.rs", "crates/a/tests/it/main.rs"];
+        let sources = outside.map(|path| SourceFile::new(path, "").unwrap());
+        assert_eq!(find(&sources).into_keys().collect::<Vec<_>>(), ["place crates/a/tests/it.rs"]);
     }
 
     #[test]

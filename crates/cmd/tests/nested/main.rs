@@ -9,7 +9,6 @@
 //!
 //! Needs root and /dev/fuse. In the environment: CENOTE_KILL_ROUNDS (12), CENOTE_KILL_SEED.
 
-#[path = "nested/panics.rs"]
 mod panics;
 
 use std::fs::{self, File};

@@ -3,75 +3,40 @@
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
-#[path = "zpool/confined.rs"]
 mod confined;
-#[path = "zpool/counters.rs"]
 mod counters;
-#[path = "zpool/counts.rs"]
 mod counts;
-#[path = "zpool/descriptors.rs"]
 mod descriptors;
-#[path = "zpool/diff.rs"]
 mod diff;
-#[path = "zpool/draid.rs"]
 mod draid;
-#[path = "zpool/events.rs"]
 mod events;
-#[path = "zpool/exporter.rs"]
 mod exporter;
-#[path = "zpool/growth.rs"]
 mod growth;
-#[path = "zpool/heads.rs"]
 mod heads;
-#[path = "zpool/history.rs"]
 mod history;
-#[path = "zpool/iscsi.rs"]
 mod iscsi;
-#[path = "zpool/killed.rs"]
 mod killed;
-#[path = "zpool/livelists.rs"]
 mod livelists;
-#[path = "zpool/nbd.rs"]
 mod nbd;
-#[path = "zpool/projects.rs"]
 mod projects;
-#[path = "zpool/properties.rs"]
 mod properties;
-#[path = "zpool/rates.rs"]
 mod rates;
-#[path = "zpool/rebuilds.rs"]
 mod rebuilds;
-#[path = "zpool/redaction.rs"]
 mod redaction;
-#[path = "zpool/replaced.rs"]
 mod replaced;
-#[path = "zpool/replicas.rs"]
 mod replicas;
-#[path = "zpool/returns.rs"]
 mod returns;
-#[path = "zpool/scrubs.rs"]
 mod scrubs;
-#[path = "zpool/snapdir.rs"]
 mod snapdir;
-#[path = "zpool/snapshots.rs"]
 mod snapshots;
-#[path = "zpool/spares.rs"]
 mod spares;
-#[path = "zpool/stale.rs"]
 mod stale;
-#[path = "zpool/streams.rs"]
 mod streams;
-#[path = "zpool/suspended.rs"]
 mod suspended;
-#[path = "zpool/vdevs.rs"]
 mod vdevs;
-#[path = "zpool/vhost.rs"]
 mod vhost;
-#[path = "zpool/volumes.rs"]
 mod volumes;
-#[path = "zpool/writers.rs"]
 mod writers;
-#[path = "zpool/zinject.rs"]
 mod zinject;
 
 use std::os::unix::fs::FileExt;
