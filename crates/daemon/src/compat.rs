@@ -6,12 +6,15 @@
 //!     + all that these need
 //! ```
 //!
+//! A new pool for which nothing is said has the features that all versions of OpenZFS have from 2.1 on; with
+//! `compatibility=off`, all.
+//!
 //! A set is a file of feature names; `#` begins a comment. Where the machine has no such file, the table
 //! below knows the most usual ones. See zpool-features(7).
 
 use std::path::Path;
 
-use format::feature::{FEATURES, Feature, Support};
+use format::feature::{FEATURES, Feature, Support, is_baseline};
 
 /// Where the files are; the administrator's go before those of the distribution.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
@@ -78,6 +81,17 @@ pub struct Allowed {
 }
 
 impl Allowed {
+    /// Those of a new pool of which nothing was asked: what all versions of OpenZFS have that are cared for.
+    pub fn baseline() -> Allowed {
+        let names = FEATURES.iter().filter(|feature| is_baseline(feature)).map(|feature| feature.name.to_owned());
+        Allowed { names: Some(names.collect()), warning: None }
+    }
+
+    /// As [`Allowed::load`] of what a new pool's `compatibility` is to be, if anything was said.
+    pub fn of_new_pool(compatibility: Option<&str>) -> Result<Allowed, String> {
+        compatibility.map_or_else(|| Ok(Allowed::baseline()), Allowed::load)
+    }
+
     /// Reads the sets that `compatibility` names. Errors: what is wrong with them, for the user.
     pub fn load(compatibility: &str) -> Result<Allowed, String> {
         Allowed::load_from(compatibility, &FOLDERS.map(Path::new))
@@ -216,6 +230,10 @@ mod tests {
         let all = Allowed::load("off").unwrap();
         assert_eq!(features_for(&all, false, &[]).len(), given().count());
         assert!(features_for(&all, true, &[]).is_empty());
+        let of_2_1 = Allowed::load("openzfs-2.1-linux").unwrap();
+        let unasked = features_for(&Allowed::of_new_pool(None).unwrap(), false, &[]);
+        assert_eq!(unasked, features_for(&of_2_1, false, &[]));
+        assert_eq!(Allowed::of_new_pool(Some("off")).unwrap(), all);
         assert!(features_for(&Allowed::load("legacy").unwrap(), false, &[]).is_empty());
         // what a feature needs comes with it
         let skein = features_for(&all, true, &[("skein", true)]);

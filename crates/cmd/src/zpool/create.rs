@@ -165,13 +165,13 @@ fn check_mountpoint(mountpoint: Option<&str>, altroot: Option<&str>, pool: &str)
 
 /// The pool to be made.
 fn new_pool(args: &CreateArgs, spec: NewPoolSpec, history: String) -> Result<NewPool, String> {
-    let allowed =
-        Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| format!("Error: {why}"))?;
+    let allowed = Allowed::of_new_pool(args.prop("compatibility")).map_err(|why| format!("Error: {why}"))?;
     if let Some(warning) = &allowed.warning {
         eprintln!("Warning: {warning}");
     }
     let wishes = args.feature_wishes();
-    for (feature, _) in wishes.iter().filter(|(feature, is_on)| *is_on && !allowed.has(feature)) {
+    let is_odd = |feature: &str| args.prop("compatibility").is_some() && !allowed.has(feature);
+    for (feature, _) in wishes.iter().filter(|(feature, is_on)| *is_on && is_odd(feature)) {
         eprintln!("Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set.");
     }
     let is_elsewhere = |name: &str| matches!(name, "altroot" | "version") || name.starts_with("feature@");
@@ -198,7 +198,7 @@ fn check_properties(args: &CreateArgs) -> Result<(), String> {
         pool_props::check(name, value, When::Create).map_err(|why| failed(&why))?;
     }
     let given = rules::check_all(&args.root_props(), DatasetKind::FileSystem).map_err(|e| failed(e.what()))?;
-    let allowed = Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| failed(&why))?;
+    let allowed = Allowed::of_new_pool(args.prop("compatibility")).map_err(|why| failed(&why))?;
     let guids = compat::features_for(&allowed, args.no_features, &args.feature_wishes());
     let enabled = FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid));
     needs::check(&given, enabled, false).map_err(|e| failed(e.what()))
