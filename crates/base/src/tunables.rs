@@ -126,8 +126,12 @@ tunables! {
     ZFS_REMOVAL_IGNORE_ERRORS = "zfs_removal_ignore_errors", 0;
     /// Removals of vdevs do not go on: 0 or 1.
     ZFS_REMOVAL_SUSPEND_PROGRESS = "zfs_removal_suspend_progress", 0;
+    /// An expansion of a raidz stops when so many bytes were moved; 0: it goes on to its end.
+    RAIDZ_EXPAND_MAX_REFLOW_BYTES = "raidz_expand_max_reflow_bytes", 0;
     /// Bytes that are copied together at most when a vdev is removed.
     ZFS_REMOVE_MAX_SEGMENT = "zfs_remove_max_segment", 16 << 20;
+    /// A pool is scrubbed when a raidz of it was expanded: 0 or 1.
+    ZFS_SCRUB_AFTER_EXPAND = "zfs_scrub_after_expand", 1;
     /// The blocks that a scan has found, and not read yet, take this part of the memory.
     ZFS_SCAN_MEM_LIM_FACT = "zfs_scan_mem_lim_fact", 20;
     /// Scans do not go on: 0 or 1.

@@ -248,7 +248,10 @@ impl ServedPool {
         if replaces && let Some(outcome) = live.use_distributed_spare(vdev, &new.path) {
             return outcome;
         }
+        let is_raidz =
+            live.tree().tops().any(|top| top.guid() == vdev && matches!(top.kind(), vdev::VdevKind::Raidz { .. }));
         let attach = |how, device| match sequentially {
+            false if is_raidz && how == AttachAs::Side => live.widen(vdev, new, ashift, device),
             true => live.attach_sequentially(vdev, new, how, ashift, device),
             false => live.attach(vdev, new, how, ashift, device),
         };

@@ -12,7 +12,7 @@ use dsl::Dsl;
 use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
-use vdev::{Tree, TxgRanges, VdevSpec};
+use vdev::{Reflow, Tree, TxgRanges, VdevSpec};
 use zio::Zio;
 
 use crate::dedup::sums::Dedup;
@@ -188,7 +188,7 @@ impl Pool {
         devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
         let mut open_mos = |tree: &NvList| {
             let tree = Arc::new(Tree::open(VdevSpec::parse_root(tree)?, &devices)?);
-            tree.set_reflow(uberblock.raidz_reflow)?;
+            tree.set_reflow(Reflow::of_field(uberblock.raidz_reflow));
             *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
             let cache = cache_for(zio, options.cache_bytes);

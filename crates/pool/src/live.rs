@@ -37,6 +37,8 @@ mod dtl;
 mod error_scrub;
 mod error_scrub_state;
 mod events;
+mod expansion;
+mod expansion_state;
 mod features;
 mod frees;
 mod groups;
@@ -76,11 +78,13 @@ mod suspension;
 mod sweep;
 mod sweeps;
 mod sync;
+mod task_lists;
+mod tasks;
 mod vdev_props;
 mod vdevs;
 mod version;
 
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 
 use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
@@ -99,6 +103,7 @@ use dedup_changes::DedupChanges;
 use device_watch::DeviceWatch;
 use error_scrub_state::ErrorScrubState;
 pub use events::{Events, EventsSince};
+use expansion_state::ExpansionState;
 use frees::Frees;
 use groups::Groups;
 pub use head::{Head, HeadKind};
@@ -121,6 +126,7 @@ use space_maps::SpaceMaps;
 use suspension::Suspension;
 use sweeps::Sweeps;
 pub use sweeps::{SweepAction, SweepKind};
+use task_lists::TaskLists;
 
 /// Groups at most in which damage is mended when a pool is closed.
 const LAST_GROUPS_MAX: usize = 16;
@@ -140,13 +146,7 @@ pub struct LivePool {
     heads: Heads,
     rooms: Rooms,
     limits: OwnerLimits,
-    /// Tasks that come before anything is freed.
-    first_tasks: Mutex<Vec<Task>>,
-    tasks: Mutex<Vec<Task>>,
-    /// Those that come when all heads are written.
-    last_tasks: Mutex<Vec<Task>>,
-    /// What tasks of this group have begun, and is to be ended in it.
-    endings: Mutex<Vec<Ending>>,
+    tasks: TaskLists<Task, Ending>,
     leaf_watch: LeafWatch,
     /// Is held while vdevs are changed.
     changing_vdevs: Mutex<()>,
@@ -165,6 +165,7 @@ pub struct LivePool {
     checkpoint: CheckpointState,
     sweeps: Sweeps,
     removal: RemovalState,
+    expansion: ExpansionState,
 }
 
 /// What a task works with.
@@ -225,10 +226,7 @@ impl LivePool {
             heads: Heads::new(env, &txgs),
             rooms: Rooms::default(),
             limits: OwnerLimits::default(),
-            first_tasks: Mutex::default(),
-            tasks: Mutex::default(),
-            last_tasks: Mutex::default(),
-            endings: Mutex::default(),
+            tasks: TaskLists::default(),
             leaf_watch: LeafWatch::new(env, &name, (&tree, &txgs), &properties),
             changing_vdevs: Mutex::default(),
             dedup_changes,
@@ -244,6 +242,7 @@ impl LivePool {
             checkpoint: CheckpointState::default(),
             sweeps: Sweeps::default(),
             removal: RemovalState::default(),
+            expansion: ExpansionState::default(),
             tree,
             name,
         })
@@ -381,6 +380,14 @@ impl LivePool {
         &self.sweeps
     }
 
+    fn expansion(&self) -> &ExpansionState {
+        &self.expansion
+    }
+
+    fn tasks(&self) -> &TaskLists<Task, Ending> {
+        &self.tasks
+    }
+
     fn checkpoint_state(&self) -> &CheckpointState {
         &self.checkpoint
     }
@@ -435,10 +442,7 @@ impl LivePool {
             Err(error) => {
                 self.txgs().stop(&error.to_string());
                 // all threads that wait for a change wait in vain
-                self.first_tasks.lock().clear();
-                self.tasks.lock().clear();
-                self.last_tasks.lock().clear();
-                self.endings.lock().clear();
+                self.tasks.clear();
                 Err(error)
             }
         }
@@ -457,110 +461,6 @@ impl LivePool {
     /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
     pub fn sync_now(&self) -> Result<()> {
         if self.groups.has_thread() { self.txgs().wait_synced() } else { self.step() }
-    }
-
-    /// Makes a change of the pool's own objects, and returns when it is on disk. What `work` may refuse it has
-    /// to refuse before it changes anything. Errors: those of `work`; `Suspended`, at once if the pool is so
-    /// already.
-    pub fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_in(&self.tasks, work)
-    }
-
-    /// As [`LivePool::run`], before anything is freed in the group.
-    fn run_first<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_in(&self.first_tasks, work)
-    }
-
-    /// As [`LivePool::run`], when all heads have been written: no head that is open is written after that in this group.
-    fn run_last<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_in(&self.last_tasks, work)
-    }
-
-    fn run_in<T: Send + 'static>(
-        &self,
-        tasks: &Mutex<Vec<Task>>,
-        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.suspension.check_running()?;
-        let (done, outcome) = mpsc::channel();
-        let task = move |context: &SyncContext<'_>| -> Tell {
-            let result = work(context);
-            Box::new(move || {
-                // the thread that asked may have gone
-                let _ = done.send(result);
-            })
-        };
-        tasks.lock().push(Task(Box::new(task)));
-        self.sync()?;
-        let lost = || Error::new(Kind::Suspended, "the pool is suspended");
-        outcome.recv().map_err(|_| lost())?
-    }
-
-    /// Ends what a task has begun in the group that is being synced, when all heads have been written, and before any
-    /// other change that comes then. An error keeps the group from disk, and with it what the task has done.
-    fn end_in_group(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
-        self.endings.lock().push(Ending(Box::new(work)));
-    }
-
-    /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.
-    pub fn run_later(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
-        self.run_later_then(work, |_| ());
-    }
-
-    /// As [`LivePool::run_later`]; `then` is called when the change is on disk.
-    fn run_later_then(
-        &self,
-        work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static,
-        then: impl FnOnce(&LivePool) + Send + 'static,
-    ) {
-        let pool = self.this.clone();
-        let task = move |context: &SyncContext<'_>| -> Tell {
-            match work(context) {
-                Ok(()) => Box::new(move || {
-                    if let Some(pool) = pool.upgrade() {
-                        then(&pool)
-                    }
-                }),
-                Err(error) => {
-                    tracing::warn!(pool = context.pool.name(), "a change was not made: {error}");
-                    Box::new(|| ())
-                }
-            }
-        };
-        self.tasks.lock().push(Task(Box::new(task)));
-    }
-
-    /// Makes the changes that wait. Returns what is to be told when they are on disk.
-    fn run_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        tasks.into_iter().map(|Task(work)| work(context)).collect()
-    }
-
-    /// As [`LivePool::run_tasks`], those that come first.
-    fn run_first_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
-        let tasks = std::mem::take(&mut *self.first_tasks.lock());
-        tasks.into_iter().map(|Task(work)| work(context)).collect()
-    }
-
-    /// As [`LivePool::run_tasks`], those that come last, behind what tasks have begun. Errors: those of the latter.
-    fn run_last_tasks(&self, context: &SyncContext<'_>) -> Result<Vec<Tell>> {
-        let endings = std::mem::take(&mut *self.endings.lock());
-        endings.into_iter().try_for_each(|Ending(work)| work(context))?;
-        let tasks = std::mem::take(&mut *self.last_tasks.lock());
-        Ok(tasks.into_iter().map(|Task(work)| work(context)).collect())
-    }
-
-    fn has_tasks(&self) -> bool {
-        [&self.first_tasks, &self.tasks, &self.last_tasks].iter().any(|tasks| !tasks.lock().is_empty())
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.

@@ -68,7 +68,7 @@ impl PlannedVdev {
 /// Errors: `Corrupt` if two leaves have one guid, or a draid or its spare is impossible.
 pub(crate) fn build(shape: usize, root: PlannedVdev, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<Vec<Vdev>> {
     let mut builder = Builder { shape, vdevs: Vec::new(), devices };
-    builder.add(root, None, Asked { ashift: 9, bytes: 0 })?;
+    builder.add(root, None, Asked { ashift: 9, bytes: 0, new_children: 0 })?;
     builder.connect_draid_spares()?;
     builder.check_guids()?;
     Ok(builder.vdevs)

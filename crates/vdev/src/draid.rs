@@ -191,7 +191,12 @@ impl DraidLayout {
                 size: (quotient + usize::from(c < tall)) << self.ashift,
             }
         };
-        Row { nparity: self.nparity, columns: (0..self.ndata + self.nparity).map(column).collect(), start }
+        Row {
+            nparity: self.nparity,
+            columns: (0..self.ndata + self.nparity).map(column).collect(),
+            start,
+            also: Vec::new(),
+        }
     }
 
     /// The child that stands in for distributed spare `spare` at `offset`, the same offset that the

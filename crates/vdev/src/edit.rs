@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
-use format::ids::{Guid, ObjectId, VdevNumber};
+use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 
 use crate::builder::{self, PlannedVdev};
+use crate::expansion::Expansion;
 use crate::spec::{IndirectSpec, TopSpec, VdevKind, VdevSpec};
 use crate::tree::Tree;
 use crate::vdev::{Placement, Vdev};
@@ -51,6 +52,20 @@ pub enum Edit {
         number: VdevNumber,
         /// Bytes.
         asize: u64,
+    },
+    /// A raidz gets another child, behind the others: the top-level vdev of that number. Its sectors are to be moved.
+    Widen {
+        /// The vdev.
+        number: VdevNumber,
+        /// The new child.
+        leaf: Box<VdevSpec>,
+    },
+    /// They have: from group `since` on blocks are wider.
+    FinishWidening {
+        /// The vdev.
+        number: VdevNumber,
+        /// The group.
+        since: Txg,
     },
     /// What is on a top-level vdev is about to be copied to others: its number, and the objects of its table.
     BeginMoving(VdevNumber, IndirectSpec),
@@ -137,6 +152,20 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
         }
         Edit::Grow { number, asize } => {
             space_of(root, number)?.asize = asize;
+            Ok(None)
+        }
+        Edit::Widen { number, leaf } => {
+            let expansion = &mut space_of(root, number)?.expansion;
+            expansion.get_or_insert(Expansion { txgs: Vec::new(), is_running: false }).is_running = true;
+            let top = top_of_id(root, number)?;
+            top.children.push(PlannedVdev::new(*leaf));
+            top.number_children();
+            Ok(None)
+        }
+        Edit::FinishWidening { number, since } => {
+            let expansion = space_of(root, number)?.expansion.as_mut().ok_or_else(no_such_vdev)?;
+            expansion.txgs.push(since);
+            expansion.is_running = false;
             Ok(None)
         }
         Edit::BeginMoving(number, indirect) => {
@@ -239,7 +268,7 @@ fn in_no_mirror() -> Error {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use format::ids::{Guid, Txg};
+    use format::ids::Guid;
 
     use super::*;
     use crate::health::{Aux, Health, VdevState};

@@ -17,12 +17,16 @@
 //! So one line of a block is one [`Row`] of single sectors, wherever they are. A block counts its sectors
 //! by columns, rows give them by lines; [`SectorOrder`] leads from one to the other.
 //!
-//! While sectors are still being moved, the uberblock says how far that is done. A line of which not all
-//! has moved is read at the old place.
+//! While sectors are still being moved ([`crate::reflow`]), the uberblock says how far that is done. A line of which not
+//! all has moved is read at the old place. Sectors have two places then, or three: what is written goes to that where
+//! the uberblock on disk leads, and to those to which the sector has been copied.
+//!
+//! The first sectors would overwrite what their own lines still need; they are moved by way of the boot area in front of
+//! each child's data, the *scratch* area.
 //!
 //! Format: the published description of raidz expansion, and the behaviour of OpenZFS's vdev_raidz.c.
 
-use base::{AlignedBuf, Error, Kind, Result};
+use base::{AlignedBuf, Result};
 use format::ids::Txg;
 
 use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
@@ -49,19 +53,69 @@ impl Expansion {
     }
 }
 
-/// Bytes of the address space that have moved, by the field of an uberblock.
-///
-/// An error of [`Kind::Unsupported`] if the expansion was stopped in its first steps, whose sectors are in
-/// a place set aside.
-pub(crate) fn moved_bytes(reflow: u64) -> Result<u64> {
+/// Bytes of the boot area of a leaf, right in front of its data.
+const SCRATCH_BYTES: u64 = 3584 << 10;
+
+/// How far an expansion that is running has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reflow {
+    /// Bytes of the address space whose sectors have moved.
+    pub moved: u64,
+    /// Whether they are in the scratch area yet.
+    pub in_scratch: bool,
+}
+
+impl Reflow {
     const IN_SCRATCH: u64 = 1;
-    match (reflow & ((1 << 55) - 1), reflow >> 55) {
-        (_, IN_SCRATCH) => {
-            let what =
-                "the feature org.openzfs:raidz_expansion is at its very beginning, which this version cannot read";
-            Err(Error::new(Kind::Unsupported, what))
+    const IN_PLACE: u64 = 4;
+
+    /// From the field of an uberblock.
+    pub fn of_field(field: u64) -> Reflow {
+        Reflow { moved: (field & ((1 << 55) - 1)) << 9, in_scratch: field >> 55 == Reflow::IN_SCRATCH }
+    }
+
+    /// As an uberblock has it; 0 if nothing has moved.
+    pub fn field(self) -> u64 {
+        match self {
+            Reflow { moved: 0, .. } => 0,
+            Reflow { moved, in_scratch: true } => moved >> 9 | Reflow::IN_SCRATCH << 55,
+            Reflow { moved, in_scratch: false } => moved >> 9 | Reflow::IN_PLACE << 55,
         }
-        (sectors, _) => Ok(sectors << 9),
+    }
+
+    /// Bytes of the address space that go through the scratch area on a raidz that is so wide by now.
+    pub fn scratch_size(ashift: u32, width: usize) -> u64 {
+        (SCRATCH_BYTES >> ashift << ashift).saturating_mul(width as u64)
+    }
+
+    /// Where sectors are that have moved.
+    pub(crate) fn layout(self, width: usize) -> SectorLayout {
+        SectorLayout { width, start: if self.in_scratch { 0u64.wrapping_sub(SCRATCH_BYTES) } else { 0 } }
+    }
+}
+
+/// How far it is for reads, and for writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReflowState {
+    /// As the uberblock in force says.
+    pub(crate) on_disk: Reflow,
+    /// What has been copied; the next uberblock will say so.
+    pub(crate) copied: Reflow,
+}
+
+/// A way to deal sectors over children: sector *n* is on child `n % width`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SectorLayout {
+    pub(crate) width: usize,
+    /// Offset of the first line on each child, which wraps around below 0: bytes behind the front labels.
+    pub(crate) start: u64,
+}
+
+impl SectorLayout {
+    fn column(self, sector: u64, ashift: u32, size: usize) -> Column {
+        let wide = self.width as u64;
+        let offset = ((sector / wide) << ashift).wrapping_add(self.start);
+        Column { child: (sector % wide) as usize, offset, size }
     }
 }
 
@@ -105,11 +159,11 @@ impl SectorOrder {
 }
 
 /// Where the `size` bytes at `offset` are, which were written `then` children wide on what is now of
-/// `geometry`; `moved` is how far a running expansion has come, if there is one.
+/// `geometry`; `reflow` is how far a running expansion has come, if there is one.
 pub(crate) fn map(
     geometry: &RaidzGeometry,
     then: usize,
-    moved: Option<u64>,
+    reflow: Option<ReflowState>,
     offset: u64,
     size: usize,
 ) -> Result<(Vec<Row>, SectorOrder)> {
@@ -122,20 +176,39 @@ pub(crate) fn map(
         let start = line * ndata;
         let here = ndata.min(sectors - start);
         let at = first + (line * then) as u64;
-        let has_moved = moved.is_none_or(|moved| at + count as u64 <= moved >> ashift);
-        let wide = (width - usize::from(!has_moved)) as u64;
-        let column = |c: usize| {
-            let at = at + c as u64;
-            let size = if c < nparity + here { 1 << ashift } else { 0 };
-            Column { child: (at % wide) as usize, offset: (at / wide) << ashift, size }
+        let layout = match reflow {
+            None => SectorLayout { width, start: 0 },
+            Some(ReflowState { on_disk, .. }) if at + count as u64 <= on_disk.moved >> ashift => on_disk.layout(width),
+            Some(_) => SectorLayout { width: width - 1, start: 0 },
         };
-        let mut columns: Vec<Column> = (0..count).map(column).collect();
+        let size_of = |c: usize| if c < nparity + here { 1 << ashift } else { 0 };
+        let mut columns: Vec<Column> = (0..count).map(|c| layout.column(at + c as u64, ashift, size_of(c))).collect();
+        let mut also = reflow.map_or(Vec::new(), |reflow| {
+            let places = |c: usize| also_at(reflow, width, (at + c as u64, ashift), columns[c]);
+            (0..nparity + here).flat_map(|c| places(c).map(move |place| (c, place))).collect()
+        });
         if nparity == 1 && offset >> 20 & 1 == 1 {
             columns.swap(0, 1);
+            also.iter_mut().filter(|(c, _)| *c < 2).for_each(|(c, _)| *c = 1 - *c);
         }
-        Row { nparity, columns, start: start << ashift }
+        Row { nparity, columns, start: start << ashift, also }
     };
     Ok(((0..height).map(row).collect(), SectorOrder { sector: 1 << ashift, sectors, ndata }))
+}
+
+/// The places of a sector besides that where it is read: of those where it is on disk, and has been copied to.
+fn also_at(
+    reflow: ReflowState,
+    width: usize,
+    (sector, ashift): (u64, u32),
+    read: Column,
+) -> impl Iterator<Item = Column> {
+    let of = move |state: Reflow| {
+        let has_moved = sector < state.moved >> ashift;
+        has_moved.then(|| state.layout(width).column(sector, ashift, read.size)).filter(|place| *place != read)
+    };
+    let (on_disk, copied) = (of(reflow.on_disk), of(reflow.copied));
+    on_disk.into_iter().chain(copied.filter(|_| copied != on_disk))
 }
 
 #[cfg(test)]
@@ -195,7 +268,8 @@ mod tests {
 
     #[test]
     fn what_has_not_moved_is_where_it_was() {
-        let (rows, _) = map(&GEOMETRY, 3, Some(8 << 9), 3 << 9, 4 << 9).unwrap();
+        let on_disk = Reflow { moved: 8 << 9, in_scratch: false };
+        let (rows, _) = map(&GEOMETRY, 3, Some(ReflowState { on_disk, copied: on_disk }), 3 << 9, 4 << 9).unwrap();
         // sectors 3, 4, 5 are below 8, of 6, 7, 8 the last is not
         let places = |row: &Row| row.columns.iter().map(|c| (c.child, c.offset >> 9)).collect::<Vec<_>>();
         assert_eq!(places(&rows[0]), [(3, 0), (0, 1), (1, 1)]);
@@ -211,9 +285,42 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steps_are_refused() {
-        assert_eq!(moved_bytes(2 << 55 | 7).unwrap(), 7 << 9);
-        let error = moved_bytes(1 << 55 | 7).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.what().contains("raidz_expansion"));
+    fn what_is_being_moved_is_written_to_all_its_places() {
+        let places = |on_disk: (u64, bool), copied: (u64, bool)| {
+            let state = |(moved, in_scratch)| Reflow { moved: moved << 9, in_scratch };
+            let reflow = ReflowState { on_disk: state(on_disk), copied: state(copied) };
+            let (rows, _) = map(&GEOMETRY, 3, Some(reflow), 3 << 9, 2 << 9).unwrap();
+            let place = |column: &Column| (column.child, (column.offset as i64) >> 9);
+            let read: Vec<_> = rows[0].columns.iter().map(place).collect();
+            (read, rows[0].also.iter().map(|(c, column)| (*c, place(column))).collect::<Vec<_>>())
+        };
+        let (old, new) = ([(0, 1), (1, 1), (2, 1)], [(3, 0), (0, 1), (1, 1)]);
+        let front = SCRATCH_BYTES as i64 >> 9;
+        let scratch = new.map(|(child, line)| (child, line - front));
+        let all = |places: [(usize, i64); 3]| (0..).zip(places).collect::<Vec<_>>();
+        assert_eq!(places((0, false), (0, false)), (old.to_vec(), vec![]));
+        assert_eq!(places((0, false), (6, true)), (old.to_vec(), all(scratch)));
+        assert_eq!(places((6, true), (6, true)), (scratch.to_vec(), vec![]));
+        assert_eq!(places((6, true), (6, false)), (scratch.to_vec(), all(new)));
+        assert_eq!(places((6, false), (9, false)), (new.to_vec(), vec![]));
+        // its last sector has not moved: it is read where it was
+        assert_eq!(places((5, false), (5, false)), (old.to_vec(), all(new)[..2].to_vec()));
+        assert_eq!(places((5, false), (9, false)).0, old);
+        let (_, also) = places((5, true), (5, false));
+        assert_eq!(also, [(0, scratch[0]), (0, new[0]), (1, scratch[1]), (1, new[1])]);
+    }
+
+    #[test]
+    fn fields_of_uberblocks() {
+        for (moved, in_scratch) in [(0, false), (7 << 9, true), (7 << 9, false)] {
+            let reflow = Reflow { moved, in_scratch };
+            assert_eq!(Reflow::of_field(reflow.field()), reflow);
+        }
+        // as OpenZFS writes them: in the scratch area; out of it, in three ways
+        assert_eq!(Reflow::of_field(1 << 55 | 7), Reflow { moved: 7 << 9, in_scratch: true });
+        for state in 2..5 {
+            assert_eq!(Reflow::of_field(state << 55 | 7), Reflow { moved: 7 << 9, in_scratch: false });
+        }
+        assert_eq!(Reflow::scratch_size(12, 4), 14 << 20);
     }
 }

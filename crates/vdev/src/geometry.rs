@@ -97,6 +97,15 @@ pub fn leaf_asize(size: u64) -> Result<u64> {
     Ok(whole - FRONT_BYTES - BACK_BYTES)
 }
 
+/// Where on its device something is that is `offset` bytes behind a leaf's front labels, or in the boot area: that is in
+/// front of offset 0, and offsets wrap around. `None` of what cannot be on any device, or is in a label.
+pub(crate) fn on_device(offset: u64) -> Option<u64> {
+    match offset.overflowing_add(FRONT_BYTES) {
+        (at, false) => Some(at),
+        (at, true) => (at >= 2 * LABEL_BYTES).then_some(at),
+    }
+}
+
 /// Binary logarithm of the size of the metaslabs that a new vdev of `asize` bytes is cut into.
 pub fn metaslab_shift(asize: u64) -> u32 {
     // the logarithm, rounded up, of a `count`th

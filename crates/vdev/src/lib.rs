@@ -17,7 +17,7 @@
 //!   other; [`edit`]: how they come and go.
 //! - [`leaf_state`]: all that is known of a leaf, with what it has missed ([`dtl`]) and what it is like ([`health`]);
 //!   `redundancy`: what that means for the vdevs above.
-//! - [`raidz`], [`draid`], [`indirect`]: pure geometry.
+//! - [`raidz`], [`expansion`], [`draid`], [`indirect`]: pure geometry.
 //! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, `write`, `flush` and
 //!   `tree_labels`, as methods of [`Tree`].
 //! - [`label`]: the four labels of a device; [`geometry`]: the measures of a new vdev; `space`: what blocks take up.
@@ -47,6 +47,7 @@ pub mod raidz;
 pub mod read;
 mod rebuild;
 mod redundancy;
+mod reflow;
 mod relocate;
 mod shapes;
 mod space;
@@ -65,6 +66,7 @@ pub use device::meter::Purpose;
 pub use dtl::{Dtl, TxgRanges};
 pub use edit::Edit;
 pub use error_window::{ErrorRate, ErrorRates, TooMany};
+pub use expansion::Reflow;
 pub use health::{Aux, Health, VdevState, VdevStats};
 pub use indirect::{MapEntry, TopRange};
 pub use label::LabelRegion;

@@ -16,7 +16,7 @@ use base::{Error, Kind as ErrorKind, Result};
 use format::ids::{Txg, VdevNumber};
 
 use crate::expansion::{self, SectorOrder};
-use crate::geometry::FRONT_BYTES;
+use crate::geometry;
 use crate::raidz::Row;
 use crate::tree::Tree;
 use crate::vdev::{Placement, Vdev, VdevId};
@@ -151,8 +151,8 @@ impl Tree {
                     && let then = expansion.width_at(geometry.width, txg)
                     && then != geometry.width
                 {
-                    let moved = expansion.is_running.then(|| self.moved_bytes());
-                    let (rows, order) = expansion::map(geometry, then, moved, offset, size)?;
+                    let reflow = expansion.is_running.then(|| self.reflow_state());
+                    let (rows, order) = expansion::map(geometry, then, reflow, offset, size)?;
                     return Ok((rows, Some(order)));
                 }
                 Ok((vec![geometry.map(offset, size)?], None))
@@ -173,7 +173,7 @@ impl Tree {
         match *vdev.place() {
             Placement::Device => {
                 if let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.usable_device().is_some())
-                    && let Some(offset) = offset.checked_add(FRONT_BYTES)
+                    && let Some(offset) = geometry::on_device(offset)
                 {
                     let trusted = trusted && !leaf.dtl().contains(txg);
                     f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));

@@ -13,18 +13,22 @@ pub(crate) struct Asked {
     pub ashift: u32,
     /// Bytes of address space that its metaslabs reach to.
     pub bytes: u64,
+    /// Children that not everything has been dealt over yet.
+    pub new_children: u64,
 }
 
 impl Asked {
     /// What a top-level vdev asks of itself.
     pub(crate) fn top(top: &TopSpec) -> Asked {
-        Asked { ashift: top.ashift, bytes: top.metaslabs() << top.metaslab_shift }
+        let is_widened = top.expansion.as_ref().is_some_and(|expansion| expansion.is_running);
+        let bytes = top.metaslabs() << top.metaslab_shift;
+        Asked { ashift: top.ashift, bytes, new_children: u64::from(is_widened) }
     }
 
     /// What a vdev of that kind with so many children asks of each of them.
     pub(crate) fn child(self, kind: VdevKind, children: usize) -> Asked {
         let parts = match kind {
-            VdevKind::Raidz { .. } => children as u64,
+            VdevKind::Raidz { .. } => (children as u64).saturating_sub(self.new_children),
             VdevKind::Draid(shape) => shape.children.saturating_sub(shape.nspares),
             _ => 1,
         };

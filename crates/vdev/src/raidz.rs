@@ -46,6 +46,8 @@ pub struct Row {
     pub columns: Vec<Column>,
     /// Offset in the block of the first data column, in bytes.
     pub start: usize,
+    /// Further places of columns, by their numbers: what is written goes there, too, while a raidz is being expanded.
+    pub also: Vec<(usize, Column)>,
 }
 
 impl Row {
@@ -106,7 +108,7 @@ impl RaidzGeometry {
         if nparity == 1 && offset >> 20 & 1 == 1 {
             columns.swap(0, 1);
         }
-        Ok(Row { nparity, columns, start: 0 })
+        Ok(Row { nparity, columns, start: 0, also: Vec::new() })
     }
 
     /// Bytes that a block of `size` bytes takes up, parity and padding included.

@@ -15,8 +15,8 @@ impl Tree {
         self.asize_at(number, size, Txg::MAX)
     }
 
-    /// The same of a block that was written in `txg`: a raidz may have been expanded since.
-    fn asize_at(&self, number: VdevNumber, size: u64, txg: Txg) -> Result<u64> {
+    /// The same of a block that is written in `txg`: a raidz is as wide as it was in that group.
+    pub fn asize_at(&self, number: VdevNumber, size: u64, txg: Txg) -> Result<u64> {
         let top = self.top(number)?;
         Ok(self.asize_below(top, size, txg).max(size.next_multiple_of(1 << top.ashift())))
     }

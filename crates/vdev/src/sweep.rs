@@ -25,6 +25,8 @@ impl Tree {
         let top = self.top_of(leaf.vdev());
         let Range { start, end } = match top.place() {
             Placement::Device | Placement::Copies => range.clone(),
+            // sectors are on the move
+            Placement::Raidz(_) if self.expanding().is_some_and(|expanding| expanding.id() == top.id()) => 0..0,
             Placement::Raidz(_) => {
                 let is_below =
                     |child: &crate::VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());

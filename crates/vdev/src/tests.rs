@@ -6,6 +6,7 @@ mod corpus;
 mod distributed;
 mod labels;
 mod parity;
+mod reflow;
 mod removed;
 mod write;
 

@@ -19,13 +19,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use base::{Env, Error, Kind as ErrorKind, Result, RwLockReadGuard};
+use base::{Env, Error, Kind as ErrorKind, Mutex, Result, RwLockReadGuard};
 use device::Device;
 use device::meter::{Purpose, Ticket};
 use format::ids::{Guid, VdevNumber};
 
 use crate::builder::{self, PlannedVdev};
-use crate::expansion;
+use crate::expansion::ReflowState;
 use crate::indirect::{MapEntry, Mapping, MappingTable, TopRange};
 use crate::leaf_state::LeafState;
 use crate::lost_writes::LostWrites;
@@ -40,8 +40,8 @@ pub struct Tree {
     shapes: Shapes,
     lost_writes: LostWrites,
     clock: OnceLock<Env>,
-    /// Bytes of the address space that a running expansion of a raidz has moved.
-    moved: OnceLock<u64>,
+    /// How far a running expansion of a raidz has come.
+    reflow: Mutex<ReflowState>,
 }
 
 impl Tree {
@@ -55,21 +55,17 @@ impl Tree {
         }
         let shapes = Shapes::default();
         shapes.put(0, builder::build(0, PlannedVdev::new(spec), devices)?);
-        let (lost_writes, clock, moved) = Default::default();
-        Ok(Tree { shapes, lost_writes, clock, moved })
+        let (lost_writes, clock, reflow) = Default::default();
+        Ok(Tree { shapes, lost_writes, clock, reflow })
     }
 
-    /// Tells how far an expansion has come, as the uberblock does whose state is to be read; once.
-    ///
-    /// An error of [`ErrorKind::Unsupported`] if that is its first step.
-    pub fn set_reflow(&self, reflow: u64) -> Result<()> {
-        let _ = self.moved.set(expansion::moved_bytes(reflow)?);
-        Ok(())
+    /// How far a running expansion of a raidz has come.
+    pub(crate) fn reflow_state(&self) -> ReflowState {
+        *self.reflow.lock()
     }
 
-    /// Bytes of the address space that a running expansion of a raidz has moved.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.moved.get().copied().unwrap_or(0)
+    pub(crate) fn set_reflow_state(&self, state: ReflowState) {
+        *self.reflow.lock() = state;
     }
 
     /// Times all requests to devices from now on, by the clock of `env`.
@@ -168,7 +164,8 @@ impl Tree {
             above.push(vdev);
             next = vdev.parent();
         }
-        let top = self.top_of(leaf.vdev()).top_spec().map_or(Asked { ashift: 9, bytes: 0 }, Asked::top);
+        let top =
+            self.top_of(leaf.vdev()).top_spec().map_or(Asked { ashift: 9, bytes: 0, new_children: 0 }, Asked::top);
         above.iter().rev().fold(top, |asked, vdev| asked.child(vdev.kind(), vdev.children().len())).bytes
     }
 

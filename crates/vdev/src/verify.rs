@@ -64,6 +64,8 @@ impl Tree {
         must_be_there: bool,
     ) -> Result<bool> {
         let size = self.padded_size(&extent, buf.len())?;
+        // sectors must not be moved under a reader, which charges leaves
+        let _steady = self.expanding().map(|_| self.hold_shape());
         let (mut sources, order) = self.sources(&extent, size)?;
         let mut block = AlignedBuf::zeroed(size);
         let wanted = buf.len();

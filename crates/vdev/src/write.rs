@@ -15,6 +15,9 @@
 //! took it, no more columns of a row failed than it has parity. What a leaf did not take, because it
 //! failed or is away, is noted as missed ([`crate::dtl`]), so that readers and resilvers know.
 //!
+//! A block on a raidz that was expanded since the block's birth is written in lines ([`crate::expansion`]); while sectors
+//! are being moved, to all places that they have.
+//!
 //! The padding that makes a raidz block a multiple of its parity plus one is not written. The zero
 //! sectors that fill up a draid's last line are: they count in parity, and a rebuild that does not
 //! know where blocks are takes them for data.
@@ -28,7 +31,7 @@ use device::Write;
 use device::meter::Purpose;
 use format::ids::Txg;
 
-use crate::geometry::FRONT_BYTES;
+use crate::geometry;
 use crate::health::VdevStats;
 use crate::locate::{Extent, nothing_left};
 use crate::raidz::Row;
@@ -51,6 +54,7 @@ struct WritePlan {
     away: Vec<VdevId>,
     /// How many distributed spares it leads through.
     spares: usize,
+    birth_txg: Txg,
 }
 
 struct LeafWrite {
@@ -185,7 +189,7 @@ impl Tree {
         let size = block.len().next_multiple_of(sector);
         // checks the bounds; of a vdev that has not been removed there is one segment
         self.segments(extent, size)?;
-        let mut plan = WritePlan::default();
+        let mut plan = WritePlan { birth_txg: extent.birth_txg, ..WritePlan::default() };
         if size != block.len() {
             let mut padded = AlignedBuf::zeroed(size);
             padded[..block.len()].copy_from_slice(block);
@@ -212,7 +216,7 @@ impl Tree {
         match *vdev.place() {
             Placement::Device if vdev.usable_device().is_some() => {
                 let beyond = || Error::corrupt("block reaches past any device");
-                let offset = offset.checked_add(FRONT_BYTES).ok_or_else(beyond)?;
+                let offset = geometry::on_device(offset).ok_or_else(beyond)?;
                 plan.writes.push(LeafWrite { leaf: vdev.id(), offset, bytes: bytes.clone() });
                 Ok(Need::Leaf(plan.writes.len() - 1))
             }
@@ -223,9 +227,10 @@ impl Tree {
             }
             Placement::Raidz(_) | Placement::Draid(_) => {
                 let WriteSource::Block(range) = bytes else { unreachable!("no parity below parity") };
-                let (rows, order) = self.rows(vdev, offset, range.len(), Txg::MAX)?;
-                if order.is_some() {
-                    return Err(Error::new(ErrorKind::Unsupported, "a raidz under expansion is not written to"));
+                let (rows, order) = self.rows(vdev, offset, range.len(), plan.birth_txg)?;
+                if let Some(order) = order {
+                    // such a raidz is a top-level vdev: it is all of the block
+                    plan.padded = Some(order.lines(plan.slice(bytes, block)));
                 }
                 rows.iter().map(|row| self.plan_write_row(vdev, row, block, plan)).collect::<Result<_>>().map(Need::All)
             }
@@ -259,11 +264,14 @@ impl Tree {
         let own = plan.keep(parity);
         let parity = (0..row.nparity).map(|p| WriteSource::Own(own, p * height..(p + 1) * height));
         let mut needs = Vec::with_capacity(row.columns.len());
-        for (column, bytes) in row.columns.iter().zip(parity.chain(data)) {
+        for (number, (column, bytes)) in row.columns.iter().zip(parity.chain(data)).enumerate() {
             let child = self.child(vdev, column.child);
             let mut need = Vec::with_capacity(1);
             if column.size > 0 {
                 need.push(self.plan_vdev(child, column.offset, &bytes, block, plan)?);
+            }
+            for (_, place) in row.also.iter().filter(|(of, _)| *of == number) {
+                need.push(self.plan_vdev(self.child(vdev, place.child), place.offset, &bytes, block, plan)?);
             }
             if column.size < height && matches!(vdev.place(), Placement::Draid(_)) {
                 let rest = height - column.size;

@@ -389,6 +389,25 @@ impl Allocator {
         }
     }
 
+    /// Lends all that is free in a range of a top-level vdev, which is in one metaslab; of a metaslab that cannot be had,
+    /// nothing. Until [`Allocator::give_back`]. Errors: `NotFound` if there is no such vdev or metaslab.
+    pub fn lend_all(&self, top: VdevNumber, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+        let start = range.start;
+        let absent = || Error::new(Kind::NotFound, format!("there is no metaslab at {start:#x} of vdev {top}"));
+        let (index, metaslab, is_unloaded) = {
+            let state = self.lock();
+            let index = state.tops.iter().position(|known| known.number == top).ok_or_else(absent)?;
+            let metaslab = state.tops[index].metaslab_at(start).ok_or_else(absent)?;
+            (index, metaslab, state.tops[index].metaslabs[metaslab].is_unloaded())
+        };
+        if is_unloaded {
+            self.load(index, metaslab);
+        }
+        let mut lent = Vec::new();
+        self.with_top(top, |top| lent = top.metaslabs[metaslab].lend_all(range));
+        Ok(lent)
+    }
+
     /// Lends what has become free since devices were told, in runs of `run_min` bytes at least: of every `of`-th
     /// metaslab, beginning with number `first`. By the number of the top-level vdev. Nothing is allocated there until
     /// [`Allocator::give_back`].

@@ -273,7 +273,10 @@ impl WriteQueueShared {
         drop(state);
         let writes: Vec<(Extent, &[u8])> = batch.iter().map(|write| (write.extent, &*write.bytes)).collect();
         env.failpoint("batch taken");
+        // sectors may be about to be moved, or copied to a leaf that lacks them
+        let steady = self.tree.hold_shape();
         let results = self.tree.write_batch(&writes);
+        drop(steady);
         env.failpoint("batch written");
         let mut state = self.lock();
         state.writing = false;

@@ -154,16 +154,16 @@ pub fn attach(args: &[OsString]) -> CommandResult {
     let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
     let (vdev, leaf) = devices_of(&report, old, new, force, &failed)?;
     let is_old = |known: &&VdevReport| known.guid == vdev;
-    match report.root.all().into_iter().find(is_old).map(|known| known.kind.as_str()) {
-        Some("disk" | "file") | None => {}
-        Some("raidz" | "draid") => return Err(failed("this version of Cenote cannot expand raidz vdevs")),
+    let activity = match report.root.all().into_iter().find(is_old).map(|known| known.kind.as_str()) {
+        Some("disk" | "file") | None => "resilver",
+        Some("raidz") => "raidz_expand",
         Some(_) => return Err(failed("can only attach to mirrors and top-level disks")),
-    }
+    };
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("attach", args);
     let request = Request::Attach { vdev, new: leaf, replaces: false, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
-    if wait { scan::wait_for_activity(name, "resilver") } else { Ok(true) }
+    if wait { scan::wait_for_activity(name, activity) } else { Ok(true) }
 }
 
 /// `zpool replace`.

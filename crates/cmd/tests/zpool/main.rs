@@ -10,6 +10,7 @@ mod descriptors;
 mod diff;
 mod draid;
 mod events;
+mod expansion;
 mod exporter;
 mod growth;
 mod heads;

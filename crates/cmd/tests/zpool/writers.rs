@@ -117,15 +117,6 @@ fn properties_that_an_import_sets() {
 }
 
 #[test]
-fn raidz_takes_no_more_devices() {
-    let world = World::new("raidz", &[]);
-    world.disks(&["a", "b", "c", "d"]);
-    world.check("create -O mountpoint=none wide raidz DIR/a DIR/b DIR/c", 0, "");
-    let refused = "cannot attach DIR/d to raidz1-0: this version of Cenote cannot expand raidz vdevs\n";
-    world.check("attach wide raidz1-0 DIR/d", 1, refused);
-}
-
-#[test]
 fn destroyed_pools_of_one_name() {
     let world = World::new("destroyed", &[]);
     world.disks(&["a", "b"]);

@@ -34,6 +34,7 @@ impl LivePool {
         let _alone = self.change_vdevs_alone();
         self.refuse_with_checkpoint()?;
         self.refuse_with_removal()?;
+        self.refuse_with_expansion()?;
         if self.view().features().state(ZPOOL_CHECKPOINT) == FeatureState::Disabled || !self.maps().can_keep() {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
@@ -75,6 +76,7 @@ impl SyncContext<'_> {
         let pool = self.pool;
         pool.refuse_with_checkpoint()?;
         pool.refuse_with_removal()?;
+        pool.refuse_with_expansion()?;
         let newest = pool.config().uberblock.clone();
         let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "the pool has no state yet"))?;
         let txg = newest.txg;

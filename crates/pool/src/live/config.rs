@@ -157,11 +157,20 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
     map_children(config, &|child| renewed(child, tree))
 }
 
-/// The configuration of a top-level vdev with what is known of its space by now: how large it is, and its removal.
+/// The configuration of a top-level vdev with what is known of its space by now: how large it is, its removal, its expansions.
 fn with_space(mut config: NvList, top: &Vdev) -> NvList {
     let Some(spec) = top.top_spec() else { return config };
     if config.opt_u64("asize").is_some_and(|asize| asize < spec.asize) {
         config.set("asize", Value::U64(spec.asize));
+    }
+    if let Some(expansion) = &spec.expansion {
+        config.remove("raidz_expanding");
+        if expansion.is_running {
+            config.set("raidz_expanding", Value::Flag);
+        }
+        if !expansion.txgs.is_empty() {
+            config.set("raidz_expand_txgs", Value::U64s(expansion.txgs.iter().map(|txg| txg.get()).collect()));
+        }
     }
     let objects =
         spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object].map(ObjectId::get));

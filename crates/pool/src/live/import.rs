@@ -104,7 +104,7 @@ impl LivePool {
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
         live.checkpoint_state().replace(checkpoint);
-        live.take_up_removal(obsolete_maps(&live.view())?)?;
+        live.take_up_removal(obsolete_maps(&live.view())?).and_then(|()| live.take_up_expansion())?;
         live.frees().wake();
         // those that were away and are there again
         let back = live.tree().leaves().filter(|leaf| !leaf.state().dtl().is_empty());
@@ -208,12 +208,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
     if !foreign.is_empty() {
         let list = foreign.join("\n\t");
         return refuse(format!("the pool uses features that can only be read, not written:\n\t{list}"));
-    }
-    let is_running = |top: &vdev::Vdev| {
-        top.top_spec().and_then(|spec| spec.expansion.as_ref()).is_some_and(|expansion| expansion.is_running)
-    };
-    if let Some(top) = pool.tree().tops().find(|top| is_running(top)) {
-        return refuse(format!("{} is being expanded, which this version of Cenote does not go on with", top.name()));
     }
     let is_whole = pool.tree().health(pool.tree().root().id()).is_readable();
     if !is_whole || pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Missing) {

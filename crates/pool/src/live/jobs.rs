@@ -53,6 +53,12 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.removal().condensing().stall(),
     },
     LongWork {
+        name: "expansion",
+        has_work: |pool| pool.has_expansion_work(),
+        step: |context| context.step_expansion(),
+        stall: |pool| pool.expansion().stall(),
+    },
+    LongWork {
         name: "sweep",
         has_work: |pool| pool.has_sweep_work(),
         step: |context| context.step_sweeps(),
@@ -100,6 +106,7 @@ impl LivePool {
         self.scan().rebuilds().stall();
         self.sweeps().stall();
         self.removal().stall();
+        self.expansion().stall();
     }
 
     /// Lets jobs go on that could not read something.
@@ -107,6 +114,7 @@ impl LivePool {
         self.frees().wake();
         self.checkpoint_state().wake();
         self.removal().wake();
+        self.expansion().wake();
         self.removal().condensing().wake();
         self.sweeps().wake();
         self.scan().wake();
@@ -131,6 +139,26 @@ impl SyncContext<'_> {
                 (job.stall)(self.pool);
             }
         }
+    }
+
+    /// Sees to it that no place of the scan is in a dataset that was destroyed: OpenZFS could not go on there.
+    fn check_scan_places(&self) -> Result<()> {
+        let places = self.pool.scan().places();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let dsl = self.dsl()?;
+        let mut gone = Vec::new();
+        for id in places {
+            if dsl.dataset_phys(id)?.is_none() {
+                gone.push(id);
+            }
+        }
+        if !gone.is_empty() {
+            let heads = dsl.walk()?.into_iter().map(|dir| dir.phys.head_dataset).filter(|head| head.is_some());
+            self.pool.scan().replace_gone(&gone, &Vec::from_iter(heads));
+        }
+        Ok(())
     }
 
     /// Frees some of what was destroyed.

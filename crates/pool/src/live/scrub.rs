@@ -232,6 +232,8 @@ impl SyncContext<'_> {
 
     /// Ends the scan.
     pub(super) fn end_scan(&self, end: ScanState) -> Result<()> {
+        // what could not be read to be moved may have been mended
+        self.pool.expansion().wake();
         // what the last step found is for the log of the scrub
         self.log_lost()?;
         let phys = {
@@ -260,26 +262,6 @@ impl SyncContext<'_> {
         self.log_event(name, &format!("errors={}", phys.errors));
         let is_whole = end == ScanState::Finished || phys.is_resilver;
         self.notify_of_scan(phys.is_resilver, if is_whole { "finish" } else { "abort" });
-        Ok(())
-    }
-
-    /// Sees to it that no place of the scan is in a dataset that was destroyed: OpenZFS could not go on there.
-    pub(super) fn check_scan_places(&self) -> Result<()> {
-        let places = self.pool.scan().places();
-        if places.is_empty() {
-            return Ok(());
-        }
-        let dsl = self.dsl()?;
-        let mut gone = Vec::new();
-        for id in places {
-            if dsl.dataset_phys(id)?.is_none() {
-                gone.push(id);
-            }
-        }
-        if !gone.is_empty() {
-            let heads = dsl.walk()?.into_iter().map(|dir| dir.phys.head_dataset).filter(|head| head.is_some());
-            self.pool.scan().replace_gone(&gone, &Vec::from_iter(heads));
-        }
         Ok(())
     }
 

@@ -79,7 +79,10 @@ impl LivePool {
         let ns = self.env().ticks_ns().saturating_sub(sweep.pass_start_ns);
         let allowed = u128::from(sweep.rate) * u128::from(ns) / 1_000_000_000;
         let is_slow_enough = sweep.rate == 0 || u128::from(sweep.pass_bytes) <= allowed;
-        is_slow_enough && self.tree().leaf(guid).is_some_and(|leaf| leaf.state().health().is_readable())
+        let expanding = self.tree().expanding().map(vdev::Vdev::id);
+        let is_still = |leaf: &LeafVdev<'_>| expanding != Some(self.tree().top_of(leaf.vdev()).id());
+        let leaf = self.tree().leaf(guid).filter(is_still);
+        is_slow_enough && leaf.is_some_and(|leaf| leaf.state().health().is_readable())
     }
 }
 

@@ -235,7 +235,7 @@ impl LivePool {
             software_version: 5000,
             mmp: Some(self.multihost().fields()),
             checkpoint_txg: Txg::ZERO,
-            raidz_reflow: 0,
+            raidz_reflow: self.tree().reflow_to_come().field(),
         };
         self.flush_writes(txg)?;
         self.env().failpoint("blocks flushed");
@@ -253,6 +253,7 @@ impl LivePool {
             self.write_and_flush(&|| self.tree().write_labels(&[1, 3], &label_of))?;
             self.notify("config_sync", None);
         }
+        self.tree().set_reflow(self.tree().reflow_to_come());
         self.config().uberblock = Some(uberblock);
         Ok(())
     }

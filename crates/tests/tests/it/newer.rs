@@ -7,8 +7,7 @@ use testkit::corpus;
 use testkit::program;
 
 /// Cases, and what keeps them from being imported for writing.
-const ONLY_READ: [(&str, &[&str]); 2] =
-    [("expanding", &["raidz1-0 is being expanded"]), ("fastdedup", &["com.klarasystems:fast_dedup"])];
+const ONLY_READ: [(&str, &[&str]); 1] = [("fastdedup", &["com.klarasystems:fast_dedup"])];
 
 #[test]
 fn features_that_forbid_writing_are_named() {

@@ -14,7 +14,7 @@ use crate::heal::{
 use crate::live::judge;
 use crate::scrub::{hasty, scrub, status};
 
-fn guid_at(pool: &LivePool, path: &Path) -> Guid {
+pub(crate) fn guid_at(pool: &LivePool, path: &Path) -> Guid {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
 }
 

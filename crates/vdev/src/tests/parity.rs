@@ -5,7 +5,7 @@ use format::ids::{Txg, VdevNumber};
 
 use super::*;
 use crate::Lacking;
-use crate::expansion::Expansion;
+use crate::expansion::{Expansion, Reflow};
 use crate::{Aux, Health, TxgRanges, VdevState};
 
 /// Product in GF(2^8) with 0x11d, one bit at a time.
@@ -437,7 +437,7 @@ fn a_raidz_that_became_wider() {
                 let (spec, images) = expanded(&raidz, moved, running);
                 let open = |absent: &[u64]| {
                     let pool = images.open(vec![spec.clone()], absent);
-                    pool.tree.set_reflow(2 << 55 | if running { moved } else { 0 }).unwrap();
+                    pool.tree.set_reflow(Reflow::of_field(2 << 55 | if running { moved } else { 0 }));
                     pool
                 };
                 for (extent, block) in &raidz.blocks {

@@ -19,6 +19,7 @@ use super::source::VersionSource;
 use crate::expansion::SectorOrder;
 use crate::health::VdevStats;
 use crate::locate::{Branch, Choice, Extent, ExtentSegment};
+use crate::raidz::Row;
 use crate::tree::Tree;
 use crate::vdev::Placement;
 
@@ -57,6 +58,23 @@ fn search_ordered(
         }
     }
     Ok(found)
+}
+
+/// What all columns of a row have, parity first; `data` begins with the first byte of the row.
+fn columns_of(row: &Row, data: &[u8]) -> Vec<Vec<u8>> {
+    let mut at = 0;
+    let data: Vec<&[u8]> = row
+        .data()
+        .iter()
+        .map(|column| {
+            at += column.size;
+            &data[at - column.size..at]
+        })
+        .collect();
+    let mut columns = vec![vec![0; row.columns[0].size]; row.nparity];
+    codec::parity::generate(&data, &mut columns.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    columns.extend(data.into_iter().map(<[u8]>::to_vec));
+    columns
 }
 
 impl Tree {
@@ -133,6 +151,9 @@ impl Tree {
         if lacking == Lacking::Fill {
             self.fill_up_lines(extent, block.len(), &mut wounds)?;
         }
+        if !wounds.is_empty() || lacking == Lacking::Fill {
+            self.add_other_places(extent, block, &mut wounds)?;
+        }
         let mut writes: Vec<_> = wounds
             .iter()
             .map(|(from, bytes)| self.write_of(from.leaf, from.offset, bytes, Purpose::AsyncWrite))
@@ -157,6 +178,31 @@ impl Tree {
             }
         }
         Ok(healed)
+    }
+
+    /// The further places of all columns, on a raidz that is being expanded.
+    fn add_other_places(&self, extent: &Extent, block: &[u8], wounds: &mut Vec<(Choice, AlignedBuf)>) -> Result<()> {
+        for ExtentSegment { vdev, offset, range } in self.segments(extent, block.len())? {
+            if !matches!(vdev.place(), Placement::Raidz(_)) {
+                continue;
+            }
+            for row in self.rows(vdev, offset, range.len(), extent.birth_txg)?.0 {
+                if row.also.is_empty() {
+                    continue;
+                }
+                let columns = columns_of(&row, &block[range.start + row.start..]);
+                for (number, place) in &row.also {
+                    self.each_branch(self.child(vdev, place.child), place.offset, extent.birth_txg, &mut |branch| {
+                        if let Branch::Leaf(from) = branch {
+                            let mut bytes = AlignedBuf::zeroed(columns[*number].len());
+                            bytes.copy_from_slice(&columns[*number]);
+                            wounds.push((from, bytes));
+                        }
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What fills up the last line of each row on a draid: zeros, which leaves lack that lack the block. A

@@ -252,6 +252,14 @@ impl Metaslab {
         lent
     }
 
+    /// Lends all that is free in a range; nothing if it is not loaded.
+    pub(super) fn lend_all(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let MetaslabSpace::Free(free) = &self.space else { return Vec::new() };
+        let lent: Vec<Range<u64>> = free.within(range).into_iter().collect();
+        self.lend_out(&lent);
+        lent
+    }
+
     /// Lends what devices have not been told of, in runs of so many bytes at least; shorter ones go on waiting.
     pub(super) fn lend_untrimmed(&mut self, run_min: u64) -> Vec<Range<u64>> {
         let (MetaslabSpace::Free(_), Some(untrimmed)) = (&self.space, &mut self.untrimmed) else { return Vec::new() };

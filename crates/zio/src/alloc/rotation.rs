@@ -104,7 +104,7 @@ impl AllocatorState {
             .map(|&top| (top, placed.iter().filter(|p| p.top == top).map(|p| p.metaslab).collect::<Vec<_>>()));
         let anywhere = order.iter().filter(|&&top| is_used(top)).map(|&top| (top, Vec::new()));
         for (top, but) in fresh.chain(other_metaslab).chain(anywhere) {
-            let len = tree.asize(self.tops[top].number, size)?;
+            let len = tree.asize_at(self.tops[top].number, size, txg)?;
             match self.tops[top].allocate(copy, len, txg, &but) {
                 FoundRun::At(metaslab, offset) => return Ok(Ok(AllocatedCopy { top, metaslab, offset, len })),
                 FoundRun::Load(metaslab) => return Ok(Err(AllocAttempt::Load(top, metaslab))),

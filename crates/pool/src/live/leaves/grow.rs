@@ -93,6 +93,14 @@ impl SyncContext<'_> {
         if grown.is_empty() && tops.is_empty() { Ok(()) } else { self.write_config() }
     }
 
+    /// Lets a top-level vdev grow if it can.
+    pub(in crate::live) fn grow_one(&self, number: VdevNumber) -> Result<()> {
+        match self.pool.growth_of(self.pool.tree().top(number)?) {
+            Some(asize) => self.grow_top(number, asize),
+            None => Ok(()),
+        }
+    }
+
     /// Gives a top-level vdev more metaslabs.
     fn grow_top(&self, number: VdevNumber, asize: u64) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);

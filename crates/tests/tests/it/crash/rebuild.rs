@@ -24,11 +24,12 @@ fn env() -> Env {
     Env::fixed(1000).with_tunables(|name| (name == "zfs_rebuild_max_segment").then_some(64 << 10))
 }
 
-/// Whether something is being replaced, stood in for, resilvered or scrubbed.
+/// Whether something is being replaced, stood in for, resilvered, scrubbed or expanded.
 pub(crate) fn is_busy(pool: &LivePool) -> bool {
     let status = pool.view().status().unwrap();
     let runs = |progress: Option<Progress>| progress == Some(Progress::Running);
-    runs(status.scan.map(|scan| scan.progress))
+    pool.tree().expanding().is_some()
+        || runs(status.scan.map(|scan| scan.progress))
         || status.rebuilds.iter().any(|(_, rebuild)| rebuild.progress == Progress::Running)
         || pool.tree().iter().any(|vdev| matches!(vdev.kind(), VdevKind::Replacing | VdevKind::Spare))
         || pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty())
