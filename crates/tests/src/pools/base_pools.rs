@@ -25,7 +25,7 @@ use zpl::{New, NewFs, NewKind, XattrMode, Zpl, create_fs};
 pub(super) const WITNESS: &str = "p/witness";
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Cases of the corpus that are small, and have what our own pools lack.
-const CORPUS: [&str; 24] = [
+const CORPUS: [&str; 26] = [
     "single",
     "snapshots",
     "errlog",
@@ -50,6 +50,8 @@ const CORPUS: [&str; 24] = [
     "longnames",
     "redaction",
     "rewritten",
+    "expanded",
+    "expanding",
 ];
 
 /// Features of our pools beside those that all tests use.
