@@ -94,7 +94,10 @@ fn place(
 ) -> Result<Vec<(u16, Range<usize>)>> {
     let mut variable = 0;
     for &number in layout {
-        variable += usize::from(registry.registered(number)?.len == 0);
+        match registry.find(number) {
+            Some(known) => variable += usize::from(known.len == 0),
+            None => return Err(registry::unregistered(number)),
+        }
     }
     let early_end = || Error::corrupt(format!("SA attributes end beyond the {} bytes of their buffer", bytes.len()));
     let lengths = bytes.get(LENGTHS_AT..LENGTHS_AT + variable * 2).ok_or_else(early_end)?;
@@ -102,7 +105,7 @@ fn place(
     let mut at = (LENGTHS_AT + variable * 2).next_multiple_of(8);
     let mut values = Vec::with_capacity(layout.len());
     for &number in layout {
-        let len = match registry.registered(number)?.len {
+        let len = match registry.find(number).map_or(0, |known| known.len) {
             0 => lengths.next().unwrap_or(0),
             len => len,
         };
@@ -120,7 +123,7 @@ fn turned(bytes: &[u8], registry: &Registry, values: &[(u16, Range<usize>)]) -> 
     let mut bytes = bytes.to_vec();
     for (number, range) in values {
         let value = &mut bytes[range.clone()];
-        match registry.registered(*number).map_or(Swap::Bytes, |attr| attr.swap) {
+        match registry.find(*number).map_or(Swap::Bytes, |attr| attr.swap) {
             Swap::Words => swap::words(value),
             Swap::U32 => value.chunks_exact_mut(4).for_each(<[u8]>::reverse),
             Swap::U16 => value.chunks_exact_mut(2).for_each(<[u8]>::reverse),

@@ -18,6 +18,11 @@ pub(super) struct Registered {
     pub(super) swap: Swap,
 }
 
+#[cold]
+pub(super) fn unregistered(number: u16) -> Error {
+    Error::corrupt(format!("SA attribute {number} is not registered"))
+}
+
 /// The attributes and layouts of one file system.
 #[derive(Clone, Debug)]
 pub struct Registry {
@@ -81,9 +86,15 @@ impl Registry {
         self.known[attr as usize]
     }
 
+    /// What is known of an attribute number.
+    #[inline]
+    pub(super) fn find(&self, number: u16) -> Option<Registered> {
+        self.attrs.get(usize::from(number)).copied().flatten()
+    }
+
+    /// The same, of a number that has to be known.
     pub(super) fn registered(&self, number: u16) -> Result<Registered> {
-        let known = self.attrs.get(usize::from(number)).copied().flatten();
-        known.ok_or_else(|| Error::corrupt(format!("SA attribute {number} is not registered")))
+        self.find(number).ok_or_else(|| unregistered(number))
     }
 
     pub(super) fn layout(&self, number: u16) -> Result<&[u16]> {
