@@ -170,6 +170,8 @@ fn end_of(top: &Vdev) -> u64 {
 impl SyncContext<'_> {
     fn widen(&self, number: VdevNumber, mut leaf: vdev::VdevSpec, device: Arc<dyn Device>) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
+        // one may have begun in this group
+        pool.refuse_with_checkpoint()?;
         pool.check_may_widen(pool.tree().top(number)?)?;
         self.make_objects(&mut leaf)?;
         let devices = HashMap::from([(leaf.guid, device)]);
