@@ -237,15 +237,11 @@ impl ServedPool {
         ashift: Option<u32>,
     ) -> Result<()> {
         let live = self.live()?;
-        if sequentially && !new.path.starts_with('/') {
-            let what = "this version of Cenote does not reconstruct dRAID vdevs sequentially";
-            return Err(Error::new(Kind::Unsupported, what));
-        }
         let replaces = how == AttachAs::Replacement;
         if replaces && live.stands_in(vdev, &new.path) {
             return Ok(());
         }
-        if replaces && let Some(outcome) = live.use_distributed_spare(vdev, &new.path) {
+        if replaces && let Some(outcome) = live.use_distributed_spare(vdev, &new.path, sequentially) {
             return outcome;
         }
         let is_raidz =

@@ -147,6 +147,16 @@ impl DraidLayout {
         (size.div_ceil((self.ndata as u64) << self.ashift) * self.group_width()) << self.ashift
     }
 
+    /// The stripes that `bytes` of the address space are, parity included: bytes of data that they have room for.
+    ///
+    /// An error of [`Kind::Corrupt`] if they do not end with a stripe.
+    pub fn data_bytes(&self, bytes: u64) -> Result<u64> {
+        match bytes.is_multiple_of(self.group_width() << self.ashift) {
+            true => Ok(bytes / self.group_width() * self.ndata as u64),
+            false => Err(Error::corrupt(format!("{bytes:#x} bytes of a draid do not end with a stripe"))),
+        }
+    }
+
     /// Where the `size` bytes at `offset` are. A block that crosses the end of a group has a row in
     /// each.
     ///

@@ -46,6 +46,7 @@ mod opened;
 pub mod raidz;
 pub mod read;
 mod rebuild;
+mod rebuild_draid;
 mod redundancy;
 mod reflow;
 mod relocate;

@@ -15,6 +15,7 @@ use std::ops::Range;
 use base::{Error, Kind as ErrorKind, Result};
 use format::ids::{Txg, VdevNumber};
 
+use crate::dtl::Dtl;
 use crate::expansion::{self, SectorOrder};
 use crate::geometry;
 use crate::raidz::Row;
@@ -164,10 +165,23 @@ impl Tree {
 
     /// Calls `f` for each branch of `vdev` that may be read for what is at `offset`.
     pub(crate) fn each_branch(&self, vdev: &Vdev, offset: u64, txg: Txg, f: &mut dyn FnMut(Branch)) {
-        self.visit(vdev, offset, txg, true, &mut VISITS_MAX.clone(), f);
+        self.visit(vdev, offset, (&|dtl| dtl.contains(txg), true), &mut VISITS_MAX.clone(), f);
     }
 
-    fn visit(&self, vdev: &Vdev, offset: u64, txg: Txg, trusted: bool, visits: &mut usize, f: &mut dyn FnMut(Branch)) {
+    /// As [`Tree::each_branch`], of whatever birth: a leaf that lacks anything is trusted with nothing.
+    pub(crate) fn each_whole_branch(&self, vdev: &Vdev, offset: u64, f: &mut dyn FnMut(Branch)) {
+        self.visit(vdev, offset, (&|dtl| !dtl.is_empty(), true), &mut VISITS_MAX.clone(), f);
+    }
+
+    /// `lacks` says whether a leaf with that log may have something else.
+    fn visit(
+        &self,
+        vdev: &Vdev,
+        offset: u64,
+        (lacks, trusted): (&dyn Fn(&Dtl) -> bool, bool),
+        visits: &mut usize,
+        f: &mut dyn FnMut(Branch),
+    ) {
         let Some(left) = visits.checked_sub(1) else { return };
         *visits = left;
         match *vdev.place() {
@@ -175,12 +189,12 @@ impl Tree {
                 if let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.usable_device().is_some())
                     && let Some(offset) = geometry::on_device(offset)
                 {
-                    let trusted = trusted && !leaf.dtl().contains(txg);
+                    let trusted = trusted && !lacks(leaf.dtl());
                     f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));
                 }
             }
             Placement::Copies => {
-                vdev.children().iter().for_each(|&c| self.visit(self.vdev(c), offset, txg, trusted, visits, f));
+                vdev.children().iter().for_each(|&c| self.visit(self.vdev(c), offset, (lacks, trusted), visits, f));
             }
             Placement::DraidSpare { draid, spare } => {
                 let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.is_usable()) else { return };
@@ -189,7 +203,7 @@ impl Tree {
                     unreachable!("connected when the tree was opened")
                 };
                 let child = self.child(draid, layout.spare_child(spare, offset));
-                self.visit(child, offset, txg, trusted && !leaf.dtl().contains(txg), visits, f);
+                self.visit(child, offset, (lacks, trusted && !lacks(leaf.dtl())), visits, f);
             }
             Placement::Raidz(_) | Placement::Draid(_) => {
                 let trusted = vdev.parent() == Some(self.root().id()) || self.health(vdev.id()).is_readable();

@@ -1,11 +1,14 @@
-//! Sequential resilvers: what is in use on a mirror is copied to sides that lack something, wherever blocks begin and
-//! end there.
+//! Sequential resilvers: what is in use on a mirror or draid is given to leaves that lack something, wherever blocks begin
+//! and end there.
 //!
 //! ```text
-//!   side that lacks nothing ─▶ ranges, in the order of places ─▶ all sides that lack something
+//!   mirror   side that lacks nothing ─▶ ranges, in the order of places ─▶ all sides that lack something
+//!   draid    columns that lack nothing ─▶ the others, by parity ─▶ all leaves, and distributed spares, that lack something
 //! ```
 //!
-//! No sum tells whether the bytes are right. So they are read only from sides that have missed nothing.
+//! On a draid each line of a group has its own parity, whatever the blocks are, as the last line of a block is filled up.
+//!
+//! No sum tells whether the bytes are right. So they are read only from leaves that have missed nothing.
 
 use std::ops::Range;
 
@@ -18,7 +21,7 @@ use crate::health::VdevStats;
 use crate::locate::Choice;
 use crate::spec::VdevKind;
 use crate::tree::Tree;
-use crate::vdev::{LeafVdev, Vdev};
+use crate::vdev::{LeafVdev, Placement, Vdev};
 
 /// What came of copying ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,23 +39,31 @@ struct ReadRange {
 }
 
 impl Tree {
-    /// Whether all below a top-level vdev have the same bytes at the same places.
+    /// Whether all below a top-level vdev have the same bytes at the same places, or it is a draid.
     pub fn is_rebuildable(&self, top: &Vdev) -> bool {
+        if matches!(top.place(), Placement::Draid(_)) {
+            return true;
+        }
         let is_plain = |vdev: &Vdev| {
             matches!(vdev.kind(), VdevKind::Disk | VdevKind::File) || vdev.kind().is_copies() && !vdev.has_parity()
         };
         is_plain(top) && self.leaves_of(top.id()).iter().all(|leaf| is_plain(leaf.vdev()))
     }
 
-    /// Copies ranges of a top-level vdev, all that is written to it otherwise at that time, to those sides that lack
-    /// something. It lasts with the next [`Tree::flush`]. What cannot be written is charged to the leaf, which then has
-    /// unfilled blocks ([`crate::Dtl::has_unfilled`]).
+    /// Gives ranges of a top-level vdev, all that is written to it otherwise at that time, to those leaves that lack
+    /// something. Ranges of a draid are made of whole stripes. It lasts with the next [`Tree::flush`]. What cannot be
+    /// written is charged to the leaf, which then has unfilled blocks ([`crate::Dtl::has_unfilled`]), or on a draid counts
+    /// as an error.
     ///
-    /// Errors: [`ErrorKind::Missing`] if no side is there that lacks nothing.
+    /// Errors: [`ErrorKind::Missing`] if no side of a mirror is there that lacks nothing; [`ErrorKind::Corrupt`] for a
+    /// range of a draid that is not made of stripes.
     pub fn rebuild(&self, number: VdevNumber, ranges: &[Range<u64>]) -> Result<Rebuilt> {
         // blocks of logs are written at any time, to places that were allocated long ago
         let _alone = self.shapes().alone();
         let top = self.top(number)?;
+        if let Placement::Draid(layout) = top.place() {
+            return self.rebuild_stripes(top, layout, ranges);
+        }
         let usable = self.leaves_of(top.id()).into_iter().filter(|leaf| leaf.usable_device().is_some());
         let (mut whole, lacking): (Vec<_>, Vec<_>) = usable.partition(|leaf| leaf.state().dtl().is_empty());
         if lacking.is_empty() {

@@ -101,6 +101,14 @@ fn a_draid_is_added() {
     world.check("replace tank DIR/f draid1-1-0", 1, "cannot replace DIR/f with draid1-1-0: draid1-1-0 is busy\n");
     world.check("detach tank draid1-1-0", 0, "");
     assert_eq!(world.tree("tank"), expect);
+    // sequentially, with a scrub behind it
+    world.check("replace -s -w tank DIR/e draid1-1-0", 0, "");
+    world.check("wait -t scrub tank", 0, "");
+    assert!(world.scan("tank").contains("scrub repaired 0B"), "{}", world.scan("tank"));
+    let history = world.text("history -i tank");
+    assert!(history.contains("rebuild vdev_id=1 ") && history.contains(" complete"), "{history}");
+    world.check("detach tank draid1-1-0", 0, "");
+    assert_eq!(world.tree("tank"), expect);
     world.check("export tank", 0, "");
     world.judge_by_zdb("tank");
     world.check(

@@ -159,9 +159,9 @@ impl LivePool {
 
     /// Lets the distributed spare with that configuration stand in for the leaf with `guid`, which is in its draid.
     ///
-    /// Errors: `NotFound`; `Unsupported` if it is not, or a spare stands in for it; `Busy` if the spare is in use; those
-    /// of writing; `Suspended`.
-    pub(super) fn attach_distributed(&self, guid: Guid, config: &NvList) -> Result<()> {
+    /// Errors: `NotFound`; `Unsupported` if it is not, or a spare stands in for it; `Exists` if leaves are given what they
+    /// lack the other way; `Busy` if the spare is in use; those of writing; `Suspended`.
+    pub(super) fn attach_distributed(&self, guid: Guid, config: &NvList, is_sequential: bool) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
@@ -175,7 +175,8 @@ impl LivePool {
             _ => return Err(Error::new(Kind::Unsupported, "a distributed spare is for devices of its own dRAID vdev")),
         }
         self.check_spares(leaf, how)?;
-        self.put_beside(leaf, spare, (how, false), None)
+        self.check_rebuild(self.tree().top_of(leaf.vdev()), is_sequential, true)?;
+        self.put_beside(leaf, spare, (how, is_sequential), None)
     }
 
     fn put_beside(

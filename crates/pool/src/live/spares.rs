@@ -94,7 +94,7 @@ impl LivePool {
     fn stand_in(&self, guid: Guid, config: &NvList) -> Result<()> {
         let (spare, path) = (config.guid("guid")?, config.str("path")?);
         if is_distributed(config) {
-            return self.attach_distributed(guid, config);
+            return self.attach_distributed(guid, config, false);
         }
         let device = self.spare_device(spare, self.spares().open(path)?)?;
         let new = NewLeaf { path: path.to_owned(), is_file: config.opt_str("type") == Some("file") };
@@ -104,12 +104,13 @@ impl LivePool {
         })
     }
 
-    /// Lets the distributed spare of that name stand in for the leaf with `guid`. `None` if there is none of that name.
-    pub fn use_distributed_spare(&self, guid: Guid, name: &str) -> Option<Result<()>> {
+    /// Lets the distributed spare of that name stand in for the leaf with `guid`, which may be given everything
+    /// sequentially. `None` if there is none of that name.
+    pub fn use_distributed_spare(&self, guid: Guid, name: &str, is_sequential: bool) -> Option<Result<()>> {
         let view = self.view();
         let is_it = |config: &&NvList| is_distributed(config) && config.opt_str("path") == Some(name);
         let config = view.spares().iter().find(is_it)?;
-        Some(self.attach_distributed(guid, config))
+        Some(self.attach_distributed(guid, config, is_sequential))
     }
 
     /// Whether the spare that is called `name` stands in for the leaf with `guid` already.

@@ -111,6 +111,48 @@ fn a_distributed_spare_stands_in() {
     }
 }
 
+/// What a leaf had that is lost is made anew from the others, on the distributed spare or a new leaf, by those that know
+/// nothing of blocks.
+#[test]
+fn a_draid_is_rebuilt_stripe_by_stripe() {
+    let layout = DraidLayout::new(12, SHAPE).unwrap();
+    for (kind, new) in [
+        (VdevKind::Spare, vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 60, vec![])),
+        (VdevKind::Replacing, disk(1, 110)),
+    ] {
+        let (mut images, blocks) = draid(None);
+        images.write(110, 0, &[]);
+        let (mut spec, guid) = (draid_spec(), new.guid.get());
+        spec.children[3] = vdev(kind, 3, 50, vec![disk(0, 103), new]);
+        // another one is lost, too
+        let pool = images.open(vec![spec.clone()], &[103, 105]);
+        pool.leaf(guid).state().dtl().insert(groups(0..99));
+        let ranges: Vec<_> = blocks
+            .iter()
+            .map(|(extent, block)| extent.offset..extent.offset + layout.asize(block.len() as u64))
+            .collect();
+        let rebuilt = pool.tree.rebuild(VdevNumber::new(0), &ranges).unwrap();
+        assert!(rebuilt.errors == 0 && rebuilt.bytes > 40 << 10, "{rebuilt:?}");
+        let half = ranges[0].start..ranges[0].start + 4096;
+        assert_eq!(pool.tree.rebuild(VdevNumber::new(0), &[half]).unwrap_err().kind(), ErrorKind::Corrupt);
+        let more = if kind == VdevKind::Spare { vec![] } else { vec![100, 101, 102, 104, 106] };
+        for lost in [vec![], more.clone()].concat().into_iter().map(Some).chain([None]) {
+            let absent: Vec<u64> = [103, 105].into_iter().chain(lost).collect();
+            let pool = images.open(vec![spec.clone()], &absent);
+            for (extent, block) in &blocks {
+                assert!(pool.read_fast(*extent).unwrap() == *block, "without {absent:?}: {extent:?}");
+                let healed = pool.tree.scrub(*extent, crate::Lacking::Leave, &mut |found| found == &block[..]).unwrap();
+                assert_eq!(healed, 0, "parity, too: {extent:?}");
+            }
+            assert!(pool.tree.leaves().all(|leaf| leaf.stats().errors()[2] == 0));
+        }
+        // one too many is lost
+        let pool = images.open(vec![spec], &[103, 105, 100, 101]);
+        pool.leaf(guid).state().dtl().insert(groups(0..99));
+        assert!(pool.tree.rebuild(VdevNumber::new(0), &ranges).unwrap().errors > 0);
+    }
+}
+
 /// Spares that lead to each other without end cost no more than some visits.
 #[test]
 fn a_maze_of_spares_has_an_end() {

@@ -1,4 +1,4 @@
-//! Sequential resilvers: all that is in use on a mirror is copied to a new side, metaslab by metaslab, and verified
+//! Sequential resilvers: all that is in use on a mirror or draid is given to a new leaf, metaslab by metaslab, and verified
 //! afterwards, by a scrub.
 //!
 //! ```text
@@ -45,9 +45,6 @@ impl LivePool {
             }
             true if is_resilvering => Err(Error::new(Kind::Exists, "currently resilvering")),
             true if top.is_log() => refuse("a log has nothing to be reconstructed"),
-            true if matches!(top.kind(), VdevKind::Draid(_)) => {
-                refuse("this version of Cenote does not reconstruct dRAID vdevs sequentially")
-            }
             true if !self.tree().is_rebuildable(top) && replaces => {
                 refuse("only mirror and dRAID vdevs support sequential reconstruction")
             }
@@ -261,7 +258,13 @@ impl SyncContext<'_> {
     fn next_in_use(&self, top: &Vdev, stage: &RebuildStage) -> Result<Vec<Range<u64>>> {
         let (pool, before) = (self.pool, self.change.tx.txg().previous());
         let shift = top.top_spec().map_or(0, |spec| spec.metaslab_shift);
-        let segment_bytes = pool.env().tunable(tunables::ZFS_REBUILD_MAX_SEGMENT).clamp(1 << 16, 16 << 20) >> 16 << 16;
+        // of a draid, whole stripes
+        let unit = match top.kind() {
+            VdevKind::Draid(shape) => (shape.ndata + shape.nparity) << top.top_spec().map_or(0, |spec| spec.ashift),
+            _ => 1 << 16,
+        };
+        let segment_bytes = pool.env().tunable(tunables::ZFS_REBUILD_MAX_SEGMENT).clamp(1 << 16, 16 << 20);
+        let segment_bytes = (segment_bytes / unit * unit).max(unit);
         let allocator = pool.cache().zio().allocator()?;
         let (mut ranges, mut left) = (Vec::new(), BATCH_BYTES);
         for metaslab in stage.phys.offset >> shift..metaslabs::count(top) {
