@@ -10,8 +10,8 @@ use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapLeaf};
-use vdev::Tree;
 use vdev::label::{COUNT, write_config};
+use vdev::{Reflow, Tree};
 
 use super::blocks::{AtlasPlace, Parent};
 use super::{Atlas, physical};
@@ -139,6 +139,7 @@ impl<'a> Forge<'a> {
         let by_guid: HashMap<Guid, Arc<dyn Device>> =
             guids.filter_map(|(label, device)| Some((label.as_ref()?.0, device.clone()))).collect();
         let tree = Tree::open(self.atlas.spec.clone(), &by_guid)?;
+        tree.set_reflow(Reflow::of_field(self.atlas.uberblock.raidz_reflow));
         // all that is above a changed block, and how much of what is below each waits to be sealed
         let mut waiting: HashMap<usize, usize> = HashMap::new();
         let mut pending: Vec<usize> = self.changed.keys().copied().collect();

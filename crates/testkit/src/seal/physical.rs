@@ -94,7 +94,7 @@ fn room(tree: &Tree, bp: &BlkPtr) -> Result<usize> {
     let mut room = usize::MAX;
     for dva in bp.copies() {
         let mut size = 0;
-        while size < dva.asize() && tree.asize(dva.vdev(), size + sector)? <= dva.asize() {
+        while size < dva.asize() && tree.asize_at(dva.vdev(), size + sector, bp.physical_birth())? <= dva.asize() {
             size += sector;
         }
         // what was written in a smaller unit than the vdev's sectors fits as it was
