@@ -14,6 +14,7 @@ use format::ids::{ObjectId, VdevNumber};
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
+use vdev::spec::TopSpec;
 use vdev::{Vdev, VdevKind};
 
 use crate::{FeatureState, Pool, metaslabs, mos};
@@ -137,10 +138,7 @@ impl Pool {
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => below().flatten().min(),
             VdevKind::Raidz { .. } => {
                 // a child that is being moved to gives its room at the end
-                let is_expanding = vdev
-                    .top_spec()
-                    .and_then(|spec| spec.expansion.as_ref())
-                    .is_some_and(|expansion| expansion.is_running);
+                let is_expanding = vdev.top_spec().is_some_and(TopSpec::is_expanding);
                 let children = vdev.children().len() - usize::from(is_expanding);
                 below().min()?.map(|smallest| smallest * children as u64)
             }

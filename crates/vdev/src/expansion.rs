@@ -28,6 +28,7 @@
 
 use base::{AlignedBuf, Result};
 use format::ids::Txg;
+use format::nvlist::{NvList, Value};
 
 use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
 
@@ -44,6 +45,17 @@ impl Expansion {
     /// How many children the raidz had at first, which now has `width`; `None` if that is impossible.
     pub(crate) fn first_width(&self, width: usize) -> Option<usize> {
         width.checked_sub(self.txgs.len() + usize::from(self.is_running))
+    }
+
+    /// Puts it into the configuration of its vdev, which may say what was before.
+    pub fn put_in(&self, config: &mut NvList) {
+        config.remove("raidz_expanding");
+        if self.is_running {
+            config.set("raidz_expanding", Value::Flag);
+        }
+        if !self.txgs.is_empty() {
+            config.set("raidz_expand_txgs", Value::U64s(self.txgs.iter().map(|txg| txg.get()).collect()));
+        }
     }
 
     /// How wide blocks were that were born in `txg`.
@@ -112,6 +124,12 @@ pub(crate) struct SectorLayout {
 }
 
 impl SectorLayout {
+    /// The lines of a child whose sector on it is before that one.
+    pub(crate) fn lines_before(self, sector: u64, child: usize) -> u64 {
+        let wide = self.width as u64;
+        (sector + wide - 1).saturating_sub(child as u64) / wide
+    }
+
     fn column(self, sector: u64, ashift: u32, size: usize) -> Column {
         let wide = self.width as u64;
         let offset = ((sector / wide) << ashift).wrapping_add(self.start);

@@ -41,7 +41,7 @@ impl Tree {
     /// and of one that no device is behind.
     pub fn room_of(&self, top: &Vdev) -> Option<u64> {
         let spec = top.top_spec()?;
-        let is_changing = spec.removing || spec.expansion.as_ref().is_some_and(|expansion| expansion.is_running);
+        let is_changing = spec.removing || spec.is_expanding();
         if !top.kind().is_concrete() || is_changing {
             return None;
         }

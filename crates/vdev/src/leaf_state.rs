@@ -243,6 +243,12 @@ impl LeafState {
         }
     }
 
+    /// Counts a read that failed; a device that has gone is not tried again.
+    pub(crate) fn charge_read(&self, error: &Error) {
+        VdevStats::count(&self.stats.read_errors);
+        self.note_failure(error);
+    }
+
     /// Counts a write or flush that failed; a device that has gone is not tried again.
     pub(crate) fn charge_write(&self, error: &Error) {
         VdevStats::count(&self.stats.write_errors);

@@ -20,9 +20,8 @@ pub(crate) struct Asked {
 impl Asked {
     /// What a top-level vdev asks of itself.
     pub(crate) fn top(top: &TopSpec) -> Asked {
-        let is_widened = top.expansion.as_ref().is_some_and(|expansion| expansion.is_running);
         let bytes = top.metaslabs() << top.metaslab_shift;
-        Asked { ashift: top.ashift, bytes, new_children: u64::from(is_widened) }
+        Asked { ashift: top.ashift, bytes, new_children: u64::from(top.is_expanding()) }
     }
 
     /// What a vdev of that kind with so many children asks of each of them.

@@ -17,7 +17,6 @@ use device::meter::Purpose;
 use format::ids::{Txg, VdevNumber};
 
 use crate::geometry::FRONT_BYTES;
-use crate::health::VdevStats;
 use crate::locate::Choice;
 use crate::spec::VdevKind;
 use crate::tree::Tree;
@@ -116,10 +115,7 @@ impl Tree {
             for ((at, buffer), result) in left.into_iter().zip(buffers).zip(results) {
                 match result {
                     Ok(()) => bytes[at] = Some(buffer),
-                    Err(error) => {
-                        VdevStats::count(&leaf.stats().read_errors);
-                        leaf.state().note_failure(&error);
-                    }
+                    Err(error) => leaf.state().charge_read(&error),
                 }
             }
         }

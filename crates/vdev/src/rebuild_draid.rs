@@ -7,7 +7,6 @@ use device::meter::Purpose;
 use format::ids::Txg;
 
 use crate::draid::DraidLayout;
-use crate::health::VdevStats;
 use crate::locate::{Branch, Choice};
 use crate::raidz::Row;
 use crate::rebuild::Rebuilt;
@@ -78,11 +77,7 @@ impl Tree {
             for ((from, is_known), result) in read.into_iter().zip(reads.into_iter().map(|read| read.result)) {
                 match result {
                     Ok(()) => *is_known = true,
-                    Err(error) => {
-                        let leaf = self.state_of(from.leaf);
-                        VdevStats::count(&leaf.stats().read_errors);
-                        leaf.note_failure(&error);
-                    }
+                    Err(error) => self.state_of(from.leaf).charge_read(&error),
                 }
             }
         }

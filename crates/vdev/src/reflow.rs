@@ -23,9 +23,10 @@ use format::ids::Txg;
 
 use crate::expansion::{Reflow, ReflowState, SectorLayout};
 use crate::geometry;
-use crate::health::VdevStats;
 use crate::locate::Choice;
 use crate::raidz::RaidzGeometry;
+use crate::relocate::cut;
+use crate::spec::TopSpec;
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Placement, Vdev, VdevId};
 
@@ -41,9 +42,7 @@ struct ColumnRun {
 impl Tree {
     /// The raidz that is being expanded.
     pub fn expanding(&self) -> Option<&Vdev> {
-        self.tops().find(|top| {
-            top.top_spec().and_then(|spec| spec.expansion.as_ref()).is_some_and(|expansion| expansion.is_running)
-        })
+        self.tops().find(|top| top.top_spec().is_some_and(TopSpec::is_expanding))
     }
 
     /// How far the expansion is, as the uberblock in force says.
@@ -90,7 +89,9 @@ impl Tree {
         let from = if now.in_scratch { now.layout(geometry.width) } else { layout_before(&geometry) };
         // blocks of logs are written at any time, to places that were allocated long ago
         let _alone = self.shapes().alone();
-        self.copy_sectors(top, &geometry, &(0..size), (from, next.layout(geometry.width)))?;
+        for piece in cut(&(0..size), piece_bytes(from)) {
+            self.copy_sectors(top, geometry.ashift, &piece, (from, next.layout(geometry.width)))?;
+        }
         self.set_reflow_state(ReflowState { on_disk: now, copied: next });
         Ok(())
     }
@@ -102,10 +103,11 @@ impl Tree {
         assert!(until <= self.reflow_limit(), "nothing is overwritten that is still needed");
         let layouts = (layout_before(&geometry), SectorLayout { width: geometry.width, start: 0 });
         let mut bytes = 0;
-        for range in used {
+        for piece in used.iter().flat_map(|range| cut(range, piece_bytes(layouts.0))) {
             let _alone = self.shapes().alone();
-            bytes += self.copy_sectors(top, &geometry, range, layouts)?;
-            self.set_copied(range.end);
+            self.copy_sectors(top, geometry.ashift, &piece, layouts)?;
+            self.set_copied(piece.end);
+            bytes += piece.end - piece.start;
         }
         let _alone = self.shapes().alone();
         self.set_copied(until);
@@ -117,32 +119,24 @@ impl Tree {
         self.set_reflow_state(ReflowState { copied, ..self.reflow_state() });
     }
 
-    /// Copies sectors, in pieces. How many bytes.
+    /// Copies the sectors of a range, all at once.
     fn copy_sectors(
         &self,
         top: &Vdev,
-        geometry: &RaidzGeometry,
+        shift: u32,
         range: &Range<u64>,
         (from, to): (SectorLayout, SectorLayout),
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let leaves = self.reflow_leaves(top)?;
-        let shift = geometry.ashift;
         let sectors = range.start >> shift..range.end >> shift;
-        let step = (COLUMN_BYTES >> shift).max(1) * from.width as u64;
-        let mut at = sectors.start;
-        while at < sectors.end {
-            let piece = at..sectors.end.min(at + step);
-            let mut old = columns(from, shift, &piece);
-            self.read_columns(&leaves, from, shift, &mut old)?;
-            let mut new = columns(to, shift, &piece);
-            for sector in piece.clone() {
-                let (source, target) = (place_in(&old, from, shift, sector), place_in(&new, to, shift, sector));
-                new[target.0].bytes[target.1].copy_from_slice(&old[source.0].bytes[source.1]);
-            }
-            self.write_columns(&leaves, to, shift, &new)?;
-            at = piece.end;
+        let mut old = columns(from, shift, &sectors);
+        self.read_columns(&leaves, from, shift, &mut old)?;
+        let mut new = columns(to, shift, &sectors);
+        for sector in sectors {
+            let (source, target) = (place_in(&old, from, shift, sector), place_in(&new, to, shift, sector));
+            new[target.0].bytes[target.1].copy_from_slice(&old[source.0].bytes[source.1]);
         }
-        Ok(range.end - range.start)
+        self.write_columns(&leaves, to, shift, &new)
     }
 
     /// The children, which are leaves. Errors: `Missing` if one is none, cannot be used, or lacks something.
@@ -175,12 +169,7 @@ impl Tree {
         }
         device::read_batch(&mut reads);
         let results = owners.iter().zip(reads.into_iter().map(|read| read.result));
-        let charged = results.map(|(leaf, result)| {
-            result.inspect_err(|error| {
-                VdevStats::count(&leaf.stats().read_errors);
-                leaf.state().note_failure(error);
-            })
-        });
+        let charged = results.map(|(leaf, result)| result.inspect_err(|error| leaf.state().charge_read(error)));
         charged.collect::<Vec<_>>().into_iter().collect()
     }
 
@@ -223,6 +212,11 @@ fn with_geometry(top: &Vdev) -> Option<(&Vdev, RaidzGeometry)> {
     }
 }
 
+/// Bytes that are copied at once.
+fn piece_bytes(from: SectorLayout) -> u64 {
+    COLUMN_BYTES * from.width as u64
+}
+
 fn layout_before(geometry: &RaidzGeometry) -> SectorLayout {
     SectorLayout { width: geometry.width - 1, start: 0 }
 }
@@ -234,11 +228,9 @@ fn on_device(layout: SectorLayout, line: u64, shift: u32) -> Result<u64> {
 
 /// For each child the lines that have the sectors, to be filled.
 fn columns(layout: SectorLayout, shift: u32, sectors: &Range<u64>) -> Vec<ColumnRun> {
-    let wide = layout.width as u64;
     let run = |child: usize| {
-        // lines whose sector on this child is before that one
-        let lines = |sector: u64| (sector + wide - 1).saturating_sub(child as u64) / wide;
-        let (first_line, count) = (lines(sectors.start), lines(sectors.end) - lines(sectors.start));
+        let [first_line, end] = [sectors.start, sectors.end].map(|sector| layout.lines_before(sector, child));
+        let count = end - first_line;
         ColumnRun { first_line, bytes: AlignedBuf::for_overwrite((count << shift) as usize) }
     };
     (0..layout.width).map(run).collect()

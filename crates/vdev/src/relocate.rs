@@ -200,7 +200,7 @@ impl Tree {
 }
 
 /// Pieces of a range, of so many bytes at most.
-fn cut(range: &Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+pub(crate) fn cut(range: &Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let end = range.end;
     (range.start..end).step_by(bytes as usize).map(move |start| start..end.min(start + bytes))
 }

@@ -398,6 +398,11 @@ impl TopSpec {
         Ok(top)
     }
 
+    /// Whether it is a raidz whose sectors are being moved to another child.
+    pub fn is_expanding(&self) -> bool {
+        self.expansion.as_ref().is_some_and(|expansion| expansion.is_running)
+    }
+
     /// Number of whole metaslabs in its address space; 0 if it has none.
     pub fn metaslabs(&self) -> u64 {
         if self.metaslab_shift == 0 { 0 } else { self.asize >> self.metaslab_shift }

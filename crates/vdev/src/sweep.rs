@@ -11,7 +11,9 @@ use std::ops::Range;
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
 
+use crate::expansion::SectorLayout;
 use crate::geometry::FRONT_BYTES;
+use crate::spec::TopSpec;
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Placement};
 
@@ -26,14 +28,13 @@ impl Tree {
         let Range { start, end } = match top.place() {
             Placement::Device | Placement::Copies => range.clone(),
             // sectors are on the move
-            Placement::Raidz(_) if self.expanding().is_some_and(|expanding| expanding.id() == top.id()) => 0..0,
+            Placement::Raidz(_) if top.top_spec().is_some_and(TopSpec::is_expanding) => 0..0,
             Placement::Raidz(_) => {
                 let is_below =
                     |child: &crate::VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());
-                let number = top.children().iter().position(is_below).unwrap_or(0) as u64;
-                let (width, shift) = (top.children().len() as u64, top.ashift());
-                // rows whose sector on this child is before that sector
-                let rows = |sector: u64| (sector + width - 1).saturating_sub(number) / width;
+                let number = top.children().iter().position(is_below).unwrap_or(0);
+                let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
+                let rows = |sector: u64| layout.lines_before(sector, number);
                 rows(range.start >> shift) << shift..rows(range.end >> shift) << shift
             }
             _ => {

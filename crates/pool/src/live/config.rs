@@ -164,13 +164,7 @@ fn with_space(mut config: NvList, top: &Vdev) -> NvList {
         config.set("asize", Value::U64(spec.asize));
     }
     if let Some(expansion) = &spec.expansion {
-        config.remove("raidz_expanding");
-        if expansion.is_running {
-            config.set("raidz_expanding", Value::Flag);
-        }
-        if !expansion.txgs.is_empty() {
-            config.set("raidz_expand_txgs", Value::U64s(expansion.txgs.iter().map(|txg| txg.get()).collect()));
-        }
+        expansion.put_in(&mut config);
     }
     let objects =
         spec.indirect.map_or([0; 2], |objects| [objects.mapping_object, objects.births_object].map(ObjectId::get));

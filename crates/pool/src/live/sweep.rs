@@ -15,6 +15,7 @@ use base::{Error, Kind, Result, tunables};
 use dmu::zap::Zap;
 use format::ids::{Guid, ObjectId, VdevNumber};
 use vdev::LeafVdev;
+use vdev::spec::TopSpec;
 
 use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
 use super::{LivePool, SyncContext};
@@ -79,8 +80,8 @@ impl LivePool {
         let ns = self.env().ticks_ns().saturating_sub(sweep.pass_start_ns);
         let allowed = u128::from(sweep.rate) * u128::from(ns) / 1_000_000_000;
         let is_slow_enough = sweep.rate == 0 || u128::from(sweep.pass_bytes) <= allowed;
-        let expanding = self.tree().expanding().map(vdev::Vdev::id);
-        let is_still = |leaf: &LeafVdev<'_>| expanding != Some(self.tree().top_of(leaf.vdev()).id());
+        let is_still =
+            |leaf: &LeafVdev<'_>| !self.tree().top_of(leaf.vdev()).top_spec().is_some_and(TopSpec::is_expanding);
         let leaf = self.tree().leaf(guid).filter(is_still);
         is_slow_enough && leaf.is_some_and(|leaf| leaf.state().health().is_readable())
     }

@@ -60,12 +60,7 @@ impl VdevSpec {
             VdevKind::Raidz { nparity } => {
                 number(nv, "nparity", nparity as u64);
                 if let Some(expansion) = self.top.as_ref().and_then(|top| top.expansion.as_ref()) {
-                    if expansion.is_running {
-                        nv.set("raidz_expanding", Value::Flag);
-                    }
-                    if !expansion.txgs.is_empty() {
-                        nv.set("raidz_expand_txgs", Value::U64s(expansion.txgs.iter().map(|txg| txg.get()).collect()));
-                    }
+                    expansion.put_in(nv);
                 }
             }
             VdevKind::Draid(shape) => {

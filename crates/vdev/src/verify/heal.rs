@@ -14,12 +14,12 @@ use device::meter::Purpose;
 use format::ids::Txg;
 
 use super::copy::LeafCopy;
+use super::rows::columns_of;
 use super::search;
 use super::source::VersionSource;
 use crate::expansion::SectorOrder;
 use crate::health::VdevStats;
 use crate::locate::{Branch, Choice, Extent, ExtentSegment};
-use crate::raidz::Row;
 use crate::tree::Tree;
 use crate::vdev::Placement;
 
@@ -58,23 +58,6 @@ fn search_ordered(
         }
     }
     Ok(found)
-}
-
-/// What all columns of a row have, parity first; `data` begins with the first byte of the row.
-fn columns_of(row: &Row, data: &[u8]) -> Vec<Vec<u8>> {
-    let mut at = 0;
-    let data: Vec<&[u8]> = row
-        .data()
-        .iter()
-        .map(|column| {
-            at += column.size;
-            &data[at - column.size..at]
-        })
-        .collect();
-    let mut columns = vec![vec![0; row.columns[0].size]; row.nparity];
-    codec::parity::generate(&data, &mut columns.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
-    columns.extend(data.into_iter().map(<[u8]>::to_vec));
-    columns
 }
 
 impl Tree {
@@ -151,7 +134,7 @@ impl Tree {
         if lacking == Lacking::Fill {
             self.fill_up_lines(extent, block.len(), &mut wounds)?;
         }
-        if !wounds.is_empty() || lacking == Lacking::Fill {
+        if self.expanding().is_some() && (!wounds.is_empty() || lacking == Lacking::Fill) {
             self.add_other_places(extent, block, &mut wounds)?;
         }
         let mut writes: Vec<_> = wounds
@@ -190,13 +173,12 @@ impl Tree {
                 if row.also.is_empty() {
                     continue;
                 }
-                let columns = columns_of(&row, &block[range.start + row.start..]);
+                let (parity, data) = columns_of(&row, &block[range.start + row.start..]);
+                let columns: Vec<&[u8]> = parity.iter().map(Vec::as_slice).chain(data).collect();
                 for (number, place) in &row.also {
                     self.each_branch(self.child(vdev, place.child), place.offset, extent.birth_txg, &mut |branch| {
                         if let Branch::Leaf(from) = branch {
-                            let mut bytes = AlignedBuf::zeroed(columns[*number].len());
-                            bytes.copy_from_slice(&columns[*number]);
-                            wounds.push((from, bytes));
+                            wounds.push((from, AlignedBuf::from(columns[*number])));
                         }
                     });
                 }

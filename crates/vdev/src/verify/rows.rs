@@ -127,15 +127,7 @@ impl RowVersions {
     }
 
     pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&LeafCopy, &[u8])) {
-        let mut rest = right;
-        let mut columns = Vec::with_capacity(self.row.data().len());
-        for column in self.row.data() {
-            let (bytes, tail) = rest.split_at(column.size);
-            columns.push(bytes);
-            rest = tail;
-        }
-        let mut parity = vec![vec![0; self.row.columns[0].size]; self.row.nparity];
-        codec::parity::generate(&columns, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        let (parity, columns) = columns_of(&self.row, right);
         let all = parity.iter().map(Vec::as_slice).chain(columns);
         for (cell, right) in self.cells.iter().zip(all) {
             cell.iter().for_each(|copy| f(copy, right));
@@ -252,6 +244,20 @@ impl RowVersions {
             });
         }
     }
+}
+
+/// What the parity columns and the data columns of a row have, whose data begin with the first byte of `data`.
+pub(super) fn columns_of<'a>(row: &Row, data: &'a [u8]) -> (Vec<Vec<u8>>, Vec<&'a [u8]>) {
+    let mut rest = data;
+    let mut columns = Vec::with_capacity(row.data().len());
+    for column in row.data() {
+        let (bytes, tail) = rest.split_at(column.size);
+        columns.push(bytes);
+        rest = tail;
+    }
+    let mut parity = vec![vec![0; row.columns[0].size]; row.nparity];
+    codec::parity::generate(&columns, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    (parity, columns)
 }
 
 /// Calls `f` with `lost` completed from `may` to `count` numbers, in every way, until it says false.
