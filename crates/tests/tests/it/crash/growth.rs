@@ -6,20 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Env, Error, Kind, Result};
 use device::Device;
 use format::ids::{Guid, Txg};
-use testkit::recording::{Loss, Recording};
+use testkit::recording::Recording;
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
 
-use super::{CUTS_QUICK, History, devices, guarded, judge, judge_by_zdb, number_from, shared};
+use super::cuts::each_cut;
+use super::{CUTS_QUICK, History, devices, judge, number_from};
 
 /// Bytes of devices before they grow, and then.
 const SMALL_BYTES: u64 = 64 << 20;
 const LARGE_BYTES: u64 = 160 << 20;
 /// Groups before devices grow, between two of them, and after.
 const GROUPS_AROUND: usize = 3;
-/// Every so many cuts zdb looks at what is left, if it is there.
-const CUTS_A_ZDB: usize = 20;
 
 /// A device that shows a part of another until it grows.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl Device for Growing {
 }
 
 /// Makes a pool, changes it, and lets one leaf after the other grow while it is changed further.
-fn record(layout: PoolLayout, seed: u64) -> (History, Arc<Recording>) {
+fn record(layout: PoolLayout, seed: u64) -> History {
     let blank = (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), LARGE_BYTES));
     let recording = Recording::new(blank.collect());
     let growing = |whole| Arc::new(Growing { whole, size: AtomicU64::new(SMALL_BYTES) }) as Arc<dyn Device>;
@@ -88,29 +87,17 @@ fn record(layout: PoolLayout, seed: u64) -> (History, Arc<Recording>) {
     }
     assert!(bytes(&load) > 2 * before, "{} bytes, and {before} before", bytes(&load));
     (0..GROUPS_AROUND).for_each(|_| step(&mut load, &mut rng));
-    (History { recording: recording.clone(), acknowledged, groups: load.groups }, recording)
+    History { recording: recording.clone(), acknowledged, groups: load.groups }
 }
 
 fn cut(layout: PoolLayout) {
     let seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let cuts = number_from("CENOTE_CRASH_CUTS").map_or(2 * CUTS_QUICK, |cuts| cuts as usize / 8);
-    let (history, recording) = record(layout, seed);
-    let mut rng = Rng::new(seed ^ 0x5eed);
-    let mut player = recording.play();
-    for (number, at) in history.moments(cuts, &mut rng).into_iter().chain([recording.len()]).enumerate() {
-        player.advance(at);
-        let loss = *rng.pick(&Loss::ALL);
-        let left = player.cut(&mut rng, loss);
-        let outcome = guarded(|| {
-            let copies = shared(left.iter().map(SparseDevice::copy).collect());
-            let txg = judge(&copies, &history.groups, history.oldest(at), false)?;
-            if number % CUTS_A_ZDB == 0 || at == recording.len() {
-                judge_by_zdb(&left)?;
-            }
-            go_on(&copies, &history, txg, rng.number())
-        });
-        outcome.unwrap_or_else(|what| panic!("{layout:?}, seed {seed}, cut at {at}, losing {loss:?}: {what}"));
-    }
+    let history = record(layout, seed);
+    each_cut(&history, (seed, cuts), &format!("{layout:?}"), &|cut, rng| {
+        cut.judge_by_zdb()?;
+        go_on(&cut.disks, &history, cut.txg, rng.number())
+    });
 }
 
 /// Goes on from a cut, and lets all leaves grow that have not.

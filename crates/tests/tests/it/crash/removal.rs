@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use base::Env;
 use format::ids::{Txg, VdevNumber};
-use testkit::recording::{Loss, Recording};
+use testkit::recording::Recording;
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
 
-use super::{CUTS_QUICK, History, devices, guarded, judge, judge_by_zdb, number_from, shared};
+use super::cuts::each_cut;
+use super::{CUTS_QUICK, History, devices, judge, number_from};
 
 /// Large enough that a pool has room for all that is on one of two vdevs.
 const DEVICE_BYTES: u64 = 256 << 20;
 /// Groups before the removal begins, and after it has ended.
 const GROUPS_AROUND: usize = 4;
-/// Every so many cuts zdb looks at what is left, if it is there.
-const CUTS_A_ZDB: usize = 20;
 
 /// Groups that copy little, so that there are many of them.
 fn env() -> Env {
@@ -29,7 +28,7 @@ fn env() -> Env {
 }
 
 /// Makes a pool, changes it, and takes a top-level vdev off while it is changed further; or gives that up.
-fn record(layout: PoolLayout, top: usize, seed: u64, is_given_up: bool) -> (History, Arc<Recording>) {
+fn record(layout: PoolLayout, top: usize, seed: u64, is_given_up: bool) -> History {
     let blank = (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES));
     let recording = Recording::new(blank.collect());
     let mut rng = Rng::new(seed);
@@ -64,31 +63,17 @@ fn record(layout: PoolLayout, top: usize, seed: u64, is_given_up: bool) -> (Hist
     let is_there = load.pool.tree().top(VdevNumber::new(top as u64)).unwrap().kind() != vdev::VdevKind::Indirect;
     assert_eq!(is_there, is_given_up);
     (0..GROUPS_AROUND).for_each(|_| step(&mut load, &mut rng));
-    (History { recording: recording.clone(), acknowledged, groups: load.groups }, recording)
+    History { recording: recording.clone(), acknowledged, groups: load.groups }
 }
 
 fn cut(layout: PoolLayout, top: usize, is_given_up: bool) {
     let seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let cuts = number_from("CENOTE_CRASH_CUTS").map_or(CUTS_QUICK, |cuts| cuts as usize / 8);
-    let (history, recording) = record(layout, top, seed, is_given_up);
-    let mut rng = Rng::new(seed ^ 0x5eed);
-    let mut player = recording.play();
-    for (number, at) in history.moments(cuts, &mut rng).into_iter().chain([recording.len()]).enumerate() {
-        player.advance(at);
-        let loss = *rng.pick(&Loss::ALL);
-        let left = player.cut(&mut rng, loss);
-        let outcome = guarded(|| {
-            let copies = shared(left.iter().map(SparseDevice::copy).collect());
-            let txg = judge(&copies, &history.groups, history.oldest(at), false)?;
-            if number % CUTS_A_ZDB == 0 || at == recording.len() {
-                judge_by_zdb(&left)?;
-            }
-            go_on(&copies, &history, txg, rng.number())
-        });
-        outcome.unwrap_or_else(|what| {
-            panic!("{layout:?} without {top}, seed {seed}, cut at {at}, losing {loss:?}: {what}")
-        });
-    }
+    let history = record(layout, top, seed, is_given_up);
+    each_cut(&history, (seed, cuts), &format!("{layout:?} without {top}"), &|cut, rng| {
+        cut.judge_by_zdb()?;
+        go_on(&cut.disks, &history, cut.txg, rng.number())
+    });
 }
 
 /// Goes on from a cut until no vdev is being removed, and a little further.
