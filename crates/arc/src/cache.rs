@@ -8,7 +8,7 @@ use device::Device;
 use format::blkptr::BlkPtr;
 use format::ids::{Guid, Txg};
 use l2arc::{CacheLookup, L2Key, L2arc};
-use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio};
+use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio, effort};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
@@ -163,8 +163,10 @@ impl Cache {
             Lookup::Packed(bytes) => Some((at, bytes)),
             _ => None,
         });
+        let packed: Vec<_> = packed.collect();
+        let work_ns = packed.iter().map(|(at, _)| effort::of_unpacking(&requests[*at].bp)).sum();
         let unpack = |(at, bytes): (usize, &Block)| (at, self.unpack(&requests[at], bytes));
-        for (at, result) in self.zio.env().map(packed.collect(), unpack) {
+        for (at, result) in self.zio.env().map(packed, work_ns, unpack) {
             results[at] = Some(result);
         }
         let finished =
@@ -233,8 +235,9 @@ impl Cache {
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
         let of_use = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp));
         let (places, all): (Vec<usize>, Vec<CacheLookup>) = of_use.map(|at| (at, wanted(&requests[at].bp))).unzip();
+        let work_ns = places.iter().map(|at| effort::of_read(&requests[*at].bp)).sum();
         let found: Vec<_> = places.into_iter().zip(l2arc.read(&all)).collect();
-        let kept = self.zio.env().map(found, |(at, found)| {
+        let kept = self.zio.env().map(found, work_ns, |(at, found)| {
             let Some(found) = found else {
                 l2arc.count(None);
                 return (at, None);

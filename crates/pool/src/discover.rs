@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Result, WORK_THAT_WAITS};
 use device::{Device, FileDevice, OpenMode, Window};
 use format::ids::{Guid, Txg};
 use format::nvlist::NvList;
@@ -109,7 +109,7 @@ pub fn discover(env: &Env, paths: &[PathBuf]) -> Result<Discovery> {
         }
     }
     let mut found = Discovery::default();
-    for result in env.map(files, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
+    for result in env.map(files, WORK_THAT_WAITS, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
         match result {
             Ok(devices) => found.devices.extend(devices),
             Err(failed) => found.failed.push(failed),

@@ -19,6 +19,7 @@
 
 pub mod alloc;
 mod damage;
+pub mod effort;
 mod gang;
 mod heal;
 mod issue;

@@ -8,6 +8,7 @@ use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Embedded};
 use vdev::Extent;
 
+use crate::effort;
 use crate::on_failure::OnFailure;
 use crate::pointer::{
     check_shape, checksum_kind, compress_kind, decompress, extent, is_verifiable, log_block_sums, turn,
@@ -133,12 +134,14 @@ impl Zio {
             let mut bufs: Vec<&mut [u8]> = pending.iter_mut().map(|p| &mut *p.buf).collect();
             self.tree().read_batch(&extents, &mut bufs)
         };
+        let work_ns = pending.iter().map(|p| effort::of_read(&requests[p.index].bp)).sum();
         let work: Vec<_> = pending.into_iter().zip(first_choice).collect();
-        for (index, result) in
-            self.env().map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok())))
-        {
-            results[index] = Some(result.and_then(|physical| self.decode(&requests[index], physical)));
-        }
+        let finished = self.env().map(work, work_ns, |(p, read)| {
+            let request = &requests[p.index];
+            let physical = self.finish(request, p.buf, read.is_ok());
+            (p.index, physical.and_then(|physical| self.decode(request, physical)))
+        });
+        finished.into_iter().for_each(|(index, result)| results[index] = Some(result));
         let finished = requests.iter().zip(results).map(|(request, result)| {
             let result = result
                 .unwrap_or_else(|| self.recover_noting(request).and_then(|physical| self.decode(request, physical)));

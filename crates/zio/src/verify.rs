@@ -10,6 +10,7 @@ use base::{AlignedBuf, Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 use vdev::Extent;
 
+use crate::effort;
 use crate::pointer::{check_shape, extent};
 use crate::zio::Zio;
 
@@ -38,8 +39,9 @@ impl Zio {
             let mut bufs: Vec<&mut [u8]> = copies.iter_mut().map(|copy| &mut *copy.buf).collect();
             self.tree().read_batch(&extents, &mut bufs)
         };
+        let work_ns = copies.iter().map(|copy| effort::of_check(&copy.bp)).sum();
         let work: Vec<_> = copies.into_iter().zip(reads).collect();
-        let checked = self.env().map(work, |(copy, read)| (copy.block, self.check_copy(copy, read.is_ok())));
+        let checked = self.env().map(work, work_ns, |(copy, read)| (copy.block, self.check_copy(copy, read.is_ok())));
         let mut results: Vec<Vec<Result<()>>> = blocks.iter().map(|_| Vec::new()).collect();
         for (block, result) in checked {
             results[block].push(result.at_block(blocks[block].1));

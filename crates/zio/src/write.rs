@@ -44,6 +44,7 @@ use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ids::Txg;
 
 use crate::alloc::{Allocator, Class};
+use crate::effort;
 use crate::gang::HEADER_SIZE;
 use crate::issue::{BlockSlice, ExtentWrite};
 use crate::on_failure::OnFailure;
@@ -136,7 +137,9 @@ impl Zio {
         };
         let sums = self.sums();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
-        let transformed = self.env().map(work, |(request, sector)| transform(request, self.tree(), txg, sector, sums));
+        let work_ns = requests.iter().map(effort::of_write).sum();
+        let transformed =
+            self.env().map(work, work_ns, |(request, sector)| transform(request, self.tree(), txg, sector, sums));
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
         let class_of = |policy: &WritePolicy, bytes: &BlockSlice| match policy.class {

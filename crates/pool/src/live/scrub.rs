@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use base::{Bookmark, Env, Error, Kind, Result, tunables};
+use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, tunables};
 use dmu::traverse::{Descend, Range, Visit, Visitor};
 use dmu::zap::Zap;
 use dmu::zap::ZapValue;
@@ -317,7 +317,7 @@ impl SyncContext<'_> {
                 break;
             }
             let bytes: u64 = blocks.iter().map(|(bp, _)| bytes_of(bp)).sum();
-            let results = pool.env().map(blocks, |(bp, bookmark)| {
+            let results = pool.env().map(blocks, WORK_THAT_WAITS, |(bp, bookmark)| {
                 let result = Env::in_background(|| match bookmark.level {
                     // that a log ends with a block that is not there is no damage
                     LOG_LEVEL => zio.heal(&bp, lacking).or(Ok(0)),
