@@ -19,34 +19,36 @@
 //! Source: the behaviour of OpenZFS (the published specification predates system attributes).
 
 mod build;
+mod layout;
 mod registry;
 mod table;
 
 use std::borrow::Cow;
-use std::ops::Range;
+use std::sync::Arc;
 
-use base::{Error, Result};
+use base::{Endian, Error, Result};
 
 use crate::object_type::ObjectType;
 use crate::swap;
+use layout::{LENGTHS_AT, Layout};
 
 pub use build::{Built, build};
 pub use registry::Registry;
 pub use table::{Attr, Definition, Swap, ZPL_ATTRS};
 
 const MAGIC: u32 = 0x2f_505a;
-const LENGTHS_AT: usize = 6;
 
 /// The attributes in one buffer, in little-endian order.
 #[derive(Clone, Debug)]
 pub struct Attrs<'a> {
     bytes: Cow<'a, [u8]>,
-    layout: u16,
-    values: Vec<(u16, Range<usize>)>,
+    number: u16,
+    /// `None` of a buffer without attributes.
+    layout: Option<Arc<Layout>>,
 }
 
 impl<'a> Attrs<'a> {
-    /// Finds the attributes in a bonus buffer or spill block of either byte order.
+    /// Looks whether a bonus buffer or spill block of either byte order has all that its layout says.
     pub fn parse(bytes: &'a [u8], registry: &Registry) -> Result<Attrs<'a>> {
         let Some((head, _)) = bytes.split_first_chunk::<LENGTHS_AT>() else {
             return Err(Error::corrupt(format!("SA buffer of {} bytes", bytes.len())));
@@ -54,76 +56,48 @@ impl<'a> Attrs<'a> {
         let [magic @ .., info_0, info_1] = *head;
         if magic == [0; 4] {
             // A dnode that was given no attributes yet.
-            return Ok(Attrs { bytes: Cow::Borrowed(bytes), layout: 0, values: Vec::new() });
+            return Ok(Attrs { bytes: Cow::Borrowed(bytes), number: 0, layout: None });
         }
-        let big = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {
-            (MAGIC, _) => false,
-            (_, MAGIC) => true,
+        let endian = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {
+            (MAGIC, _) => Endian::Little,
+            (_, MAGIC) => Endian::Big,
             (other, _) => return Err(Error::corrupt(format!("SA buffer with magic {other:#x}"))),
         };
-        let u16_of = |raw: [u8; 2]| if big { u16::from_be_bytes(raw) } else { u16::from_le_bytes(raw) };
-        let layout = u16_of([info_0, info_1]) & 0x3ff;
-        let values = place(bytes, registry, registry.layout(layout)?, u16_of)?;
-        let bytes = if big { Cow::Owned(turned(bytes, registry, &values)) } else { Cow::Borrowed(bytes) };
-        Ok(Attrs { bytes, layout, values })
+        let number = layout::u16_of(endian, [info_0, info_1]) & 0x3ff;
+        let layout = registry.layout(number)?;
+        if layout.as_ref().is_some_and(|layout| layout.end(bytes, endian) > bytes.len()) {
+            return Err(Error::corrupt(format!("SA attributes end beyond the {} bytes of their buffer", bytes.len())));
+        }
+        let bytes = match endian {
+            Endian::Little => Cow::Borrowed(bytes),
+            Endian::Big => Cow::Owned(layout.as_ref().map_or_else(Vec::new, |layout| turned(bytes, registry, layout))),
+        };
+        Ok(Attrs { bytes, number, layout })
     }
 
     /// Number of the layout.
     pub fn layout(&self) -> u16 {
-        self.layout
+        self.number
     }
 
     /// The bytes of an attribute, if it is in this buffer.
     pub fn get(&self, registry: &Registry, attr: Attr) -> Option<&[u8]> {
-        let wanted = registry.number(attr)?;
-        self.values.iter().find(|(number, _)| *number == wanted).map(|(_, range)| &self.bytes[range.clone()])
+        let place = self.layout.as_ref()?.find(registry.number(attr)?, &self.bytes)?;
+        self.bytes.get(place)
     }
 
     /// Number and bytes of each attribute, in the order of the layout.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &[u8])> {
-        self.values.iter().map(|(number, range)| (*number, &self.bytes[range.clone()]))
+        let places = self.layout.iter().flat_map(|layout| layout.places(&self.bytes, Endian::Little));
+        places.filter_map(|(number, range)| Some((number, self.bytes.get(range)?)))
     }
 }
 
-/// Where each attribute of a layout lies.
-fn place(
-    bytes: &[u8],
-    registry: &Registry,
-    layout: &[u16],
-    u16_of: impl Fn([u8; 2]) -> u16,
-) -> Result<Vec<(u16, Range<usize>)>> {
-    let mut variable = 0;
-    for &number in layout {
-        match registry.find(number) {
-            Some(known) => variable += usize::from(known.len == 0),
-            None => return Err(registry::unregistered(number)),
-        }
-    }
-    let early_end = || Error::corrupt(format!("SA attributes end beyond the {} bytes of their buffer", bytes.len()));
-    let lengths = bytes.get(LENGTHS_AT..LENGTHS_AT + variable * 2).ok_or_else(early_end)?;
-    let mut lengths = lengths.as_chunks().0.iter().map(|raw| u16_of(*raw));
-    let mut at = (LENGTHS_AT + variable * 2).next_multiple_of(8);
-    let mut values = Vec::with_capacity(layout.len());
-    for &number in layout {
-        let len = match registry.find(number).map_or(0, |known| known.len) {
-            0 => lengths.next().unwrap_or(0),
-            len => len,
-        };
-        let end = at + usize::from(len);
-        if end > bytes.len() {
-            return Err(early_end());
-        }
-        values.push((number, at..end));
-        at = end.next_multiple_of(8);
-    }
-    Ok(values)
-}
-
-fn turned(bytes: &[u8], registry: &Registry, values: &[(u16, Range<usize>)]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    for (number, range) in values {
-        let value = &mut bytes[range.clone()];
-        match registry.find(*number).map_or(Swap::Bytes, |attr| attr.swap) {
+fn turned(bytes: &[u8], registry: &Registry, layout: &Layout) -> Vec<u8> {
+    let mut turned = bytes.to_vec();
+    for (number, range) in layout.places(bytes, Endian::Big) {
+        let Some(value) = turned.get_mut(range) else { continue };
+        match registry.find(number).map_or(Swap::Bytes, |attr| attr.swap) {
             Swap::Words => swap::words(value),
             Swap::U32 => value.chunks_exact_mut(4).for_each(<[u8]>::reverse),
             Swap::U16 => value.chunks_exact_mut(2).for_each(<[u8]>::reverse),
@@ -131,7 +105,8 @@ fn turned(bytes: &[u8], registry: &Registry, values: &[(u16, Range<usize>)]) -> 
             Swap::Acl => swap::block(ObjectType::ACL, value),
         }
     }
-    bytes
+    turned[LENGTHS_AT..].chunks_exact_mut(2).take(layout.variable()).for_each(<[u8]>::reverse);
+    turned
 }
 
 /// Reads `bytes` as a buffer whose layout is made of what follows its first 64 bytes; for tests with

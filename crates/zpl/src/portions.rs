@@ -65,6 +65,15 @@ impl Zpl {
         Ok(self.last_portion(ino, 0..u64::MAX)?.is_some_and(|(_, portion)| portion.from > 0))
     }
 
+    /// Admits the frees of all that an object has, if one operation may free it: whether that is so.
+    pub(crate) fn admit_small(&self, ino: ObjectId) -> Result<bool> {
+        match self.last_portion(ino, 0..u64::MAX)? {
+            Some((_, portion)) if portion.from > 0 => Ok(false),
+            Some((_, portion)) => self.live()?.txgs().admit_frees(portion.blocks).map(|()| true),
+            None => Ok(true),
+        }
+    }
+
     /// The last portion of a range, and where it ends; `None` if there is nothing.
     fn last_portion(&self, ino: ObjectId, range: Range<u64>) -> Result<Option<(u64, Portion)>> {
         let object = match self.objset().object(ino) {

@@ -13,6 +13,7 @@ use format::sa::Attr;
 
 use crate::dir::dirent;
 use crate::names::NAME_BYTES;
+use crate::op::Op;
 use crate::zpl::WeakZpl;
 use crate::{FileKind, Zpl};
 
@@ -67,21 +68,36 @@ impl Zpl {
     }
 
     fn is_large_orphan(&self, ino: ObjectId) -> Result<bool> {
-        Ok(!self.orphan(ino)?.has_name && self.has_portions(ino)?)
+        Ok(self.has_portions(ino)? && !self.orphan(ino)?.has_name)
     }
 
+    /// Frees an object, unless it has a name. What one operation may not free goes in others before.
     pub(crate) fn free_orphan(&self, ino: ObjectId) -> Result<()> {
-        let orphan = self.orphan(ino)?;
-        if !orphan.has_name {
+        let is_small = self.admit_small(ino)?;
+        let mut is_emptied = false;
+        loop {
+            let op = self.begin(NAME_BYTES, true)?;
+            let held = op.alone(&[ino]);
+            let orphan = self.orphan(ino)?;
+            if orphan.has_name {
+                return op.live().orphans().remove(op.tx(), ino);
+            }
+            if is_emptied || is_small && orphan.xattrs.is_none() {
+                return self.free_emptied(&op, ino, orphan);
+            }
+            drop(held);
+            drop(op);
             orphan.xattrs.map_or(Ok(()), |dir| self.empty_xattr_dir(dir))?;
-            self.free_most(ino, 0..u64::MAX, &|_, _| Ok(()))?;
+            if !is_small {
+                self.free_most(ino, 0..u64::MAX, &|_, _| Ok(()))?;
+            }
+            is_emptied = true;
         }
-        let op = self.begin(NAME_BYTES, true)?;
-        let _held = op.alone(&[ino]);
-        let Orphan { has_name, xattrs, acl } = self.orphan(ino)?;
-        if has_name {
-            return op.live().orphans().remove(op.tx(), ino);
-        }
+    }
+
+    /// Frees an object that is small, and has nothing in its directory of extended attributes.
+    fn free_emptied(&self, op: &Op<'_>, ino: ObjectId, orphan: Orphan) -> Result<()> {
+        let Orphan { xattrs, acl, .. } = orphan;
         // the directory's number is another's once it is freed: not while the file may stay
         self.objset().object(ino)?.check_freeable()?;
         if let Some(dir) = xattrs.filter(|&dir| dir != ino) {

@@ -13,8 +13,9 @@
 
 use base::{Error, Kind, Result};
 
+use super::MAGIC;
+use super::layout::header_size;
 use super::registry::{LAYOUTS_END, Registry};
-use super::{LENGTHS_AT, MAGIC};
 
 /// Most bytes of a spill block.
 const SPILL_MAX: usize = 128 << 10;
@@ -58,10 +59,6 @@ pub fn build(
         (bonus, Some(spill))
     };
     Ok(Built { bonus, spill, new_layouts })
-}
-
-fn header_size(variable: usize) -> usize {
-    (LENGTHS_AT + 2 * variable).next_multiple_of(8)
 }
 
 /// How many of the first attributes fit in a buffer of that size.

@@ -1,9 +1,11 @@
 //! Which attributes a file system has, and the layouts of its buffers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use base::{Error, Result};
 
+use super::layout::Layout;
 use super::table::{Attr, Definition, FIXED_COUNT, Swap, ZPL_ATTRS};
 
 /// Layouts 0 and 1 are not in the table.
@@ -33,7 +35,7 @@ pub struct Registry {
     known: [Option<u16>; ZPL_ATTRS.len()],
     /// Numbers that are in the registry table.
     tabled: HashSet<u16>,
-    layouts: BTreeMap<u16, Vec<u16>>,
+    layouts: BTreeMap<u16, Arc<Layout>>,
 }
 
 impl Registry {
@@ -56,8 +58,7 @@ impl Registry {
             names: fixed.iter().zip(0..).map(|(attr, number)| (number, attr.name.to_owned())).collect(),
             known: std::array::from_fn(|attr| (attr < FIXED_COUNT).then_some(attr as u16)),
             tabled: HashSet::new(),
-            // what no buffer can name is never needed
-            layouts: layouts.into_iter().filter(|(number, _)| *number < LAYOUTS_END).collect(),
+            layouts: BTreeMap::new(),
         };
         for (name, value) in registry {
             let (number, len) = (value as u16, (value >> 24) as u16);
@@ -73,6 +74,11 @@ impl Registry {
             this.tabled.insert(number);
             this.names.insert(number, name);
         }
+        // what no buffer can name is never needed
+        layouts
+            .into_iter()
+            .filter(|(number, _)| *number < LAYOUTS_END)
+            .for_each(|(number, attrs)| this.add_layout(number, attrs));
         Ok(this)
     }
 
@@ -97,11 +103,12 @@ impl Registry {
         self.find(number).ok_or_else(|| unregistered(number))
     }
 
-    pub(super) fn layout(&self, number: u16) -> Result<&[u16]> {
+    /// A layout; `None` is that of buffers without attributes. Errors: `Corrupt` if there is no such layout, or an
+    /// attribute of it is not registered.
+    pub(super) fn layout(&self, number: u16) -> Result<Option<Arc<Layout>>> {
         match (self.layouts.get(&number), number) {
-            (Some(attrs), _) => Ok(attrs),
-            // Buffers without attributes.
-            (None, 0 | 1) => Ok(&[]),
+            (Some(layout), _) => layout.check().map(|()| Some(layout.clone())),
+            (None, 0 | 1) => Ok(None),
             _ => Err(Error::corrupt(format!("SA layout {number} is not in the layout table"))),
         }
     }
@@ -122,12 +129,15 @@ impl Registry {
                 new.push((definition.name, definition.registration(number)));
             }
         }
+        for layout in self.layouts.values_mut() {
+            *layout = Layout::new(layout.numbers().to_vec(), |number| len_of(&self.attrs, number)).into();
+        }
         new
     }
 
     /// The layout of these attribute numbers.
     pub fn find_layout(&self, numbers: &[u16]) -> Option<u16> {
-        let same = self.layouts.iter().filter(|(_, attrs)| *attrs == numbers).map(|(number, _)| *number);
+        let same = self.layouts.iter().filter(|(_, layout)| layout.numbers() == numbers).map(|(number, _)| *number);
         // An empty list needs no layout of its own.
         same.min().or(numbers.is_empty().then_some(0))
     }
@@ -139,6 +149,11 @@ impl Registry {
 
     /// Takes in a layout that [`super::build()`] asked for, or another handle of the file system.
     pub fn add_layout(&mut self, number: u16, attrs: Vec<u16>) {
-        self.layouts.insert(number, attrs);
+        self.layouts.insert(number, Layout::new(attrs, |number| len_of(&self.attrs, number)).into());
     }
+}
+
+/// How many bytes an attribute has, if it is registered.
+fn len_of(attrs: &[Option<Registered>], number: u16) -> Option<u16> {
+    attrs.get(usize::from(number)).copied().flatten().map(|known| known.len)
 }
