@@ -97,9 +97,30 @@ impl Replay<'_> {
                 Err(Error::new(Kind::Unsupported, "access control lists of NFSv4 are not replayed"))
             }
             Intent::Clone { object, offset, len, block_size, blocks } => {
-                self.zpl.replay_clone(*object, (*offset, *len), *block_size, blocks)
+                self.clones(*object, (*offset, *len), *block_size, blocks)
             }
         }
+    }
+
+    /// Blocks that were taken from elsewhere: taken again, or copied where the file's blocks are of another size by now,
+    /// as they are made by the `recordsize` of today.
+    fn clones(
+        &mut self,
+        object: ObjectId,
+        (offset, len): (u64, u64),
+        block_size: u64,
+        blocks: &[BlkPtr],
+    ) -> Result<()> {
+        if self.zpl.replay_clone(object, (offset, len), block_size, blocks)? {
+            return Ok(());
+        }
+        let mut at = offset;
+        for bp in blocks {
+            let bytes = block_size.min(offset + len - at);
+            self.block(object, at, bytes, bp)?;
+            at += bytes;
+        }
+        Ok(())
     }
 
     fn rename(&self, rename: &Rename<'_>) -> Result<()> {
@@ -201,13 +222,23 @@ impl Zpl {
         Ok(())
     }
 
-    fn replay_clone(&self, ino: ObjectId, (offset, len): (u64, u64), block_size: u64, blocks: &[BlkPtr]) -> Result<()> {
+    /// False if the blocks do not fit into the file, of which nothing is changed then.
+    fn replay_clone(
+        &self,
+        ino: ObjectId,
+        (offset, len): (u64, u64),
+        block_size: u64,
+        blocks: &[BlkPtr],
+    ) -> Result<bool> {
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        op.take_logged(&object, (offset, len), block_size, blocks)?;
+        if !op.take_logged(&object, (offset, len), block_size, blocks)? {
+            return Ok(false);
+        }
         op.reach(&object, offset + len)?;
-        op.log_object(&object, None)
+        op.log_object(&object, None)?;
+        Ok(true)
     }
 
     fn replay_extend(&self, ino: ObjectId, end: u64) -> Result<()> {

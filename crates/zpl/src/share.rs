@@ -161,28 +161,31 @@ impl ShareRange {
 }
 
 impl Op<'_> {
-    /// Takes the blocks of an object that a record of the log tells of. Errors: `Corrupt` if they do not fit there.
+    /// Takes the blocks of an object that a record of the log tells of. False if the object has blocks of another size.
+    /// Errors: `Corrupt` if they can be in no file.
     pub(crate) fn take_logged(
         &self,
         object: &Object,
         (offset, bytes): (u64, u64),
         block_bytes: u64,
         blocks: &[BlkPtr],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let makes_sense = (1..=BLOCK_BYTES_MAX).contains(&block_bytes)
             && offset.is_multiple_of(block_bytes)
             && bytes.div_ceil(block_bytes) == blocks.len() as u64
+            && blocks.iter().all(|bp| bp.is_hole() || bp.lsize() == block_bytes)
             && offset.checked_add(bytes).is_some_and(|end| bytes > 0 && end <= SIZE_MAX);
-        let blkid = offset / block_bytes.max(1);
+        if !makes_sense {
+            let what = format!("clones of {} blocks of {block_bytes} bytes at {offset}", blocks.len());
+            return Err(Error::corrupt(what));
+        }
+        let blkid = offset / block_bytes;
         let range = ShareRange { block_bytes, from_blkid: 0, blkid, blocks: blocks.len() as u64, bytes };
-        if !makes_sense || !range.fits(object, self.zpl().size_of(object)?) {
-            return Err(Error::corrupt(format!(
-                "clones of {} blocks of {block_bytes} bytes at {offset}",
-                blocks.len()
-            )));
+        if !range.fits(object, self.zpl().size_of(object)?) {
+            return Ok(false);
         }
         let taken: Vec<Option<BlkPtr>> = blocks.iter().map(|bp| Some(*bp).filter(|bp| !bp.is_hole())).collect();
-        self.take_blocks(object, &range, &taken)
+        self.take_blocks(object, &range, &taken).map(|()| true)
     }
 
     fn take_blocks(&self, object: &Object, range: &ShareRange, taken: &[Option<BlkPtr>]) -> Result<()> {

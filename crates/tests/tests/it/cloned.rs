@@ -184,8 +184,13 @@ fn is_the_copy(zpl: &Zpl) -> bool {
 
 /// Opens a file system with its log, and does again what that tells.
 fn replay(pool: &LivePool) -> base::Result<Zpl> {
+    replay_with(pool, BLOCK)
+}
+
+/// The same, with a `recordsize`.
+fn replay_with(pool: &LivePool, record_bytes: u64) -> base::Result<Zpl> {
     let id = pool.view().dsl().find("live/a").unwrap().id;
-    let options = ZplOptions { record_bytes: BLOCK, shares_blocks: true, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes, shares_blocks: true, ..ZplOptions::default() };
     let (head, log) = (pool.head(id)?, pool.log(id)?);
     let zpl = Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(9000), options, Some(log))?;
     zpl.replay_log()?;
@@ -244,6 +249,41 @@ fn a_power_cut_while_clones_are_replayed() {
         sync(&pool);
         assert!(is_the_copy(&zpl), "cut at {at} of {begin}..{end}");
         check(&pool.view());
+    }
+}
+
+/// What is written before them gets larger blocks when it is replayed.
+#[test]
+fn a_log_of_clones_from_before_records_became_larger() {
+    let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
+    let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
+    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
+    let (zpl, first) = with_a_file(&mut load);
+    // the log begins with a group
+    let second = create(&zpl, "second");
+    zpl.sync().unwrap();
+    let before = load.pool.txgs().synced_txg();
+    // not so many bytes that the log has whole blocks
+    let old = [block(70), vec![7; 100]].concat();
+    zpl.open_file(second).unwrap().write(0, &old[..]).unwrap();
+    assert_eq!(copy(&zpl, (first, 5), (second, 0), 1), BLOCK);
+    zpl.sync_object(second).unwrap();
+    assert_eq!(load.pool.txgs().synced_txg(), before, "no group was waited for");
+    let expect = [block(5), vec![7; 100]].concat();
+    for record_bytes in [BLOCK, 8 * BLOCK, BLOCK / 4] {
+        let left = recording.cut(recording.len(), &mut Rng::new(1), Loss::Everything).remove(0);
+        let pool = import(Arc::new(left));
+        let zpl = replay_with(&pool, record_bytes).unwrap();
+        let found = |zpl: &Zpl| {
+            let mut found = vec![0; expect.len() + 1];
+            let len = zpl.open_file(second).unwrap().read(0, &mut found).unwrap();
+            found[..len] == expect[..]
+        };
+        assert!(found(&zpl), "records of {record_bytes}");
+        (0..3).for_each(|_| sync(&pool));
+        assert!(found(&zpl) && has(&zpl, first, 0..20), "records of {record_bytes}");
+        let shared = if record_bytes == BLOCK { BLOCK } else { 0 };
+        assert_eq!(check(&pool.view()).saved_bytes, shared, "records of {record_bytes}");
     }
 }
 
