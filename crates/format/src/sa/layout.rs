@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use base::{Endian, Result};
-
-use super::registry::unregistered;
+use base::{Endian, Error, Result};
 
 pub(super) const LENGTHS_AT: usize = 6;
 
@@ -12,7 +10,7 @@ pub(super) const LENGTHS_AT: usize = 6;
 #[derive(Debug)]
 pub(super) struct Layout {
     numbers: Vec<u16>,
-    slots: Vec<Slot>,
+    slots: Vec<AttrSlot>,
     /// How many have no fixed length.
     variable: usize,
     /// One that is not registered; then there are no slots.
@@ -21,7 +19,7 @@ pub(super) struct Layout {
 
 /// The place of one attribute, by what is before it.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct AttrSlot {
     number: u16,
     /// Bytes; 0 if each buffer says how many.
     len: u16,
@@ -37,12 +35,12 @@ impl Layout {
         let (mut fixed, mut variable) = (0, 0);
         let place = |number: u16| {
             let len = len_of(number).ok_or(number)?;
-            let slot = Slot { number, len, fixed, variable };
+            let slot = AttrSlot { number, len, fixed, variable };
             fixed += usize::from(len).next_multiple_of(8);
             variable += usize::from(len == 0);
             Ok(slot)
         };
-        match numbers.iter().copied().map(place).collect::<Result<Vec<Slot>, u16>>() {
+        match numbers.iter().copied().map(place).collect::<Result<Vec<AttrSlot>, u16>>() {
             Ok(slots) => Layout { numbers, slots, variable, unregistered: None },
             Err(number) => Layout { numbers, slots: Vec::new(), variable: 0, unregistered: Some(number) },
         }
@@ -78,7 +76,7 @@ impl Layout {
         self.slots.iter().map(move |slot| (slot.number, self.range(slot, bytes, endian)))
     }
 
-    fn range(&self, slot: &Slot, bytes: &[u8], endian: Endian) -> Range<usize> {
+    fn range(&self, slot: &AttrSlot, bytes: &[u8], endian: Endian) -> Range<usize> {
         let len_at = |at: usize| {
             let raw = bytes.get(LENGTHS_AT + 2 * at..).and_then(|rest| rest.first_chunk());
             raw.map_or(0, |raw| usize::from(u16_of(endian, *raw)))
@@ -100,4 +98,9 @@ pub(super) fn u16_of(endian: Endian, raw: [u8; 2]) -> u16 {
         Endian::Little => u16::from_le_bytes(raw),
         Endian::Big => u16::from_be_bytes(raw),
     }
+}
+
+#[cold]
+pub(super) fn unregistered(number: u16) -> Error {
+    Error::corrupt(format!("SA attribute {number} is not registered"))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use super::layout::Layout;
+use super::layout::{Layout, unregistered};
 use super::table::{Attr, Definition, FIXED_COUNT, Swap, ZPL_ATTRS};
 
 /// Layouts 0 and 1 are not in the table.
@@ -18,11 +18,6 @@ pub(super) struct Registered {
     /// Bytes; 0 if each buffer says how many.
     pub(super) len: u16,
     pub(super) swap: Swap,
-}
-
-#[cold]
-pub(super) fn unregistered(number: u16) -> Error {
-    Error::corrupt(format!("SA attribute {number} is not registered"))
 }
 
 /// The attributes and layouts of one file system.

@@ -90,11 +90,13 @@ impl LivePool {
         !is_distributed(config) || draid.is_some() && config.opt_guid("top_guid") == draid
     }
 
-    /// Lets a spare stand in for the leaf with that guid.
+    /// Lets a spare stand in for the leaf with that guid; a distributed one is given everything sequentially, if it can
+    /// be.
     fn stand_in(&self, guid: Guid, config: &NvList) -> Result<()> {
         let (spare, path) = (config.guid("guid")?, config.str("path")?);
         if is_distributed(config) {
-            return self.attach_distributed(guid, config, false);
+            let sequentially = self.attach_distributed(guid, config, true);
+            return sequentially.or_else(|_| self.attach_distributed(guid, config, false));
         }
         let device = self.spare_device(spare, self.spares().open(path)?)?;
         let new = NewLeaf { path: path.to_owned(), is_file: config.opt_str("type") == Some("file") };
