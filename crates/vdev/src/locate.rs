@@ -59,6 +59,15 @@ pub(crate) struct Choice {
     pub(crate) offset: u64,
     /// Whether the leaf has missed nothing of what is wanted.
     pub(crate) trusted: bool,
+    /// The distributed spare whose part that is.
+    pub(crate) spare: Option<VdevId>,
+}
+
+impl Choice {
+    /// What is charged with wrong bytes: a spare that was given them, and not the disk that it keeps them on.
+    pub(crate) fn charged(self) -> VdevId {
+        self.spare.unwrap_or(self.leaf)
+    }
 }
 
 /// One of several that hold the same.
@@ -190,7 +199,7 @@ impl Tree {
                     && let Some(offset) = geometry::on_device(offset)
                 {
                     let trusted = trusted && !lacks(leaf.dtl());
-                    f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));
+                    f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted, spare: None }));
                 }
             }
             Placement::Copies => {
@@ -203,7 +212,13 @@ impl Tree {
                     unreachable!("connected when the tree was opened")
                 };
                 let child = self.child(draid, layout.spare_child(spare, offset));
-                self.visit(child, offset, (lacks, trusted && !lacks(leaf.dtl())), visits, f);
+                let of_spare = &mut |branch| {
+                    f(match branch {
+                        Branch::Leaf(choice) => Branch::Leaf(Choice { spare: Some(vdev.id()), ..choice }),
+                        rows => rows,
+                    });
+                };
+                self.visit(child, offset, (lacks, trusted && !lacks(leaf.dtl())), visits, of_spare);
             }
             Placement::Raidz(_) | Placement::Draid(_) => {
                 let trusted = vdev.parent() == Some(self.root().id()) || self.health(vdev.id()).is_readable();

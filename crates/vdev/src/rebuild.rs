@@ -107,7 +107,9 @@ impl Tree {
                 .zip(&mut buffers)
                 .map(|(&at, buffer)| {
                     let offset = ranges[at].start.saturating_add(FRONT_BYTES);
-                    Env::in_background(|| self.read_of(Choice { leaf: leaf.id(), offset, trusted: true }, buffer))
+                    Env::in_background(|| {
+                        self.read_of(Choice { leaf: leaf.id(), offset, trusted: true, spare: None }, buffer)
+                    })
                 })
                 .collect();
             device::read_batch(&mut reads);

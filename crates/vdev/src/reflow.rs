@@ -163,7 +163,7 @@ impl Tree {
             leaves.iter().zip(columns).filter(|(_, run)| !run.bytes.is_empty())
         {
             let offset = on_device(layout, *first_line, shift)?;
-            let from = Choice { leaf: leaf.id(), offset, trusted: true };
+            let from = Choice { leaf: leaf.id(), offset, trusted: true, spare: None };
             reads.push(Env::in_background(|| self.read_of(from, bytes)));
             owners.push(leaf);
         }

@@ -124,7 +124,7 @@ impl Tree {
                 let (bytes, behind) = rest[start - at..].split_at_mut(end - start);
                 (rest, at) = (behind, end);
                 let offset = from.range.start.saturating_add(part.start).saturating_add(FRONT_BYTES);
-                reads.push(self.read_of(Choice { leaf: side.leaf, offset, trusted: true }, bytes));
+                reads.push(self.read_of(Choice { leaf: side.leaf, offset, trusted: true, spare: None }, bytes));
             }
             device::read_batch(&mut reads);
             for (read, result) in side.read.iter_mut().zip(reads.into_iter().map(|read| read.result)) {
@@ -146,7 +146,8 @@ impl Tree {
             let offset = from.range.start.saturating_add(at.start);
             let len = (at.end - at.start) as usize;
             let is_read = sides.iter().any(|side| {
-                let choice = Choice { leaf: side.leaf, offset: offset.saturating_add(FRONT_BYTES), trusted: true };
+                let offset = offset.saturating_add(FRONT_BYTES);
+                let choice = Choice { leaf: side.leaf, offset, trusted: true, spare: None };
                 let mut read = [self.read_of(choice, &mut bytes[..len])];
                 device::read_batch(&mut read);
                 read[0].result.is_ok()

@@ -111,6 +111,21 @@ fn a_distributed_spare_stands_in() {
     }
 }
 
+/// A distributed spare that was given something wrong: the disks that it is spread over are not charged with it.
+#[test]
+fn wrong_bytes_of_a_distributed_spare_are_its_own() {
+    let (images, blocks) = draid(None);
+    let mut spec = draid_spec();
+    let spare = vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 60, vec![]);
+    spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), spare]);
+    let pool = images.open(vec![spec], &[103]);
+    for (extent, block) in &blocks {
+        assert!(pool.read_slow(*extent, block).unwrap() == *block, "{extent:?}");
+    }
+    assert!(pool.leaf(60).stats().errors()[2] > 0);
+    assert!(pool.tree.leaves().filter(|leaf| leaf.guid().get() != 60).all(|leaf| leaf.stats().errors() == [0; 3]));
+}
+
 /// What a leaf had that is lost is made anew from the others, on the distributed spare or a new leaf, by those that know
 /// nothing of blocks.
 #[test]

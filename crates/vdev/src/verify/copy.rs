@@ -68,7 +68,7 @@ impl LeafCopy {
         let wrong = self.get().is_some_and(|bytes| right.is_none_or(|right| bytes != right));
         if wrong && self.from.trusted {
             tracing::warn!(vdev = tree.vdev(self.from.leaf).name(), offset = self.from.offset, "wrong bytes");
-            VdevStats::count(&tree.vdev(self.from.leaf).stats().checksum_errors);
+            VdevStats::count(&tree.vdev(self.from.charged()).stats().checksum_errors);
         }
     }
 }

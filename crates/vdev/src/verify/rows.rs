@@ -222,7 +222,7 @@ impl RowVersions {
             match chosen[column] {
                 None => must.push(column - nparity),
                 Some(i) => {
-                    let stats = tree.vdev(self.cells[column][i].from.leaf).stats();
+                    let stats = tree.vdev(self.cells[column][i].from.charged()).stats();
                     may.push((stats.checksum_errors.load(Ordering::Relaxed), column - nparity));
                 }
             }
