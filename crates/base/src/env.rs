@@ -182,6 +182,19 @@ impl Env {
             && std::thread::Builder::new().name(name.to_owned()).spawn(task).is_ok()
     }
 
+    /// Does both, at the same time if there are threads. It is no work for workers, as one of these that waits takes up
+    /// another task, which may want what the caller holds.
+    pub fn both<A, B: Send>(&self, one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
+        let other = Mutex::new(Some(other));
+        let do_other = || other.lock().take().map(|other| other());
+        let (one, done) = std::thread::scope(|scope| {
+            let start = || std::thread::Builder::new().name("beside".into()).spawn_scoped(scope, do_other).ok();
+            let thread = self.background.as_ref().and_then(|_| start());
+            (one(), thread.and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+        });
+        (one, done.or_else(do_other).expect("done once"))
+    }
+
     /// Applies `f` to every item, which takes one core about `work_ns` nanoseconds in all; results are in the order of
     /// the items. All workers are at it if there are several items, and it is worth waking them.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work_ns: u64, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
@@ -310,6 +323,15 @@ mod tests {
         let wait = std::time::Duration::from_secs(60);
         (0..200).for_each(|_| finished.recv_timeout(wait).expect("no task waits for ever"));
         assert_eq!(*lock.lock(), 200 * 64);
+    }
+
+    #[test]
+    fn both_are_done_once() {
+        for env in [Env::fixed(0), Env::real()] {
+            let here = std::thread::current().id();
+            let (one, other) = env.both(|| std::thread::current().id(), || std::thread::current().id());
+            assert_eq!((one == here, other == here), (true, env.background.is_none()));
+        }
     }
 
     /// Others would wait for ever for what it was to do.

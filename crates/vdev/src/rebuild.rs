@@ -22,6 +22,9 @@ use crate::spec::VdevKind;
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Placement, Vdev};
 
+/// So many bytes are read at a time, while those before them are written.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// What came of copying ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
@@ -78,21 +81,40 @@ impl Tree {
         };
         whole.sort_by_key(|leaf| !is_beside(leaf));
         let sector = 1u64 << top.ashift();
+        // what was read is written while the next is read
+        let (mut rebuilt, mut read) = (Rebuilt::default(), Vec::new());
+        for piece in pieces(ranges) {
+            let reads = || self.read_all(&whole, piece, sector);
+            let writes = || self.write_ranges(&lacking, &read);
+            let ((next, errors), bytes) = match self.env() {
+                Some(env) => env.both(reads, writes),
+                None => (reads(), writes()),
+            };
+            rebuilt.errors += errors;
+            rebuilt.bytes += bytes;
+            read = next;
+        }
+        rebuilt.bytes += self.write_ranges(&lacking, &read);
+        Ok(rebuilt)
+    }
+
+    /// Reads ranges, sector by sector what cannot be read as a whole. Also how many sectors none of the leaves can read.
+    fn read_all(&self, leaves: &[LeafVdev<'_>], ranges: &[Range<u64>], sector: u64) -> (Vec<ReadRange>, u64) {
         let (mut read, mut errors) = (Vec::with_capacity(ranges.len()), 0);
-        for (range, bytes) in ranges.iter().zip(self.read_ranges(&whole, ranges)) {
+        for (range, bytes) in ranges.iter().zip(self.read_ranges(leaves, ranges)) {
             match bytes {
                 Some(bytes) => read.push(ReadRange { start: range.start, bytes }),
                 None => {
                     let sectors: Vec<Range<u64>> =
                         (range.start..range.end).step_by(sector as usize).map(|at| at..at + sector).collect();
-                    let found = self.read_ranges(&whole, &sectors);
+                    let found = self.read_ranges(leaves, &sectors);
                     errors += found.iter().filter(|bytes| bytes.is_none()).count() as u64;
                     let found = sectors.iter().zip(found);
                     read.extend(found.filter_map(|(at, bytes)| Some(ReadRange { start: at.start, bytes: bytes? })));
                 }
             }
         }
-        Ok(Rebuilt { bytes: self.write_ranges(&lacking, &read), errors })
+        (read, errors)
     }
 
     /// Reads ranges, each from the first of the leaves that can; `None` of one that none can.
@@ -152,4 +174,17 @@ impl Tree {
         }
         written
     }
+}
+
+/// Ranges in pieces of [`PIECE_BYTES`] or a little more.
+fn pieces(ranges: &[Range<u64>]) -> impl Iterator<Item = &[Range<u64>]> {
+    let mut bytes = 0;
+    ranges.chunk_by(move |range, _| {
+        bytes += range.end - range.start;
+        let goes_on = bytes < PIECE_BYTES;
+        if !goes_on {
+            bytes = 0;
+        }
+        goes_on
+    })
 }

@@ -73,6 +73,11 @@ impl Tree {
         let _ = self.clock.set(env.clone());
     }
 
+    /// `None` as long as there is no clock.
+    pub(crate) fn env(&self) -> Option<&Env> {
+        self.clock.get()
+    }
+
     /// For a request to a leaf; `None` as long as there is no clock.
     pub(crate) fn ticket<'a>(&'a self, leaf: &'a LeafState, purpose: Purpose, bytes: usize) -> Option<Ticket<'a>> {
         self.clock.get().map(|env| leaf.stats().meter.ticket(env, purpose, bytes))
