@@ -141,7 +141,8 @@ impl SyncContext<'_> {
         let bounds: Vec<_> = covers.values().filter_map(TxgRanges::bounds).collect();
         let min_txg = bounds.iter().map(|range| range.start).min().unwrap_or(txg).previous();
         let end_txg = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
-        let max_txg = end_txg.previous().min(txg);
+        // the end of the last range, as OpenZFS has it: it takes from what leaves lack only what is before that
+        let max_txg = end_txg.min(txg.next());
         self.begin_scan(true, (min_txg, max_txg))?;
         pool.tree().leaves().for_each(|leaf| {
             leaf.state().set_resilver_deferred(false);

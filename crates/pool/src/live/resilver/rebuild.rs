@@ -238,14 +238,14 @@ impl SyncContext<'_> {
         let covers = pool.lacked_of(top);
         let bounds: Vec<Range<Txg>> = covers.values().filter_map(TxgRanges::bounds).collect();
         let first = bounds.iter().map(|range| range.start).min().unwrap_or(Txg::INITIAL);
-        let last = bounds.iter().map(|range| range.end).max().unwrap_or(txg).previous();
+        let end = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
         let phys = &mut stage.phys;
-        if first < phys.min_txg || last > phys.max_txg || phys.errors > 0 {
+        if first < phys.min_txg || end > phys.max_txg || phys.errors > 0 {
             let (state, start_s) = (phys.state, phys.start_s);
             *phys = RebuildPhys { state, start_s, ..RebuildPhys::parse(&[1]).expect("it runs") };
             stage.spent_ms = 0;
         }
-        (phys.min_txg, phys.max_txg) = (first, last);
+        (phys.min_txg, phys.max_txg) = (first, end);
         let left = pool.cache().zio().allocator().map_or(0, |allocator| {
             let shift = top.top_spec().map_or(0, |spec| spec.metaslab_shift);
             allocator.allocated_from(top.number(), (phys.offset >> shift) as usize)
