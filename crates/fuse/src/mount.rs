@@ -114,11 +114,13 @@ impl Mount {
             if let Err(error) = threads.wait() {
                 tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
             }
+            // asked now: once it is gone, another one may be mounted there, and get its device number
+            let is_left = mountinfo::is_mounted(&point, &dev).unwrap_or(true);
             session.destroy();
             // it has the last descriptor of the connection
             drop(session);
             // a mount that nobody answers for is worse than none
-            if let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
+            if is_left && let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
                 tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");
             }
             life.reach(MountStage::Ended);
