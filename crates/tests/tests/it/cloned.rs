@@ -149,15 +149,21 @@ fn a_power_cut_while_clones_are_freed() {
     assert!(left.len() > 1 && left.iter().all(|saved| *saved <= all.saved_bytes), "{left:?}");
 }
 
-/// A pool whose log tells of a file `second` that took all blocks of `first`, as a power cut leaves it.
-fn with_a_logged_copy() -> SparseDevice {
+/// A pool whose writes are recorded, a file system of it, its file `first` of 20 blocks and its empty file `second`. Its
+/// log has begun, as that takes a group.
+fn recorded() -> (Arc<Recording>, Workload, Zpl, [ObjectId; 2]) {
     let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
     let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
     let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
     let (zpl, first) = with_a_file(&mut load);
-    // the log begins with a group
     let second = create(&zpl, "second");
     zpl.sync().unwrap();
+    (recording, load, zpl, [first, second])
+}
+
+/// A pool whose log tells of a file `second` that took all blocks of `first`, as a power cut leaves it.
+fn with_a_logged_copy() -> SparseDevice {
+    let (recording, load, zpl, [first, second]) = recorded();
     let txgs = load.pool.txgs().clone();
     let before = txgs.synced_txg();
     assert_eq!(copy(&zpl, (first, 0), (second, 0), 20), 20 * BLOCK);
@@ -177,9 +183,7 @@ fn is_the_copy(zpl: &Zpl) -> bool {
     let ino = |name: &str| names_in(zpl, zpl.root()).into_iter().find(|(n, _)| n == name.as_bytes()).unwrap().1;
     let mut expect: Vec<u8> = (0..20).chain(0..6).flat_map(block).collect();
     [3, 23].iter().for_each(|blkid| expect[blkid * BLOCK as usize..(blkid + 1) * BLOCK as usize].fill(0));
-    let mut found = vec![0; expect.len() + 1];
-    let len = zpl.open_file(ino("second")).unwrap().read(0, &mut found).unwrap();
-    found[..len] == expect && has(zpl, ino("first"), 0..20)
+    holds(zpl, ino("second"), &expect) && has(zpl, ino("first"), 0..20)
 }
 
 /// Opens a file system with its log, and does again what that tells.
@@ -255,13 +259,7 @@ fn a_power_cut_while_clones_are_replayed() {
 /// What is written before them gets larger blocks when it is replayed.
 #[test]
 fn a_log_of_clones_from_before_records_became_larger() {
-    let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
-    let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
-    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
-    let (zpl, first) = with_a_file(&mut load);
-    // the log begins with a group
-    let second = create(&zpl, "second");
-    zpl.sync().unwrap();
+    let (recording, load, zpl, [first, second]) = recorded();
     let before = load.pool.txgs().synced_txg();
     // not so many bytes that the log has whole blocks
     let old = [block(70), vec![7; 100]].concat();
@@ -274,14 +272,9 @@ fn a_log_of_clones_from_before_records_became_larger() {
         let left = recording.cut(recording.len(), &mut Rng::new(1), Loss::Everything).remove(0);
         let pool = import(Arc::new(left));
         let zpl = replay_with(&pool, record_bytes).unwrap();
-        let found = |zpl: &Zpl| {
-            let mut found = vec![0; expect.len() + 1];
-            let len = zpl.open_file(second).unwrap().read(0, &mut found).unwrap();
-            found[..len] == expect[..]
-        };
-        assert!(found(&zpl), "records of {record_bytes}");
+        assert!(holds(&zpl, second, &expect), "records of {record_bytes}");
         (0..3).for_each(|_| sync(&pool));
-        assert!(found(&zpl) && has(&zpl, first, 0..20), "records of {record_bytes}");
+        assert!(holds(&zpl, second, &expect) && has(&zpl, first, 0..20), "records of {record_bytes}");
         let shared = if record_bytes == BLOCK { BLOCK } else { 0 };
         assert_eq!(check(&pool.view()).saved_bytes, shared, "records of {record_bytes}");
     }
@@ -290,12 +283,7 @@ fn a_log_of_clones_from_before_records_became_larger() {
 /// Records of clones that cannot be.
 #[test]
 fn a_log_that_tells_of_impossible_clones() {
-    let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
-    let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
-    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
-    let (zpl, first) = with_a_file(&mut load);
-    create(&zpl, "second");
-    zpl.sync().unwrap();
+    let (recording, load, zpl, [first, _]) = recorded();
     let pool = load.pool.clone();
     let (log, txgs) = (pool.log(pool.view().dsl().find("live/a").unwrap().id).unwrap(), pool.txgs().clone());
     let left_by = |blocks: Vec<BlkPtr>, block_size: u64| {
@@ -355,10 +343,14 @@ fn copy(zpl: &Zpl, from: (ObjectId, u64), to: (ObjectId, u64), blocks: u64) -> u
 }
 
 fn has(zpl: &Zpl, ino: ObjectId, tags: impl IntoIterator<Item = u64>) -> bool {
-    let expect: Vec<u8> = tags.into_iter().flat_map(block).collect();
+    holds(zpl, ino, &tags.into_iter().flat_map(block).collect::<Vec<u8>>())
+}
+
+/// Whether a file has these contents.
+fn holds(zpl: &Zpl, ino: ObjectId, expect: &[u8]) -> bool {
     let mut found = vec![0; expect.len() + 1];
     let len = zpl.open_file(ino).unwrap().read(0, &mut found).unwrap();
-    found[..len] == expect
+    found[..len] == *expect
 }
 
 fn disks(layout: PoolLayout) -> Vec<Arc<dyn Device>> {
