@@ -60,11 +60,6 @@ impl Zpl {
         Ok(Some(portion.from))
     }
 
-    /// Whether an object has more than one operation may free.
-    pub(crate) fn has_portions(&self, ino: ObjectId) -> Result<bool> {
-        Ok(self.last_portion(ino, 0..u64::MAX)?.is_some_and(|(_, portion)| portion.from > 0))
-    }
-
     /// Admits the frees of all that an object has, if one operation may free it: whether that is so.
     pub(crate) fn admit_small(&self, ino: ObjectId) -> Result<bool> {
         match self.last_portion(ino, 0..u64::MAX)? {

@@ -35,8 +35,9 @@ impl Zpl {
     /// returned, as nobody uses it any more; a large one in the background. One that has got a name since stays.
     pub fn reclaim(&self, ino: ObjectId) -> Result<()> {
         let live = self.live()?;
+        let is_small = self.placed(ino, self.admit_small(ino))?;
         // what the log tells next may take the object's number
-        let may_wait = !live.is_replaying() && self.placed(ino, self.is_large_orphan(ino))?;
+        let may_wait = !is_small && !live.is_replaying() && !self.placed(ino, self.orphan(ino))?.has_name;
         let start = || {
             let env = self.objset().cache().zio().env();
             self.downgrade().is_some_and(|weak| env.spawn("z_unlinked_drain", move || drain(&weak)))
@@ -44,7 +45,7 @@ impl Zpl {
         if may_wait && live.drain().take(ino, start) {
             return Ok(());
         }
-        self.placed(ino, self.free_orphan(ino))
+        self.placed(ino, self.free_orphan(ino, is_small))
     }
 
     /// Frees all objects without a name, large ones in the background: for a file system that has just been opened. How
@@ -67,13 +68,9 @@ impl Zpl {
         Ok(orphans.len() as u64)
     }
 
-    fn is_large_orphan(&self, ino: ObjectId) -> Result<bool> {
-        Ok(self.has_portions(ino)? && !self.orphan(ino)?.has_name)
-    }
-
-    /// Frees an object, unless it has a name. What one operation may not free goes in others before.
-    pub(crate) fn free_orphan(&self, ino: ObjectId) -> Result<()> {
-        let is_small = self.admit_small(ino)?;
+    /// Frees an object, unless it has a name. What one operation may not free goes in others before; what is small has
+    /// been admitted.
+    fn free_orphan(&self, ino: ObjectId, is_small: bool) -> Result<()> {
         let mut is_emptied = false;
         loop {
             let op = self.begin(NAME_BYTES, true)?;
@@ -162,7 +159,7 @@ fn drain(weak: &WeakZpl) {
             let Some(zpl) = weak.upgrade() else { return };
             match zpl.free_some(ino, 0..end, &|_, _| Ok(())) {
                 Ok(Some(rest)) => end = rest,
-                Ok(None) => match zpl.free_orphan(ino) {
+                Ok(None) => match zpl.free_orphan(ino, true) {
                     Err(error) if error.kind() == Kind::Suspended && is_resumed(&zpl) => {}
                     done => {
                         report(&zpl, ino, done);
