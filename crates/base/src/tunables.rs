@@ -140,12 +140,30 @@ tunables! {
     ZFS_SCRUB_ERROR_BLOCKS_PER_TXG = "zfs_scrub_error_blocks_per_txg", 4096;
     /// Milliseconds that a scrub takes of a group while somebody waits for it. OpenZFS: 1000 before 2.3.
     ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 750;
+    /// Seconds between two records of when a group was written.
+    SPA_NOTE_TXG_TIME = "spa_note_txg_time", 600;
+    /// Seconds after which such records are on disk.
+    SPA_FLUSH_TXG_TIME = "spa_flush_txg_time", 600;
+    /// Bytes of a write that initializes a device.
+    ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20;
+    /// What is written to initialize a device, in each eight bytes.
+    ZFS_INITIALIZE_VALUE = "zfs_initialize_value", 0xdead_beef_dead_beee;
+    /// Bytes that a device is told at once at most to be free.
+    ZFS_TRIM_EXTENT_BYTES_MAX = "zfs_trim_extent_bytes_max", 128 << 20;
+    /// Runs of fewer free bytes are not told to devices.
+    ZFS_TRIM_EXTENT_BYTES_MIN = "zfs_trim_extent_bytes_min", 32 << 10;
+    /// Groups until it is a metaslab's turn again to be trimmed by itself.
+    ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
     /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
     ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
     /// Reads of a scan that are on their way at once, for each leaf.
     ZFS_VDEV_SCRUB_MAX_ACTIVE = "zfs_vdev_scrub_max_active", 3;
+    /// Events of wrong bytes, and of slow requests, that are posted in a second at most, of a device.
+    ZFS_CHECKSUM_EVENTS_PER_SECOND = "zfs_checksum_events_per_second", 20;
+    #[allow(missing_docs)] // see above
+    ZFS_SLOW_IO_EVENTS_PER_SECOND = "zfs_slow_io_events_per_second", 20;
     /// Events that are kept.
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512;
     /// A read or write that takes longer is slow, in milliseconds.

@@ -15,7 +15,7 @@ use format::nvlist::{NvList, Value};
 use vdev::Health;
 
 /// More events are never kept, whatever zfs_zevent_len_max says.
-const EVENTS_MAX_EVER: u64 = 65_536;
+pub(super) const EVENTS_MAX_EVER: u64 = 65_536;
 
 /// See the top of the file.
 pub struct Events {
@@ -39,6 +39,8 @@ pub(super) struct LeafSeen {
     pub(super) health: Health,
     /// Reads and writes that failed, checksums, slow requests.
     pub(super) errors: [u64; 3],
+    /// When that was, in seconds since 1970.
+    pub(super) seen_s: u64,
 }
 
 /// Some events, oldest first.

@@ -3,16 +3,16 @@
 //! ```text
 //!   sysevent.fs.zfs.*    what was done: by a command, a job, a group
 //!   resource.fs.zfs.*    a leaf is in another state
-//!   ereport.fs.zfs.*     something went wrong: of a leaf one event of a kind for each group, with its counts
+//!   ereport.fs.zfs.*     something went wrong: of a leaf one event for each error, told with the next group
 //! ```
 
 use std::sync::Arc;
 
-use base::Bookmark;
+use base::{Bookmark, tunables};
 use format::nvlist::{NvList, Value};
 use vdev::{Aux, Health, LeafVdev, Vdev, VdevState};
 
-use super::events::{Events, LeafSeen};
+use super::events::{EVENTS_MAX_EVER, Events, LeafSeen};
 use super::{LivePool, SyncContext};
 
 /// Blocks of a group that are reported as lost, at most.
@@ -48,14 +48,15 @@ impl LivePool {
         for leaf in self.tree().leaves() {
             let [reads, writes, checksums] = leaf.stats().errors();
             let errors = [reads.saturating_add(writes), checksums, leaf.stats().meter.slow()];
-            let now = LeafSeen { health: leaf.state().health(), errors };
+            let now = LeafSeen { health: leaf.state().health(), errors, seen_s: self.env().now_s() };
             let before = self.events().see_leaf(leaf.guid(), now);
             for (kind, class) in ["io", "checksum", "delay"].into_iter().enumerate() {
                 // counts are set back when they are cleared
                 let known = before.map_or(0, |before| before.errors[kind]);
-                if errors[kind] > known {
-                    self.report(class, leaf, None);
-                }
+                let seconds = before.map_or(1, |before| now.seen_s.saturating_sub(before.seen_s).max(1));
+                let most = self.events_at_once(class, seconds);
+                let new = errors[kind].saturating_sub(known).min(most);
+                (0..new).for_each(|_| self.report(class, leaf, None));
             }
             let last = before.map_or(Health::HEALTHY, |before| before.health);
             if last == now.health {
@@ -68,6 +69,18 @@ impl LivePool {
                 self.tell_state(leaf, last);
             }
         }
+    }
+
+    /// Events of a class that are posted in so many seconds at most, but one; more than are kept would be of no use.
+    fn events_at_once(&self, class: &str, seconds: u64) -> u64 {
+        let env = self.env();
+        let per_second = match class {
+            "checksum" => env.tunable(tunables::ZFS_CHECKSUM_EVENTS_PER_SECOND),
+            "delay" => env.tunable(tunables::ZFS_SLOW_IO_EVENTS_PER_SECOND),
+            _ => u64::MAX,
+        };
+        let kept = env.tunable(tunables::ZFS_ZEVENT_LEN_MAX).min(EVENTS_MAX_EVER);
+        per_second.saturating_mul(seconds).min(kept).max(1)
     }
 
     fn tell_state(&self, leaf: LeafVdev<'_>, last: Health) {
