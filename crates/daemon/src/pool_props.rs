@@ -26,6 +26,8 @@ pub enum When {
     Create,
     /// Later.
     Set,
+    /// When a pool is split from another.
+    Split,
 }
 
 /// Whether a property may have that value, or why not: what stands behind "cannot create 'tank': ".
@@ -62,6 +64,7 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
         "readonly" => Err(format!("property '{name}' can only be set at import time")),
         "altroot" if !is_create => Err(format!("property '{name}' can only be set during pool creation or import")),
         "altroot" if !value.starts_with('/') => Err(format!("bad alternate root '{value}'")),
+        "bootfs" if when == When::Split => Err(format!("'{value}' is an invalid name")),
         "bootfs" if is_create => Err(format!("property '{name}' cannot be set at creation or import time")),
         "ashift" => {
             let ashift: u64 = value.parse().map_err(|_| format!("bad numeric value '{value}'"))?;

@@ -65,7 +65,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
         print!("{}", layout(&report, new, &chosen, asked.style));
         return Ok(true);
     }
-    let is_stored = |(name, _): &&(String, String)| !["altroot", "cachefile", "readonly"].contains(&name.as_str());
+    let is_stored = |(name, _): &&(String, String)| !["altroot", "cachefile"].contains(&name.as_str());
     let request = Request::Split {
         name: new.clone(),
         vdevs: chosen.iter().map(|leaf| leaf.guid).collect(),
@@ -77,7 +77,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
 }
 
 fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> CommandResult {
-    let is_for_import = |(name, _): &(String, String)| ["cachefile", "readonly"].contains(&name.as_str());
+    let is_for_import = |(name, _): &(String, String)| name == "cachefile";
     let mut props: Vec<(String, String)> = asked.properties.into_iter().filter(is_for_import).collect();
     props.extend(asked.altroot.map(|root| ("altroot".to_owned(), root)));
     let options = ImportOptions {
@@ -95,7 +95,7 @@ fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> CommandResu
 fn choose<'a>(report: &'a PoolReport, devices: &[String]) -> Result<Vec<&'a VdevReport>, String> {
     let named: Vec<Guid> = devices.iter().map(|device| find(report, device)).collect::<Result<_, _>>()?;
     let mut chosen = Vec::new();
-    for top in report.root.children.iter().filter(|top| !top.is_log && !top.is_hole()) {
+    for top in report.root.children.iter().filter(|top| !top.is_log && !top.is_hole() && !top.is_indirect()) {
         if top.kind != "mirror" {
             return Err("Source pool must be composed only of mirrors\n".to_owned());
         }

@@ -28,7 +28,7 @@ impl LivePool {
     /// properties, and `history` as the last line of its history. Returns the paths of its devices.
     ///
     /// Errors: `Invalid` if these are not such leaves; `Busy` if one lacks something, or no other has all that it has;
-    /// `Exists` if there is a checkpoint, `Unsupported` if a device was removed: nothing is changed then. Those of writing
+    /// `Exists` if there is a checkpoint: nothing is changed then. Those of writing
     /// and of opening the new pool; `Suspended`.
     pub fn split(
         &self,
@@ -66,9 +66,6 @@ impl LivePool {
         self.refuse_with_removal()?;
         let tree = self.tree();
         let invalid = |what: &str| Err(Error::new(Kind::Invalid, what.to_owned()));
-        if tree.tops().any(|top| top.kind() == vdev::VdevKind::Indirect) {
-            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
-        }
         let tops: Vec<&vdev::Vdev> = tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log()).collect();
         if tops.len() != leaves.len() {
             return invalid("invalid vdev configuration");
