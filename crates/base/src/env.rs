@@ -75,6 +75,11 @@ impl Env {
         Env { tunables: Arc::new(tunables), ..self }
     }
 
+    /// The same, with another time of day: seconds since 1970.
+    pub fn with_time(self, now_s: impl Fn() -> u64 + Send + Sync + 'static) -> Env {
+        Env { now: Arc::new(move || (now_s(), 0)), ..self }
+    }
+
     /// The same, with another clock: nanoseconds since some instant.
     pub fn with_ticks(self, ticks: impl Fn() -> u64 + Send + Sync + 'static) -> Env {
         Env { ticks: Arc::new(ticks), ..self }

@@ -108,7 +108,7 @@ const GROUPS: &[&[ZpoolCommand]] = &[
     ],
     &[
         plain("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n", sweep::initialize),
-        plain("scrub", "\tscrub [-e | -s | -p | -C] [-w] <-a | pool> ...\n", scan::scrub),
+        plain("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n", scan::scrub),
         plain("resilver", "\tresilver <pool> ...\n", scan::resilver),
         plain("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n", sweep::trim),
         plain("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", scan::wait),

@@ -171,8 +171,7 @@ impl ServedPool {
     pub fn scrub(&self, action: ScrubAction) -> Result<()> {
         let live = self.live()?;
         match action {
-            ScrubAction::Start => live.scrub(false),
-            ScrubAction::FromLast => live.scrub(true),
+            ScrubAction::Start(range) => live.scrub(range),
             ScrubAction::Errors => live.scrub_errors(),
             ScrubAction::Pause if live.is_scrubbing_errors() => live.pause_error_scrub(),
             ScrubAction::Pause => live.pause_scrub(),
@@ -287,7 +286,7 @@ impl ServedPool {
     ) -> Result<()> {
         let mut stored = Vec::new();
         for (property, value) in properties {
-            let checked = pool_props::check(property, value, pool_props::When::Set);
+            let checked = pool_props::check(property, value, pool_props::When::Split);
             let known = checked.and_then(|()| pool_props::stored(property, value));
             let known = known.map_err(|why| Error::new(Kind::Unsupported, why))?;
             stored.extend(known.map(|known| (property.clone(), known)));

@@ -147,6 +147,7 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
 fn refresh_counts(report: &mut VdevReport, vdev: &Vdev) {
     let stats = vdev.stats();
     report.slow_ios = stats.meter.slow();
+    report.healed_bytes = stats.healed_bytes.load(Ordering::Relaxed);
     report.operations = [&stats.reads, &stats.writes].map(|count| count.load(Ordering::Relaxed));
     report.bytes = [&stats.read_bytes, &stats.write_bytes].map(|count| count.load(Ordering::Relaxed));
 }

@@ -152,7 +152,7 @@ features! {
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
     DRAID = "org.openzfs:draid" "draid", false, Give, [];
     ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];
-    HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Write, [];
+    HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Give, [];
     BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
     BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Give, [];
     VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];

@@ -23,6 +23,7 @@ pub mod scan;
 pub mod space_map;
 pub mod stream;
 pub mod swap;
+pub mod txg_times;
 pub mod uberblock;
 pub mod volume;
 pub mod xattr;

@@ -68,19 +68,41 @@ impl ErrlogEntry {
         }
     }
 
+    /// The dataset that it names.
+    pub(crate) fn dataset(&self) -> DatasetId {
+        self.dataset
+    }
+
+    /// As a log has it that has tables of heads.
+    pub(crate) fn of_head(&self, head: DatasetId, birth: Txg) -> ErrlogEntry {
+        ErrlogEntry { dataset: head, birth: Some(birth), ..*self }
+    }
+
+    /// When the block was written that is at its place: `None` if none is, 0 if that cannot be told.
+    pub(crate) fn look_for_birth(&self, places: &mut PointerFinder<'_>) -> Option<Txg> {
+        match places.pointer(&self.place_in(self.dataset)) {
+            Ok(bp) if bp.is_hole() || bp.is_embedded() => None,
+            Ok(bp) => Some(bp.physical_birth()),
+            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(_) => Some(Txg::ZERO),
+        }
+    }
+
+    fn place_in(&self, dataset: DatasetId) -> Bookmark {
+        let ErrlogEntry { object, level, block, .. } = *self;
+        Bookmark { objset: dataset.get(), object: object.get(), level: level as i64, blkid: block }
+    }
+
     /// The datasets in which the block is, among its head and the snapshots of that, and its pointers there. `looks` is
     /// how many datasets may be looked at.
     pub(crate) fn find(&self, pool: &Pool, looks: &mut usize) -> FoundBlocks {
         let mut places = PointerFinder::of(pool);
         let mut found = FoundBlocks { blocks: Vec::new(), are_all: true };
-        let ErrlogEntry { object, level, block, .. } = *self;
-        let place_in =
-            |id: DatasetId| Bookmark { objset: id.get(), object: object.get(), level: level as i64, blkid: block };
         let birth = self.birth.filter(|birth| *birth != Txg::ZERO);
-        let mut look = |id: DatasetId| match places.pointer(&place_in(id)) {
+        let mut look = |id: DatasetId| match places.pointer(&self.place_in(id)) {
             Ok(bp) if bp.is_hole() || bp.is_embedded() => {}
             Ok(bp) if birth.is_none_or(|birth| [bp.birth(), bp.physical_birth()].contains(&birth)) => {
-                found.blocks.push((place_in(id), bp));
+                found.blocks.push((self.place_in(id), bp));
             }
             Ok(_) => {}
             Err(error) => found.are_all &= error.kind() == Kind::NotFound,
@@ -157,15 +179,12 @@ impl Pool {
         let mut entries = Vec::new();
         for log in LOGS {
             let Some(id) = directory.object_id(log)?.filter(|id| id.is_some()) else { continue };
+            if !by_head {
+                entries.extend(self.entries_of_blocks(id)?);
+                continue;
+            }
             for row in Zap::open(self.mos().object(id)?)?.entries()? {
                 let key = numbers(&row.name)?;
-                if !by_head {
-                    let [dataset, object, level, block] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    let dataset = DatasetId::new(dataset);
-                    let object = ObjectId::new(object);
-                    entries.push(ErrlogEntry { dataset, object, level, block, birth: None });
-                    continue;
-                }
                 let ([head], Some(id)) = (key.as_slice(), row.value.first_object()) else {
                     return Err(bad_key(&row.name));
                 };
@@ -184,6 +203,17 @@ impl Pool {
             entries.truncate(ENTRIES_MAX);
         }
         Ok(entries)
+    }
+
+    /// What is in a log as it was first. Errors: as [`Pool::read_entries`].
+    pub(crate) fn entries_of_blocks(&self, log: ObjectId) -> Result<Vec<ErrlogEntry>> {
+        let rows = Zap::open(self.mos().object(log)?)?.entries()?;
+        let entry = |name: &ZapKey| {
+            let [dataset, object, level, block] = *numbers(name)?.as_slice() else { return Err(bad_key(name)) };
+            let (dataset, object) = (DatasetId::new(dataset), ObjectId::new(object));
+            Ok(ErrlogEntry { dataset, object, level, block, birth: None })
+        };
+        rows.iter().take(ENTRIES_MAX).map(|row| entry(&row.name)).collect()
     }
 }
 

@@ -43,7 +43,8 @@ pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
 pub use live::inject;
 pub use live::{
     AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, HealedSnapshot, LivePool, LogMoment, LogTotals,
-    NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext,
+    NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, ScrubRange, SweepAction, SweepKind,
+    SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_whole, preview};

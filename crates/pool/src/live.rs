@@ -80,6 +80,7 @@ mod sweeps;
 mod sync;
 mod task_lists;
 mod tasks;
+mod txg_times;
 mod vdev_props;
 mod vdevs;
 mod version;
@@ -127,6 +128,8 @@ use suspension::Suspension;
 use sweeps::Sweeps;
 pub use sweeps::{SweepAction, SweepKind};
 use task_lists::TaskLists;
+pub use txg_times::ScrubRange;
+use txg_times::{NoteTime, TxgTimeLog};
 
 /// Groups at most in which damage is mended when a pool is closed.
 const LAST_GROUPS_MAX: usize = 16;
@@ -156,6 +159,7 @@ pub struct LivePool {
     clone_changes: Arc<CloneChanges>,
     frees: Frees,
     scan: Scan,
+    txg_times: TxgTimeLog,
     error_scrub: ErrorScrubState,
     spares: DeviceWatch,
     returns: DeviceWatch,
@@ -233,6 +237,7 @@ impl LivePool {
             clone_changes,
             frees: Frees::default(),
             scan: Scan::default(),
+            txg_times: TxgTimeLog::default(),
             error_scrub: ErrorScrubState::default(),
             spares: DeviceWatch::default(),
             returns: DeviceWatch::default(),
@@ -479,6 +484,7 @@ impl LivePool {
                 crate::PoolState::Exported => 1,
                 _ => 0,
             };
+            context.note_time(NoteTime::Now)?;
             context.write_config()
         })?;
         if matches!(state, crate::PoolState::Destroyed | crate::PoolState::Exported) {

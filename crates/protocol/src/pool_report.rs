@@ -153,6 +153,9 @@ pub struct VdevReport {
     /// Requests that its device took very long for.
     #[serde(default)]
     pub slow_ios: u64,
+    /// Bytes that were wrong on it, and have been written anew since the last scan began.
+    #[serde(default)]
+    pub healed_bytes: u64,
     /// Reads and writes, and the bytes of each.
     #[serde(default)]
     pub operations: [u64; 2],

@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
 use format::ids::Guid;
-use pool::{NewDevices, NewLeaf, SweepAction, SweepKind};
+use pool::{NewDevices, NewLeaf, ScrubRange, SweepAction, SweepKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -250,9 +250,7 @@ pub enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScrubAction {
     /// It begins, or goes on if it is paused.
-    Start,
-    /// The same, but it begins with what was born since the last one that was finished.
-    FromLast,
+    Start(ScrubRange),
     /// Blocks of the error log are scrubbed, or go on to be.
     Errors,
     /// It halts.

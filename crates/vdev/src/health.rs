@@ -244,7 +244,7 @@ pub struct VdevStats {
     pub write_errors: AtomicU64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: AtomicU64,
-    /// Bytes that were wrong, and have been written anew.
+    /// Bytes that were wrong, and have been written anew since the last scan began, or the pool was opened.
     pub healed_bytes: AtomicU64,
     /// How long the requests to the device took.
     pub meter: Meter,

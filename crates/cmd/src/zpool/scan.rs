@@ -6,10 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Error, Kind};
+use format::ids::Guid;
+use pool::{ScrubRange, SweepKind};
 use protocol::client;
 use protocol::pool_report::{Activity, ErrorScrub, PoolReport, Progress, VdevReport};
 use protocol::wire::{PoolReply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
+use protocol::words::time;
 
 use super::command::{CommandResult, Stop, history_line};
 use super::pools;
@@ -26,15 +29,18 @@ const SCRUB: usize = 6;
 
 /// `zpool scrub`.
 pub fn scrub(args: &[OsString]) -> CommandResult {
-    let parsed = getopt::parse(args, "aspweC", &[]);
+    let parsed = getopt::parse(args, "aspweCS:E:", &[]);
     let (mut all, mut waits) = (false, false);
     let mut actions: Vec<char> = Vec::new();
+    let (mut from_s, mut to_s) = (None, None);
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('a') => all = true,
             Opt::Flag('w') => waits = true,
             Opt::Flag(flag @ ('s' | 'p' | 'e' | 'C')) if !actions.contains(flag) => actions.push(*flag),
             Opt::Flag('s' | 'p' | 'e' | 'C') => {}
+            Opt::Value('S', date) => from_s = Some(seconds_of(date)?),
+            Opt::Value('E', date) => to_s = Some(seconds_of(date)?),
             other => return Err(Stop::bad_option(other)),
         }
     }
@@ -44,12 +50,20 @@ pub fn scrub(args: &[OsString]) -> CommandResult {
             return Err(Stop::usage(format!("invalid option combination :-{one} and -{other} are mutually exclusive")));
         }
     }
+    let is_dated = from_s.is_some() || to_s.is_some();
+    if is_dated && !actions.is_empty() {
+        return Err(Stop::usage("invalid option combination: start/end date is available only with normal scrub"));
+    }
+    if from_s.zip(to_s).is_some_and(|(from_s, to_s)| from_s > to_s) {
+        return Err(Stop::usage("invalid arguments: end date has to be later than start date"));
+    }
     let action = match () {
         () if is_asked(&'s') => ScrubAction::Stop,
         () if is_asked(&'p') => ScrubAction::Pause,
-        () if is_asked(&'C') => ScrubAction::FromLast,
+        () if is_asked(&'C') => ScrubAction::Start(ScrubRange::SinceLast),
         () if is_asked(&'e') => ScrubAction::Errors,
-        () => ScrubAction::Start,
+        () if is_dated => ScrubAction::Start(ScrubRange::Born { from_s, to_s }),
+        () => ScrubAction::Start(ScrubRange::All),
     };
     if waits && matches!(action, ScrubAction::Stop | ScrubAction::Pause) {
         return Err(Stop::usage("invalid option combination: -w cannot be used with -p or -s"));
@@ -75,9 +89,13 @@ pub fn scrub(args: &[OsString]) -> CommandResult {
     Ok(!failed)
 }
 
+fn seconds_of(date: &str) -> Result<u64, Stop> {
+    time::of_date(date).ok_or_else(|| Stop::usage("Failed to parse the date."))
+}
+
 fn ask_scrub(name: &str, action: ScrubAction, args: &[OsString]) -> Result<(), String> {
     let what = match action {
-        ScrubAction::Start | ScrubAction::FromLast | ScrubAction::Errors => "scrub",
+        ScrubAction::Start(_) | ScrubAction::Errors => "scrub",
         ScrubAction::Pause => "pause scrubbing",
         ScrubAction::Stop => "cancel scrubbing",
     };
@@ -175,9 +193,22 @@ fn activities(list: &str) -> Result<Vec<usize>, Stop> {
     Ok(wanted)
 }
 
-/// Waits until none of those activities is under way in a pool, or there is no such pool any more. `look` is shown how
-/// it is meanwhile.
+/// Waits until some devices of a pool are not being initialized or trimmed any more.
+pub fn wait_for_sweep(pool: &str, kind: SweepKind, vdevs: &[Guid]) -> Result<(), Stop> {
+    let is_swept = |vdev: &VdevReport| {
+        let sweep = if kind == SweepKind::Trim { vdev.trim } else { vdev.initialize };
+        vdevs.contains(&vdev.guid) && sweep.is_some_and(|(activity, ..)| activity == Activity::Active)
+    };
+    wait_until(pool, &|report| !report.root.all().into_iter().any(is_swept), &mut |_| ())
+}
+
+/// Waits until none of those activities is under way in a pool. `look` is shown how it is meanwhile.
 fn wait_for(name: &str, wanted: &[usize], look: &mut dyn FnMut(&PoolReport)) -> Result<(), Stop> {
+    wait_until(name, &|report| wanted.iter().all(|&activity| remaining(report, activity).is_none()), look)
+}
+
+/// Waits until a pool is so, or there is no such pool any more. `look` is shown how it is meanwhile.
+fn wait_until(name: &str, is_so: &dyn Fn(&PoolReport) -> bool, look: &mut dyn FnMut(&PoolReport)) -> Result<(), Stop> {
     let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
     let mut is_first = true;
     loop {
@@ -189,7 +220,7 @@ fn wait_for(name: &str, wanted: &[usize], look: &mut dyn FnMut(&PoolReport)) -> 
         // a connection is kept as long as it works: a pool may be exported meanwhile
         while let Ok(PoolReply::Report(report)) = connection.ask(&Request::Report) {
             look(&report);
-            if wanted.iter().all(|&activity| remaining(&report, activity).is_none()) {
+            if is_so(&report) {
                 return Ok(());
             }
             thread::sleep(LOOK_EVERY);

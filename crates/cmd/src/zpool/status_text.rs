@@ -111,6 +111,9 @@ impl StatusLines<'_> {
             false => "",
         };
         if vdev.children.is_empty() {
+            let is_scrubbing =
+                self.pool.scan.as_ref().is_some_and(|scan| !scan.is_resilver && scan.progress == Progress::Running);
+            *out += if is_scrubbing && vdev.healed_bytes > 0 { "  (repairing)" } else { "" };
             *out += &progress(vdev.initialize, vdev, self.options.initialize, &INITIALIZE);
             *out += &progress(vdev.trim, vdev, self.options.trim, &TRIM);
         }

@@ -147,6 +147,28 @@ impl SyncContext<'_> {
         }
     }
 
+    /// Brings the logs into the form of `head_errlog`, which is being enabled. Blocks that are no more are left out; of
+    /// one that cannot be looked for, the birth is told as 0, which stands for any.
+    pub(super) fn split_error_logs(&self) -> Result<()> {
+        for name in LOGS {
+            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
+            let view = self.pool.view().reading(self.change.mos.cache().on_failure())?;
+            let mut places = PointerFinder::of(&view);
+            let entries = view.entries_of_blocks(log)?;
+            self.change.free_object(log)?;
+            let log = self.change.create_table(ObjectType::ERROR_LOG)?;
+            self.change.set(DIRECTORY, name, &ZapValue::one(log.get()))?;
+            for entry in entries {
+                let Some(birth) = entry.look_for_birth(&mut places) else { continue };
+                let head = self.head_of(&view, entry.dataset());
+                let (_, key) = entry.of_head(head, birth).keys();
+                let of_head = self.log_of_head(log, head)?;
+                self.log_entry(of_head, &key, &ZapValue::of_text(""))?;
+            }
+        }
+        Ok(())
+    }
+
     fn make_log(&self, name: &str) -> Result<ObjectId> {
         let log = self.change.create_table(ObjectType::ERROR_LOG)?;
         for other in LOGS.iter().filter(|&&other| other != name) {

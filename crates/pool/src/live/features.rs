@@ -7,13 +7,14 @@
 //! ```
 //!
 //! A feature that is listed is enabled; what it allows is done from the next block on. Nothing that is
-//! there already is changed, and datasets that are there keep what they do without.
+//! there already is changed but error logs, which `head_errlog` has in another form; datasets that are there keep what
+//! they do without.
 
 use base::Result;
 use dmu::zap::ZapValue;
 use dsl::write::feature;
 use format::feature::{
-    EMBEDDED_DATA, ENABLED_TXG, FEATURES, Feature, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, SPACEMAP_V2,
+    EMBEDDED_DATA, ENABLED_TXG, FEATURES, Feature, FeatureSet, HEAD_ERRLOG, HOLE_BIRTH, LZ4_COMPRESS, SPACEMAP_V2,
 };
 use format::ids::ObjectId;
 use format::object_type::ObjectType;
@@ -25,7 +26,7 @@ use crate::mos::DIRECTORY;
 /// The directory's entry for the salt of keyed checksums.
 const SALT: &str = "org.illumos:checksum_salt";
 /// Features that are in use as soon as a pool has them.
-const ACTIVE_FROM_THE_START: [&str; 4] = [LZ4_COMPRESS, HOLE_BIRTH, EMBEDDED_DATA, SPACEMAP_V2];
+const ACTIVE_FROM_THE_START: [&str; 5] = [LZ4_COMPRESS, HOLE_BIRTH, EMBEDDED_DATA, SPACEMAP_V2, HEAD_ERRLOG];
 /// Of these, those without which the MOS cannot be read: labels name them.
 const NEEDED_FOR_MOS: [&str; 2] = [HOLE_BIRTH, EMBEDDED_DATA];
 
@@ -74,6 +75,9 @@ impl SyncContext<'_> {
             feature::count(change, ENABLED_TXG, dated().count() as i64)?;
         }
         self.make_salt()?;
+        if new.iter().any(|feature| feature.guid == HEAD_ERRLOG) {
+            self.split_error_logs()?;
+        }
         self.take_up(&new)
     }
 

@@ -109,6 +109,7 @@ impl LivePool {
         // those that were away and are there again
         let back = live.tree().leaves().filter(|leaf| !leaf.state().dtl().is_empty());
         back.for_each(|leaf| live.expect_spare_home(leaf));
+        live.load_txg_times()?;
         live.load_scan().and_then(|()| live.load_rebuilds())?;
         live.scan().stall();
         // readers and the writer share one cache from now on

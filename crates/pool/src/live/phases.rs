@@ -12,6 +12,7 @@ use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::ids::Txg;
 
+use super::txg_times::NoteTime;
 use super::{LivePool, SyncContext, Tell};
 
 /// What a phase may make dirty.
@@ -134,6 +135,7 @@ const PHASES: &[Phase] = &[
             let context = &syncing.context;
             context.write_dedup_tables()?;
             context.write_clone_tables()?;
+            context.note_time(NoteTime::IfDue)?;
             context.log_lost()
         },
     },

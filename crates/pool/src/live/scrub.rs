@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, tunables};
 use dmu::traverse::{Descend, Range, Visit, Visitor};
@@ -23,6 +24,7 @@ use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
 
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
+use super::txg_times::ScrubRange;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 use crate::status::ScanStatus;
@@ -68,10 +70,9 @@ impl StepTime<'_> {
 }
 
 impl LivePool {
-    /// Begins a scrub, or lets one that is paused go on. With `from_last` only blocks are scrubbed that were born since
-    /// the last scrub that was finished. Errors: `Busy` if there is one already, `Exists` if a resilver runs; those of
+    /// Begins a scrub, or lets one that is paused go on. Errors: `Busy` if there is one already, `Exists` if a resilver runs; those of
     /// writing.
-    pub fn scrub(&self, from_last: bool) -> Result<()> {
+    pub fn scrub(&self, range: ScrubRange) -> Result<()> {
         self.run(move |context| {
             let pool = context.pool;
             let phys = pool.scan().lock().now.as_ref().map(|stage| stage.phys);
@@ -87,11 +88,7 @@ impl LivePool {
                 }
                 _ => {
                     pool.check_may_scrub()?;
-                    let min_txg = match from_last {
-                        true => Txg::new(context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0)),
-                        false => Txg::ZERO,
-                    };
-                    context.begin_scan(false, (min_txg, context.change.tx.txg()))
+                    context.begin_scan(false, context.groups_of(range)?)
                 }
             }
         })
@@ -174,6 +171,11 @@ impl LivePool {
 }
 
 impl SyncContext<'_> {
+    /// Up to which group the last scrub went that was finished.
+    pub(super) fn last_scrubbed(&self) -> Result<Txg> {
+        Ok(Txg::new(self.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0)))
+    }
+
     fn set_paused(&self, is_paused: bool) {
         self.notify_of_scan(false, if is_paused { "paused" } else { "resume" });
         let now_s = self.pool.env().now_s();
@@ -224,6 +226,7 @@ impl SyncContext<'_> {
         };
         pool.scan().load(Some(ScanStage { phys, queue: BTreeMap::new() }), now_s);
         pool.scan().lock().is_dirty = true;
+        pool.tree().leaves().for_each(|leaf| leaf.state().stats().healed_bytes.store(0, Ordering::Relaxed));
         let function = if is_resilver { 2 } else { 1 };
         self.log_event("scan setup", &format!("func={function} mintxg={min_txg} maxtxg={max_txg}"));
         self.notify_of_scan(is_resilver, "start");

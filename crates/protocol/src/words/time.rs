@@ -25,6 +25,27 @@ pub fn local(seconds: u64, format: &CStr) -> String {
     String::from_utf8_lossy(&text[..len]).into_owned()
 }
 
+/// The seconds since 1970 of a date, `2026-11-21 21:11` or `2026-11-21`; `None` if it is none.
+pub fn of_date(text: &str) -> Option<u64> {
+    let (date, clock) = text.split_once(' ').unwrap_or((text, "0:0"));
+    let numbers: Option<Vec<i32>> = date.split('-').chain(clock.split(':')).map(|part| part.parse().ok()).collect();
+    let [year, month, day, hour, minute] = *numbers?.as_slice() else { return None };
+    if !date.contains('-') || !(1970..10_000).contains(&year) {
+        return None;
+    }
+    // SAFETY: all-zero bytes are a valid tm (its pointer may be null).
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    (tm.tm_year, tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min) = (year - 1900, month - 1, day, hour, minute);
+    tm.tm_isdst = -1;
+    let asked = tm;
+    let convert = if IS_UTC.load(Ordering::Relaxed) { libc::timegm } else { libc::mktime };
+    // SAFETY: it points to a live value, to which the function keeps no reference.
+    let seconds = unsafe { convert(&mut tm) };
+    // what is no date has become another one; an hour that summer time leaves out may
+    let is_same = (asked.tm_mon, asked.tm_mday, asked.tm_min) == (tm.tm_mon, tm.tm_mday, tm.tm_min);
+    u64::try_from(seconds).ok().filter(|_| is_same && (0..24).contains(&hour))
+}
+
 fn parts(time: libc::time_t) -> Option<libc::tm> {
     let convert = if IS_UTC.load(Ordering::Relaxed) { libc::gmtime_r } else { libc::localtime_r };
     // SAFETY: all-zero bytes are a valid tm (its pointer may be null).
@@ -61,6 +82,17 @@ mod tests {
         use_utc();
         assert_eq!(ctime(1_000_000_000), "Sun Sep  9 01:46:40 2001");
         assert_eq!(local(u64::MAX, c"%Y"), "");
+        assert_eq!(of_date("2001-09-09 01:46"), Some(1_000_000_000 - 40));
+        assert_eq!((of_date("2001-09-09"), of_date("1970-01-01")), (Some(1_000_000_000 - 6400), Some(0)));
+        for text in
+            ["", "2001", "2001-9", "2001-02-30", "2001-13-01", "2001-09-09 24:00", "2001-09-09 1", "now", "1-1-1"]
+        {
+            assert_eq!(of_date(text), None, "{text}");
+        }
+        assert_eq!(
+            (of_date("2001-09-09 01:60"), of_date("2001-09-09 1:2:3"), of_date("2001-09-0 1:2")),
+            (None, None, None)
+        );
         assert_eq!((span(62), span(2 * 86_400 + 3 * 3600 + 245)), ("00:01:02".into(), "2 days 03:04:05".into()));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::base::{Env, Error, Kind, Result};
 use device::Device;
 use format::ids::{Guid, ObjectId};
-use pool::{LivePool, PoolState};
+use pool::{LivePool, PoolState, ScrubRange};
 use testkit::rng::Rng;
 use testkit::workload::{candidate, options};
 use zpl::{Allocate, FileKind, NewKind, RenameMode, SetAttr, SetTime, XattrMode, Zpl};
@@ -103,7 +103,7 @@ impl Worker<'_> {
     /// Begins or ends something that goes on while others work.
     fn change_pool(&mut self, rng: &mut Rng) -> Result<()> {
         match rng.below(8) {
-            0..3 => self.pool.scrub(rng.below(3) == 0),
+            0..3 => self.pool.scrub(scrub_range(rng)),
             3 => self.pool.pause_scrub(),
             4 => self.pool.cancel_scrub(),
             5 => self.pool.checkpoint(),
@@ -369,4 +369,13 @@ fn use_contents(zpl: &Zpl, target: &FileTarget, choice: u64, rng: &mut Rng) -> R
         }
     }
     Ok(())
+}
+
+fn scrub_range(rng: &mut Rng) -> ScrubRange {
+    match rng.below(4) {
+        0 => ScrubRange::SinceLast,
+        1 => ScrubRange::Born { from_s: Some(rng.number()), to_s: None },
+        2 => ScrubRange::Born { from_s: None, to_s: Some(rng.number()) },
+        _ => ScrubRange::All,
+    }
 }

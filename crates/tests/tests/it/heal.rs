@@ -20,7 +20,7 @@ use testkit::corpus;
 use testkit::workload::{candidate, options};
 use zpl::{File, New, NewKind, Zpl};
 
-use crate::live::{judge, make_fs, new_pool, reopen};
+use crate::live::{is_newer_judge, judge, make_fs, new_pool, reopen};
 
 /// Bytes of a device in front of what addresses count from, and behind.
 pub(crate) const FRONT: u64 = 4 << 20;
@@ -293,7 +293,9 @@ fn a_snapshot_is_healed_from_its_stream() {
         assert_eq!(pool.view().error_count().unwrap(), 0, "{shape:?}");
         pool.close(PoolState::Exported).unwrap();
         drop(pool);
-        judge(dir.path());
+        if features.is_empty() || is_newer_judge() {
+            judge(dir.path());
+        }
         let pool = import_disks(dir.path(), leaves);
         assert!(found(&pool).unwrap() == contents());
         assert_eq!((sums(&pool), pool.view().error_count().unwrap()), ((0, 0), 0), "{shape:?}: all sides are right");

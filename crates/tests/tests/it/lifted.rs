@@ -29,7 +29,7 @@ use testkit::workload::{candidate, options};
 use zpl::{FileKind, New, NewFs, NewKind, Zpl, create_fs};
 
 use crate::dedup::{empty, names_in};
-use crate::live::judge_called;
+use crate::live::{is_newer_judge, judge_called};
 
 /// A pool of the corpus, in a folder of its own.
 struct Lifted {
@@ -109,7 +109,7 @@ impl Lifted {
             assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
             assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
         }
-        if !self.is_new || std::env::var("JUDGE").is_ok_and(|judge| judge == "2.4") {
+        if !self.is_new || is_newer_judge() {
             judge_called(self.path(), &self.name);
         }
     }

@@ -68,6 +68,11 @@ pub(super) fn reopen(dir: &Path) -> Pool {
     Pool::open(&env, &candidate, &OpenOptions::default()).unwrap()
 }
 
+/// Whether zdb is that of OpenZFS 2.4, by the environment variable `JUDGE`: pools with newer features can be shown to it.
+pub(super) fn is_newer_judge() -> bool {
+    std::env::var("JUDGE").is_ok_and(|judge| judge == "2.4")
+}
+
 /// Lets zdb verify every block and every object, if it is there.
 pub(super) fn judge(dir: &Path) {
     if let Some((is_well, text)) = zdb(dir, &["-bcc"]) {

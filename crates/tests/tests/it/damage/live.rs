@@ -17,7 +17,7 @@ use base::{Env, Error, Kind, Mutex};
 use device::Device;
 use format::feature::RAIDZ_EXPANSION;
 use format::ids::Guid;
-use pool::{AttachAs, NewDevices, NewLeaf, OfflineReason, Pool, PoolState, Progress, ScanFunction};
+use pool::{AttachAs, NewDevices, NewLeaf, OfflineReason, Pool, PoolState, Progress, ScanFunction, ScrubRange};
 use testkit::rng::Rng;
 use testkit::rough::{RoughDevice, Wear};
 use testkit::snapshots;
@@ -411,7 +411,7 @@ impl Bench {
 
     /// Scrubs the pool: nothing is lost. Returns the bytes that were mended.
     fn scrub(&mut self) -> Result<u64, String> {
-        self.load.pool.scrub(false).map_err(text)?;
+        self.load.pool.scrub(ScrubRange::All).map_err(text)?;
         self.finish()?;
         let (status, _) = self.load.pool.scan_status().ok_or("no scrub")?;
         match (status.function, status.progress, status.errors) {
@@ -492,7 +492,7 @@ impl Bench {
         self.load.pool.close(PoolState::Exported).map_err(text)?;
         let copies: Vec<SparseDevice> = self.disks.all().iter().map(|disk| disk.copy()).collect();
         // that of OpenZFS 2.1 does not know of expansions
-        if self.more == 0 || std::env::var("JUDGE").is_ok_and(|judge| judge == "2.4") {
+        if self.more == 0 || crate::live::is_newer_judge() {
             crash::judge_by_zdb(&copies)?;
         }
         let lost = self.pick_disks(self.layout.losses(), &[]);
