@@ -17,9 +17,6 @@ use crate::spec::TopSpec;
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Placement};
 
-/// Bytes of a write: zfs_initialize_chunk_size.
-const CHUNK_BYTES: u64 = 1 << 20;
-
 impl Tree {
     /// The bytes of a leaf's device that have a range of its top-level vdev's address space; empty if it has nothing of
     /// it. Errors: `Unsupported` on a vdev of a kind for which that is not known.
@@ -58,16 +55,22 @@ impl Tree {
         }
     }
 
-    /// Writes `pattern` all over some bytes of a leaf's device. Errors: `Missing` if the leaf is not used; that of the
+    /// Writes `pattern` all over some bytes of a leaf's device, so many in a write. Errors: `Missing` if the leaf is not used; that of the
     /// device, which the leaf is charged with.
-    pub fn fill_on_leaf(&self, leaf: LeafVdev<'_>, range: Range<u64>, pattern: u64) -> Result<()> {
+    pub fn fill_on_leaf(
+        &self,
+        leaf: LeafVdev<'_>,
+        range: Range<u64>,
+        (pattern, chunk_bytes): (u64, u64),
+    ) -> Result<()> {
         if leaf.usable_device().is_none() {
             return Err(not_there(leaf));
         }
-        let mut chunk = AlignedBuf::zeroed((range.end - range.start).min(CHUNK_BYTES) as usize);
+        let chunk_bytes = chunk_bytes.next_multiple_of(1 << self.top_of(leaf.vdev()).ashift());
+        let mut chunk = AlignedBuf::zeroed((range.end - range.start).min(chunk_bytes) as usize);
         chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&pattern.to_le_bytes()));
-        let offsets = (range.start..range.end).step_by(CHUNK_BYTES as usize);
-        let parts = offsets.map(|at| (at, (range.end - at).min(CHUNK_BYTES) as usize));
+        let offsets = (range.start..range.end).step_by(chunk_bytes as usize);
+        let parts = offsets.map(|at| (at, (range.end - at).min(chunk_bytes) as usize));
         let write = |(at, len): (u64, usize)| self.write_of(leaf.id(), at, &chunk[..len], Purpose::AsyncWrite);
         let mut writes: Vec<_> = parts.map(write).collect();
         device::write_batch(&mut writes);

@@ -136,22 +136,23 @@ fn run(asked: &SweepOptions) -> CommandResult {
         None => (pools::imported()?.into_iter().map(|hello| hello.pool).collect(), &[][..]),
         Some((name, devices)) => (vec![name.clone()], devices),
     };
-    let mut is_well = true;
+    let mut asked_of = Vec::new();
     for name in &names {
-        is_well &= run_in(asked, name, devices)?;
+        asked_of.push(run_in(asked, name, devices)?);
     }
-    let activity = if asked.kind == SweepKind::Trim { "trim" } else { "initialize" };
+    let is_well = asked_of.iter().all(Option::is_some);
     if asked.wait && is_well {
-        for name in &names {
-            scan::wait_for_activity(name, activity)?;
+        for (name, vdevs) in names.iter().zip(asked_of.into_iter().flatten()) {
+            scan::wait_for_sweep(name, asked.kind, &vdevs)?;
         }
     }
     Ok(is_well)
 }
 
-fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult {
+/// Returns the devices that were asked, if nothing was wrong.
+fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> Result<Option<Vec<Guid>>, Stop> {
     let verb = if asked.kind == SweepKind::Trim { "trim" } else { "initialize" };
-    let Some(report) = report_of(name)? else { return Ok(false) };
+    let Some(report) = report_of(name)? else { return Ok(None) };
     let mut is_well = true;
     let mut vdevs: Vec<(Guid, String)> = Vec::new();
     for device in devices {
@@ -164,14 +165,14 @@ fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult
         }
     }
     if !is_well {
-        return Ok(false);
+        return Ok(None);
     }
     if devices.is_empty() {
         vdevs = all_leaves(&report);
     }
-    let guids = vdevs.iter().map(|(guid, _)| *guid).collect();
-    let request =
-        Request::Sweep { kind: asked.kind, action: asked.action, vdevs: guids, history: asked.history.clone() };
+    let guids: Vec<Guid> = vdevs.iter().map(|(guid, _)| *guid).collect();
+    let (kind, action, history) = (asked.kind, asked.action, asked.history.clone());
+    let request = Request::Sweep { kind, action, vdevs: guids.clone(), history };
     let reply = connect(name)?.ask(&request).map_err(|e| Stop::Failed(format!("operation failed: {}", e.what())))?;
     let PoolReply::RefusedVdevs(refused) = reply else {
         return Err(Stop::Failed(format!("cannot {verb} '{name}': its process answers another question")));
@@ -189,7 +190,7 @@ fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult
         eprintln!("cannot trim: no devices in pool support trim operations");
         is_well = false;
     }
-    Ok(is_well)
+    Ok(is_well.then_some(guids))
 }
 
 const NOT_TRIMMED: &str = "trim operations are not supported by this device";

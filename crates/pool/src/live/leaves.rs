@@ -130,7 +130,12 @@ impl LivePool {
         }
         let now = leaf.state().health().name();
         tracing::info!(pool = self.name(), vdev = leaf.name(), "{now} by the administrator");
-        let done = self.run(|context| context.write_config());
+        let done = self.run(move |context| {
+            if how == OfflineReason::Faulted {
+                context.cancel_sweeps(guid)?;
+            }
+            context.write_config()
+        });
         self.log_again(log)?;
         done
     }

@@ -20,15 +20,12 @@ use vdev::spec::TopSpec;
 use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
 use super::{LivePool, SyncContext};
 
-/// What is written: zfs_initialize_value.
-const PATTERN: u64 = 0xdead_beef_dead_beee;
-/// Bytes that are lent at once, to be written and to be discarded: zfs_trim_extent_bytes_max.
-const FILLED_BYTES: u64 = 16 << 20;
-const DISCARDED_BYTES: u64 = 128 << 20;
-/// Shorter runs are not worth telling: zfs_trim_extent_bytes_min.
-const RUN_BYTES_MIN: u64 = 32 << 10;
-/// Groups until it is a metaslab's turn again: zfs_trim_txg_batch.
-const TURN_TXGS: usize = 32;
+/// Writes that are on their way at once.
+const WRITES_AT_ONCE: u64 = 16;
+/// Bytes at most of one of them.
+const CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// Groups at most until it is a metaslab's turn again.
+const TURN_TXGS_MAX: u64 = 1 << 20;
 /// Milliseconds that a group is held up while somebody waits for it.
 const STEP_MS_MIN: u64 = 100;
 /// Bytes that are discarded to see whether a device can.
@@ -74,6 +71,12 @@ impl LivePool {
     /// Whether a step of a sweep would do something.
     pub(super) fn has_sweep_work(&self) -> bool {
         self.sweeps().active().iter().any(|((_, guid), sweep)| self.is_due(*guid, sweep))
+    }
+
+    /// Bytes that a device is told at once to be free: at least, and at most.
+    fn trimmed_bytes(&self) -> (u64, u64) {
+        let max = self.env().tunable(tunables::ZFS_TRIM_EXTENT_BYTES_MAX).clamp(1 << 20, 1 << 40);
+        (self.env().tunable(tunables::ZFS_TRIM_EXTENT_BYTES_MIN), max)
     }
 
     fn is_due(&self, guid: Guid, sweep: &Sweep) -> bool {
@@ -141,6 +144,20 @@ impl SyncContext<'_> {
         self.log_event(name, &format!("vdev={}{told}", leaf.name()));
         if !event.is_empty() {
             self.pool.notify(&format!("{}_{event}", kind.name()), Some(leaf.vdev()));
+        }
+        Ok(())
+    }
+
+    /// A leaf that is given up is not swept any more, not even when it comes back.
+    pub(super) fn cancel_sweeps(&self, guid: Guid) -> Result<()> {
+        let Some(leaf) = self.pool.tree().leaf(guid) else { return Ok(()) };
+        for kind in SweepKind::ALL {
+            let before = self.pool.sweeps().lock().by_leaf.get(&(kind, guid)).copied().unwrap_or_default();
+            if matches!(before.state, SweepState::Active | SweepState::Suspended) {
+                let (state, action_s) = (SweepState::Canceled, self.change.env.now_s());
+                self.set_sweep(kind, leaf, Sweep { state, action_s, ..Sweep::default() })?;
+                self.pool.notify(&format!("{}_cancel", kind.name()), Some(leaf.vdev()));
+            }
         }
         Ok(())
     }
@@ -216,15 +233,19 @@ impl SyncContext<'_> {
     fn sweep_on(&self, kind: SweepKind, leaf: LeafVdev<'_>, sweep: Sweep) -> Result<()> {
         let (pool, tree) = (self.pool, self.pool.tree());
         let top = tree.top_of(leaf.vdev()).number();
-        let fill = |range: Range<u64>| tree.fill_on_leaf(leaf, range, PATTERN);
-        let discard = |range: Range<u64>| match range.end - range.start < RUN_BYTES_MIN {
+        let env = &self.change.env;
+        let chunk_bytes = env.tunable(tunables::ZFS_INITIALIZE_CHUNK_SIZE).clamp(512, CHUNK_BYTES_MAX);
+        let pattern = env.tunable(tunables::ZFS_INITIALIZE_VALUE);
+        let fill = |range: Range<u64>| tree.fill_on_leaf(leaf, range, (pattern, chunk_bytes));
+        let (min_bytes, max_bytes) = pool.trimmed_bytes();
+        let discard = |range: Range<u64>| match range.end - range.start < min_bytes {
             true => Ok(()),
             false => tree.discard_on_leaf(leaf, range, sweep.secure),
         };
         let place = (top, sweep.cursor);
         let swept = match kind {
-            SweepKind::Initialize => self.with_lent(leaf, place, FILLED_BYTES, &fill)?,
-            SweepKind::Trim => self.with_lent(leaf, place, DISCARDED_BYTES, &discard)?,
+            SweepKind::Initialize => self.with_lent(leaf, place, chunk_bytes * WRITES_AT_ONCE, &fill)?,
+            SweepKind::Trim => self.with_lent(leaf, place, max_bytes, &discard)?,
         };
         let Some((range, done)) = swept else {
             let (state, action_s) = (SweepState::Complete, self.change.env.now_s());
@@ -250,8 +271,9 @@ impl SyncContext<'_> {
     /// Tells devices what has become free, of the metaslabs whose turn it is. That one cannot use it is no harm.
     pub(super) fn autotrim(&self) -> Result<()> {
         let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
-        let turn = self.change.tx.txg().slot(TURN_TXGS);
-        for (top, ranges) in allocator.lend_untrimmed(RUN_BYTES_MIN, (turn, TURN_TXGS)) {
+        let turns = self.change.env.tunable(tunables::ZFS_TRIM_TXG_BATCH).clamp(1, TURN_TXGS_MAX) as usize;
+        let turn = self.change.tx.txg().slot(turns);
+        for (top, ranges) in allocator.lend_untrimmed(self.pool.trimmed_bytes().0, (turn, turns)) {
             let leaves = tree.top(top).map(|top| tree.leaves_of(top.id())).unwrap_or_default();
             let is_settled = |leaf: &LeafVdev<'_>| {
                 let above = leaf.parent().map(|id| tree.vdev(id).kind());

@@ -105,7 +105,7 @@ impl Sweeps {
 }
 
 impl SweepKind {
-    const ALL: [SweepKind; 2] = [SweepKind::Initialize, SweepKind::Trim];
+    pub(super) const ALL: [SweepKind; 2] = [SweepKind::Initialize, SweepKind::Trim];
 
     /// Its name in the history and in events.
     pub(super) fn name(self) -> &'static str {

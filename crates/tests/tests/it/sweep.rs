@@ -6,7 +6,7 @@ use std::path::Path;
 use base::{Env, Kind};
 use dmu::zap::Zap;
 use format::ids::{Guid, ObjectId};
-use pool::{LivePool, NewVdevShape, PoolState, SweepAction, SweepKind};
+use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, SweepAction, SweepKind};
 use zpl::{New, NewKind};
 
 use crate::heal::{self, DEVICE_BYTES, FILE_BYTES, import_with, make, open, read, sums};
@@ -155,4 +155,25 @@ fn what_becomes_free_is_trimmed_by_itself() {
 
 fn pool_number(number: u64) -> dsl::PropertyValue {
     dsl::PropertyValue::Number(number)
+}
+
+/// A device that is given up is not gone on with when it is back.
+#[test]
+fn what_is_faulted_is_swept_no_more() {
+    const CANCELED: u64 = 2;
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    // nothing is due but the first step
+    let env = hasty().with_ticks(|| 0);
+    let pool = import_with(&env, dir.path(), 2);
+    let first = guids(&pool)[0];
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        assert!(pool.sweep(kind, SweepAction::Start { rate: 1, secure: false }, vec![first]).unwrap().is_empty());
+        assert!(pool.sweep(kind, SweepAction::Suspend, vec![first]).unwrap().is_empty());
+    }
+    pool.take_off(first, OfflineReason::Faulted, false).unwrap();
+    for state in STATES {
+        assert_eq!(numbers(&pool, state)[0], Some(CANCELED), "{state}");
+    }
+    pool.close(PoolState::Exported).unwrap();
 }
