@@ -156,6 +156,14 @@ tunables! {
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
+    /// Binary logarithm of the sectors that files are said to have: those that they can write, and those that are best.
+    VDEV_FILE_LOGICAL_ASHIFT = "vdev_file_logical_ashift", 9;
+    #[allow(missing_docs)] // see above
+    VDEV_FILE_PHYSICAL_ASHIFT = "vdev_file_physical_ashift", 9;
+    /// The ashift of new vdevs for which none is asked is between these, if their devices can have it.
+    ZFS_VDEV_MIN_AUTO_ASHIFT = "zfs_vdev_min_auto_ashift", 9;
+    #[allow(missing_docs)] // see above
+    ZFS_VDEV_MAX_AUTO_ASHIFT = "zfs_vdev_max_auto_ashift", 14;
     /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
     ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
     /// Reads of a scan that are on their way at once, for each leaf.

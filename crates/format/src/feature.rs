@@ -120,7 +120,7 @@ features! {
     ASYNC_DESTROY = "com.delphix:async_destroy" "async_destroy", true, Give, [];
     EMPTY_BPOBJ = "com.delphix:empty_bpobj" "empty_bpobj", true, Give, [];
     LZ4_COMPRESS = "org.illumos:lz4_compress" "lz4_compress", false, Give, [];
-    MULTI_VDEV_CRASH_DUMP = "com.joyent:multi_vdev_crash_dump" "multi_vdev_crash_dump", false, Write, [];
+    MULTI_VDEV_CRASH_DUMP = "com.joyent:multi_vdev_crash_dump" "multi_vdev_crash_dump", false, Give, [];
     SPACEMAP_HISTOGRAM = "com.delphix:spacemap_histogram" "spacemap_histogram", true, Give, [];
     ENABLED_TXG = "com.delphix:enabled_txg" "enabled_txg", true, Give, [];
     HOLE_BIRTH = "com.delphix:hole_birth" "hole_birth", false, Give, [ENABLED_TXG];
@@ -146,7 +146,7 @@ features! {
     REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, Give, [EXTENSIBLE_DATASET];
     BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
-    LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, Write, [];
+    LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, Give, [SPACEMAP_V2];
     LIVELIST = "com.delphix:livelist" "livelist", true, Give, [EXTENSIBLE_DATASET];
     DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Give, [];
     ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];

@@ -137,7 +137,7 @@ mod tests {
         times.add(1000 + 30 * DAY_S, Txg::new(60));
         assert_eq!(times.rings.each_ref().map(Vec::len), [2, 2, 2]);
         let words = times.to_words();
-        assert_eq!(TxgTimes::parse(words.each_ref().map(Vec::as_slice)), Ok(times));
+        assert_eq!(TxgTimes::parse(words.each_ref().map(Vec::as_slice)).unwrap(), times);
     }
 
     #[test]
@@ -150,8 +150,8 @@ mod tests {
         let mut turned = minutes.clone();
         turned[HEADER_WORDS..].rotate_right(2 * 7);
         (turned[0], turned[1]) = (7, 7);
-        assert_eq!(TxgTimes::parse([&turned, &days, &months]), Ok(times));
-        assert_eq!(TxgTimes::parse([&[], &[], &[]]), Ok(TxgTimes::default()));
+        assert_eq!(TxgTimes::parse([&turned, &days, &months]).unwrap(), times);
+        assert_eq!(TxgTimes::parse([&[], &[], &[]]).unwrap(), TxgTimes::default());
         for (word, value) in [(0, 256), (0, u64::MAX), (2, 257), (2, u64::MAX)] {
             let mut bad = minutes.clone();
             bad[word] = value;

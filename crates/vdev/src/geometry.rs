@@ -35,8 +35,6 @@ pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 pub const ASHIFT_MIN: u32 = 9;
 /// See [`ASHIFT_MIN`].
 pub const ASHIFT_MAX: u32 = 16;
-/// Larger sectors are only used on request (`zfs_vdev_max_auto_ashift`).
-const ASHIFT_AUTO_MAX: u32 = 14;
 
 /// Vdevs with fewer metaslabs of the default size get this many smaller ones (`zfs_vdev_min_ms_count`).
 const SLABS_MIN: u64 = 16;
@@ -63,15 +61,12 @@ pub struct TopGeometry {
     pub metaslab_count: u64,
 }
 
-/// The measures of `spec`, a top-level vdev that is to be made of `devices` (by guid of the leaf), with
-/// that ashift or, without one, with the largest sector of its devices.
+/// The measures of `spec`, a top-level vdev that is to be made of `devices` (by guid of the leaf), with that ashift.
 ///
 /// Errors: [`ErrorKind::Missing`] if a leaf has no device; [`ErrorKind::Invalid`] if a device is
 /// smaller than [`DEVICE_BYTES_MIN`], the ashift is impossible, or the vdev is of a kind that is not
 /// made anew.
-pub fn plan(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: Option<u32>) -> Result<TopGeometry> {
-    let found = sector_shift(spec, devices).clamp(ASHIFT_MIN, ASHIFT_AUTO_MAX);
-    let ashift = ashift.unwrap_or(found);
+pub fn plan(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: u32) -> Result<TopGeometry> {
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
         return Err(Error::new(ErrorKind::Invalid, format!("the ashift {ashift} is not between 9 and 16")));
     }
@@ -153,7 +148,7 @@ pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(Guid) -> Result<u64>) -
 }
 
 /// Binary logarithm of the largest sector of the devices below.
-fn sector_shift(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>) -> u32 {
+pub fn sector_shift(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>) -> u32 {
     let own = devices.get(&spec.guid).map_or(0, |device| device.sector_bytes().max(1).ilog2());
     spec.children.iter().map(|child| sector_shift(child, devices)).fold(own, u32::max)
 }

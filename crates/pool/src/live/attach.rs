@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, tunables};
 use device::Device;
 use format::ids::{Guid, ObjectId, Txg};
 use format::nvlist::NvList;
@@ -121,8 +121,10 @@ impl LivePool {
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
         }
-        let sector_bytes = ashift.map_or(device.sector_bytes(), |shift| 1u64.checked_shl(shift).unwrap_or(u64::MAX));
-        if sector_bytes > 1 << spec.ashift {
+        let of_files = || self.env().tunable(tunables::VDEV_FILE_LOGICAL_ASHIFT);
+        let found = device.sector_bytes().max(1).ilog2().into();
+        let sector_shift = ashift.map_or_else(|| if new.is_file { of_files().max(found) } else { found }, u64::from);
+        if sector_shift > spec.ashift.into() {
             let what = "new device has a different optimal sector size; use the option '-o ashift=N' to override the \
                         optimal size";
             return Err(Error::new(Kind::Invalid, what));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc::Cache;
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Result, tunables};
 use codec::compress::Compress;
 use device::Device;
 use dmu::INDIRECT_SHIFT;
@@ -256,7 +256,7 @@ pub(super) fn plan_tops(
             by_guid.insert(guid, device);
             leaves.push(leaf_spec(leaf, id, guid, number()));
         }
-        tops.push(top_of(id, vdev, leaves, guid(), ashift, &by_guid, number)?);
+        tops.push(top_of((env, id), vdev, leaves, guid(), ashift, &by_guid, number)?);
     }
     Ok((tops, by_guid))
 }
@@ -282,7 +282,7 @@ pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: Guid, zap: ObjectId) -> V
 
 /// A top-level vdev over its leaves.
 fn top_of(
-    id: u64,
+    (env, id): (&Env, u64),
     vdev: &NewVdev,
     mut leaves: Vec<VdevSpec>,
     guid: Guid,
@@ -307,6 +307,8 @@ fn top_of(
         },
     };
     spec.id = id;
+    let has_files = vdev.leaves.iter().any(|leaf| leaf.is_file);
+    let ashift = ashift.unwrap_or_else(|| auto_ashift(env, geometry::sector_shift(&spec, devices), has_files));
     let measures = geometry::plan(&spec, devices, ashift)?;
     spec.top = Some(TopSpec {
         ashift: measures.ashift,
@@ -321,6 +323,15 @@ fn top_of(
         expansion: None,
     });
     Ok(spec)
+}
+
+/// The ashift of a new vdev that is asked for none, whose devices have sectors of `1 << found` bytes.
+fn auto_ashift(env: &Env, found: u32, has_files: bool) -> u32 {
+    let tunable = |tunable| env.tunable(tunable).clamp(geometry::ASHIFT_MIN.into(), geometry::ASHIFT_MAX.into()) as u32;
+    let of_files = tunable(tunables::VDEV_FILE_PHYSICAL_ASHIFT).max(tunable(tunables::VDEV_FILE_LOGICAL_ASHIFT));
+    let found = if has_files { found.max(of_files) } else { found };
+    let least = tunable(tunables::ZFS_VDEV_MIN_AUTO_ASHIFT);
+    found.min(tunable(tunables::ZFS_VDEV_MAX_AUTO_ASHIFT)).max(least)
 }
 
 /// The pipeline and an empty MOS over vdevs in which nothing is allocated.
@@ -410,5 +421,21 @@ pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
         hole_birth: enabled.has(HOLE_BIRTH),
         pool_version: enabled.version(),
         ..ObjsetPolicy::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ashift_of_new_vdevs() {
+        let env = |name: &'static str, number| Env::fixed(7).with_tunables(move |it| (it == name).then_some(number));
+        let unset = env("", 0);
+        assert_eq!([9, 12, 13, 16, 20].map(|found| auto_ashift(&unset, found, true)), [9, 12, 13, 14, 14]);
+        let files = env("vdev_file_physical_ashift", 12);
+        assert_eq!([true, false].map(|has_files| auto_ashift(&files, 9, has_files)), [12, 9]);
+        assert_eq!(auto_ashift(&env("zfs_vdev_min_auto_ashift", 13), 9, false), 13);
+        assert_eq!(auto_ashift(&env("zfs_vdev_max_auto_ashift", 99), 99, false), 16);
     }
 }

@@ -54,8 +54,7 @@ fn devices(mib: &[u64]) -> HashMap<Guid, Arc<dyn Device>> {
 
 #[test]
 fn sizes_of_each_kind() {
-    let mib =
-        |spec: &VdevSpec, sizes: &[u64]| plan(spec, &devices(sizes), None).map(|plan| plan.asize as f64 / 1048576.0);
+    let mib = |spec: &VdevSpec, sizes: &[u64]| plan(spec, &devices(sizes), 9).map(|plan| plan.asize as f64 / 1048576.0);
     assert_eq!(mib(&leaf(0), &[100]).unwrap(), 95.5);
     assert_eq!(mib(&above(VdevKind::Mirror, 3), &[100, 65, 70]).unwrap(), 60.5);
     assert_eq!(mib(&above(VdevKind::Raidz { nparity: 2 }, 4), &[64, 100, 100, 100]).unwrap(), 4.0 * 59.5);
@@ -98,15 +97,14 @@ impl Device for Disk {
 
 #[test]
 fn the_largest_sector_counts() {
-    let ashift = |sectors: &[u64], given| {
+    let shift = |sectors: &[u64], ashift| {
         let disks =
             (0..).map(Guid::new).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
-        plan(&above(VdevKind::Mirror, sectors.len() as u64), &disks, given).map(|plan| plan.ashift)
+        let spec = above(VdevKind::Mirror, sectors.len() as u64);
+        plan(&spec, &disks, ashift).map(|plan| (sector_shift(&spec, &disks), plan.ashift))
     };
-    assert_eq!(ashift(&[512, 512], None).unwrap(), 9);
-    assert_eq!(ashift(&[512, 4096], None).unwrap(), 12);
-    assert_eq!(ashift(&[1 << 20], None).unwrap(), 14);
-    assert_eq!(ashift(&[4096], Some(9)).unwrap(), 9);
-    assert_eq!(ashift(&[512], Some(16)).unwrap(), 16);
-    assert!(ashift(&[512], Some(8)).is_err() && ashift(&[512], Some(17)).is_err());
+    assert_eq!(shift(&[512, 512], 9).unwrap(), (9, 9));
+    assert_eq!(shift(&[512, 4096], 9).unwrap(), (12, 9));
+    assert_eq!(shift(&[1 << 20], 16).unwrap(), (20, 16));
+    assert!(shift(&[512], 8).is_err() && shift(&[512], 17).is_err());
 }
