@@ -204,6 +204,7 @@ pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, moun
         _ => Direct::Standard,
     };
     options.page_cache = options.direct != Direct::Always && !says(PAGE_CACHE, "off");
+    options.keep_pages = number(Property::Primarycache)? == PRIMARYCACHE_ALL;
     options.writeback_cache = says(WRITEBACK, "on");
     Ok(options)
 }
@@ -256,6 +257,7 @@ const WRITEBACK: &str = "org.cenote:writeback";
 const CANMOUNT_OFF: u64 = 0;
 const CANMOUNT_NOAUTO: u64 = 2;
 const ACLTYPE_POSIX: u64 = 1;
+const PRIMARYCACHE_ALL: u64 = 2;
 
 /// A key by which a directory comes right before all that is below it.
 pub fn path_order(path: &str) -> Vec<u8> {

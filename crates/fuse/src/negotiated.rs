@@ -9,6 +9,7 @@ use crate::wire::{fopen, init};
 pub(crate) struct Negotiated {
     posix_acl: bool,
     page_cache: bool,
+    keep_pages: bool,
     writeback_cache: bool,
     is_writable: bool,
     /// The kernel understands that files need not be opened.
@@ -25,6 +26,7 @@ impl Negotiated {
         Negotiated {
             posix_acl: options.posix_acl,
             page_cache: options.page_cache,
+            keep_pages: options.keep_pages,
             writeback_cache: options.writeback_cache && is_writable,
             is_writable,
             no_open: AtomicBool::new(false),
@@ -55,8 +57,8 @@ impl Negotiated {
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.is_writable);
         want(init::WRITEBACK_CACHE, self.writeback_cache);
-        // each file has to be opened, to be told how it is read
-        want(init::NO_OPEN_SUPPORT, self.page_cache);
+        // otherwise each file has to be opened, to be told how it is read
+        want(init::NO_OPEN_SUPPORT, self.page_cache && self.keep_pages);
         want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
         let chosen = wanted & can;
         self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
@@ -85,9 +87,10 @@ impl Negotiated {
     /// How an open file is read, written and closed.
     pub(crate) fn open_flags(&self) -> u32 {
         fopen::NOFLUSH
-            | match self.page_cache {
-                true => fopen::KEEP_CACHE,
-                false => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+            | match (self.page_cache, self.keep_pages) {
+                (true, true) => fopen::KEEP_CACHE,
+                (true, false) => 0,
+                (false, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
             }
     }
 }

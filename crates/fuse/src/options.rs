@@ -53,6 +53,9 @@ pub struct MountOptions {
     /// again costs no request. Without, each read and write of a program is a request, and what files hold is in RAM
     /// once only, in the pool's cache; a mapping that is shared needs Linux 6.6 then.
     pub page_cache: bool,
+    /// What is in the page cache stays there from one opening of a file to the next, as property `primarycache` allows.
+    /// Without, each opening lets go of it.
+    pub keep_pages: bool,
     /// The kernel keeps what is written, if there is its page cache, and sends it later, in pieces of 1 MiB and several at once. It then has
     /// the last word on sizes and times of files, an error of writing shows only at `fsync` or `close`, and what
     /// a file that is still open was given in the last half minute is in no snapshot, and lost if the pool's
@@ -130,6 +133,7 @@ impl MountOptions {
             overlay: true,
             direct: Direct::default(),
             page_cache: true,
+            keep_pages: true,
             writeback_cache: false,
             n_threads: 0,
             readahead_bytes: 1 << 20,

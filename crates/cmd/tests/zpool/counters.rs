@@ -28,6 +28,33 @@ impl World {
     }
 }
 
+/// With `primarycache` other than `all`, nobody keeps what a file holds when it is opened again.
+#[test]
+fn what_is_not_to_be_kept_is_read_again() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED kept: nothing can be mounted here");
+        return;
+    }
+    let world = World::new("kept", &[]);
+    world.disks(&["a"]);
+    world.check("create -R DIR/mnt kept DIR/a", 0, "");
+    for (keep, times) in [("all", 0), ("metadata", 3), ("none", 3)] {
+        let name = format!("kept/{keep}");
+        assert_eq!(world.zfs(&format!("create -o primarycache={keep} {name}")).1, 0);
+        let file = world.dir.join("mnt").join(&name).join("file");
+        let bytes = noise(100 << 10, 1);
+        write(&file, &bytes).unwrap();
+        for _ in 0..3 {
+            assert!(std::fs::read(&file).unwrap() == bytes);
+        }
+        wait_for("what was read", || {
+            let table = world.objset("kept", &name);
+            table.is_some_and(|table| table.get("nread") == Some(&(times * (100u64 << 10)).to_string()))
+        });
+    }
+    world.check("export kept", 0, "");
+}
+
 #[test]
 fn what_datasets_do_is_counted() {
     if !Path::new("/dev/fuse").exists() {
