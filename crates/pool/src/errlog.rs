@@ -9,8 +9,8 @@
 //! ```
 //!
 //! With `head_errlog` an entry stands for the block wherever it is referenced: in the head if it is
-//! still there, and in each snapshot taken since its birth that has it. Which these are is found by
-//! looking at the block pointers.
+//! still there, in each snapshot taken since its birth that has it, and in clones of these. Which these are is found
+//! by looking at the block pointers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Object, Objset};
+use dsl::Dataset;
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
 use format::ids::{DatasetId, ObjectId, Txg};
@@ -111,20 +112,27 @@ impl ErrlogEntry {
             look(self.dataset);
             return found;
         };
-        let (mut next, mut is_cut) = (Some(self.dataset), false);
-        while let Some(id) = next {
-            let dataset = if *looks == 0 { None } else { pool.dsl().dataset(id, &format!("object {id}")).ok() };
-            let Some(dataset) = dataset else {
-                is_cut = true;
-                break;
-            };
-            *looks -= 1;
-            let is_older = dataset.is_snapshot() && dataset.phys.creation_txg < birth;
-            if is_older {
-                break;
+        // the first is the head; clones of snapshots, and what these have, follow
+        let (mut heads, mut seen, mut is_cut) = (vec![self.dataset], BTreeSet::new(), false);
+        while let Some(head) = heads.pop() {
+            let mut next = Some(head);
+            while let Some(id) = next.filter(|id| seen.insert(*id)) {
+                let dataset = if *looks == 0 { None } else { pool.dsl().dataset(id, &format!("object {id}")).ok() };
+                let Some(dataset) = dataset else {
+                    is_cut = true;
+                    break;
+                };
+                *looks -= 1;
+                if dataset.is_snapshot() && dataset.phys.creation_txg < birth {
+                    break;
+                }
+                look(id);
+                match clone_heads(pool, &dataset) {
+                    Ok(clones) => heads.extend(clones),
+                    Err(_) => is_cut = true,
+                }
+                next = Some(dataset.phys.prev_snap).filter(|id| id.is_some());
             }
-            look(id);
-            next = Some(dataset.phys.prev_snap).filter(|id| id.is_some());
         }
         found.are_all &= !is_cut;
         found
@@ -262,6 +270,15 @@ impl PointerFinder<'_> {
         self.sets.insert(id, set.clone());
         Ok(set)
     }
+}
+
+/// The heads of a snapshot's clones; a head has none.
+fn clone_heads(pool: &Pool, dataset: &Dataset) -> Result<Vec<DatasetId>> {
+    if !dataset.is_snapshot() || dataset.phys.num_children <= 1 {
+        return Ok(Vec::new());
+    }
+    let names = pool.dsl().clones(dataset)?;
+    names.iter().map(|name| pool.dsl().find(name).map(|head| head.id)).collect()
 }
 
 /// An object, or that of all dnodes.

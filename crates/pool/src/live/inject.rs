@@ -164,6 +164,10 @@ impl LivePool {
         match injection.target {
             InjectionTarget::Leaf { guid, label } => {
                 let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+                // what is read from now on is on disk
+                if self.suspended().is_none() {
+                    self.sync()?;
+                }
                 let size = leaf.state().device().map_or(0, device::Device::size);
                 places.insert(leaf.id(), vdev::region_ranges(size, label));
             }

@@ -126,12 +126,15 @@ fn what_cannot_be_mended_is_listed_until_it_is_gone() {
         if features.is_empty() {
             pool.snapshot(&["live@with".to_owned()], &[]).unwrap();
             pool.enable_features(vec!["com.delphix:head_errlog".into()]).unwrap();
-            let with = pool.view().dsl().find("live@with").unwrap().id;
-            let mut both = [expect[0], DamagedObject { dataset: with, object: ino }];
-            both.sort();
-            assert_eq!(pool.view().damaged_objects().unwrap(), both, "the log tells of all that have the block");
+            pool.clone_snapshot("live@with", "live/clone", &[]).unwrap();
+            let more = ["live@with", "live/clone"].map(|name| pool.view().dsl().find(name).unwrap().id);
+            let [with, clone] = more.map(|dataset| DamagedObject { dataset, object: ino });
+            let mut all = [expect[0], with, clone];
+            all.sort();
+            assert_eq!(pool.view().damaged_objects().unwrap(), all, "the log tells of all that have the block");
             assert_eq!(scrub(&pool).errors, 1);
-            assert_eq!(pool.view().damaged_objects().unwrap(), both);
+            assert_eq!(pool.view().damaged_objects().unwrap(), all);
+            pool.destroy_dataset("live/clone").unwrap();
             pool.destroy_snapshots(&["live@with".to_owned()], false).unwrap();
         }
         file_of(&open(&pool)).write(0, &contents()).unwrap();
