@@ -44,6 +44,9 @@ tunables! {
     L2ARC_NOPREFETCH = "l2arc_noprefetch", 1;
     /// Cache devices that are being written are not read: 0 or 1.
     L2ARC_NORW = "l2arc_norw", 0;
+    /// What OpenZFS's zed does is done by the pool's process: devices that err are degraded or faulted, spares and new
+    /// devices step in, scripts are run for events. 0 or 1. Cenote's own.
+    CENOTE_ZED = "cenote_zed", 1;
     /// After that time without an answer of a cache device the pool is read, in milliseconds. Cenote's own.
     L2ARC_READ_TIMEOUT_MS = "l2arc_read_timeout_ms", 250;
     /// Cache devices that are smaller, in bytes, have no logs.
@@ -140,6 +143,8 @@ tunables! {
     ZFS_SCRUB_ERROR_BLOCKS_PER_TXG = "zfs_scrub_error_blocks_per_txg", 4096;
     /// Milliseconds that a scrub takes of a group while somebody waits for it. OpenZFS: 1000 before 2.3.
     ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 750;
+    /// A resilver of which less is done, in percent, begins anew when more devices lack something; others let them wait.
+    ZFS_RESILVER_DEFER_PERCENT = "zfs_resilver_defer_percent", 10;
     /// Seconds between two records of when a group was written.
     SPA_NOTE_TXG_TIME = "spa_note_txg_time", 600;
     /// Seconds after which such records are on disk.

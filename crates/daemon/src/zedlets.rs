@@ -55,6 +55,9 @@ pub fn feed(events: &Events, mut helper: ChildStdin) {
     loop {
         let since = events.since(last, Duration::from_secs(3600));
         last = since.last;
+        if !events.are_for_scripts() {
+            continue;
+        }
         if since.dropped > 0 {
             tracing::warn!(events = since.dropped, "no scripts were run for events: there were too many");
         }

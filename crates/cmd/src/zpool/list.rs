@@ -297,9 +297,6 @@ impl VdevLines<'_> {
     }
 
     fn vdev(&self, vdev: &VdevReport, depth: usize, is_spare: bool, out: &mut String) {
-        if vdev.is_indirect() {
-            return;
-        }
         let name = self.options.style.name(vdev, &self.pool.name);
         *out += &match self.options.scripted {
             true => format!("\t{name}"),
@@ -408,9 +405,6 @@ fn vdev_json(
     class: &str,
     out: &mut Map<String, Value>,
 ) {
-    if vdev.is_indirect() {
-        return;
-    }
     let mut map = json::vdev(vdev, &pool.name, options.style, class, options.json_int);
     let mut properties = Map::new();
     for (property, cell) in Cells::of(vdev, class == "spare", options.literal).cells {

@@ -107,8 +107,9 @@ fn a_sequential_resilver_is_given_up() {
     world.tune("zfs_scan_suspend_progress", 1);
     world.check("attach -s tank DIR/a DIR/c", 0, "");
     world.check("detach tank DIR/c", 0, "");
-    world.tune("zfs_scan_suspend_progress", 0);
+    // also while scans are held
     wait_for("the end of it", || world.scan("tank").starts_with("  scan: resilver (mirror-0) canceled"));
+    world.tune("zfs_scan_suspend_progress", 0);
     world.check("get -H -o value feature@device_rebuild tank", 0, "enabled\n");
     world.check("status -x tank", 0, "pool 'tank' is healthy\n");
     // a side that lacks something is no source: the others are read
@@ -123,6 +124,26 @@ fn a_sequential_resilver_is_given_up() {
     world.check("scrub -w tank", 0, "");
     assert!(world.scan("tank").starts_with("  scan: scrub repaired 0B in "), "{}", world.scan("tank"));
     world.is_on(&["c"], &bytes);
+}
+
+#[test]
+fn mirrors_with_a_side_away_are_removed() {
+    let world = World::new("removeaway", &[]);
+    let Some(bytes) = world.with_file("mirror DIR/a DIR/b", 8) else { return };
+    for disk in ["c", "d"] {
+        fs::File::options().write(true).open(world.dir.join(disk)).unwrap().set_len(1 << 30).unwrap();
+    }
+    world.check("add tank mirror DIR/c DIR/d", 0, "");
+    world.check("offline -f tank DIR/a", 0, "");
+    write(&world.dir.join("mnt/tank/other"), &noise(3 << 20, 8)).unwrap();
+    world.check("sync tank", 0, "");
+    world.check("remove -w tank mirror-0", 0, "");
+    assert!(world.text("list -v -H tank").contains("\tindirect-0\t-\t-\t-\t-\t-\t-\t-\t-\tONLINE"));
+    assert!(fs::read(world.dir.join("mnt/tank/file")).unwrap() == bytes);
+    assert!(fs::read(world.dir.join("mnt/tank/other")).unwrap() == noise(3 << 20, 8));
+    world.check("scrub -w tank", 0, "");
+    world.is_scrubbed();
+    world.check("export tank", 0, "");
 }
 
 #[test]
@@ -143,11 +164,14 @@ fn where_nothing_is_reconstructed_sequentially() {
 fn who_comes_late_waits_for_the_next_resilver() {
     let world = World::new("deferred", &[]);
     world.tune("zfs_txg_timeout", 1);
+    // where it is otherwise, one that has just begun begins anew
+    world.tune("zfs_resilver_defer_percent", 0);
     let Some(bytes) = world.with_file("mirror DIR/a DIR/b", 8) else { return };
     world.tune("zfs_scan_suspend_progress", 1);
     world.check("attach tank DIR/a DIR/c", 0, "");
     wait_for("a resilver", || world.text("status tank").contains("  scan: resilver in progress since "));
     world.check("attach tank DIR/a DIR/d", 0, "");
+    wait_for("its turn", || world.text("get -H -o value feature@resilver_defer tank") == "active\n");
     // the first goes on, and another follows
     world.tune("zfs_scan_suspend_progress", 0);
     wait_for("all sides", || world.text("status -x tank") == "pool 'tank' is healthy\n");

@@ -90,6 +90,11 @@ impl Events {
         }
     }
 
+    /// Whether scripts are to be run for them.
+    pub fn are_for_scripts(&self) -> bool {
+        self.env.tunable(tunables::CENOTE_ZED) != 0
+    }
+
     /// Forgets all events; how many there were.
     pub fn clear(&self) -> u64 {
         let mut ring = self.ring.lock();

@@ -91,7 +91,8 @@ impl LeafWatch {
     /// Whether a new device takes the place of one that is away without being asked, now.
     pub(super) fn replaces_by_itself(&self) -> bool {
         let next_s = self.refused_new_s.load(Ordering::Relaxed).saturating_add(TRY_NEW_AGAIN_S);
-        self.replaces_by_itself.load(Ordering::Relaxed) && next_s <= self.env.now_s()
+        let is_wanted = self.replaces_by_itself.load(Ordering::Relaxed) && self.env.tunable(tunables::CENOTE_ZED) != 0;
+        is_wanted && next_s <= self.env.now_s()
     }
 
     /// From now on `open` opens new devices; once only.
@@ -225,6 +226,9 @@ impl LeafWatch {
     /// Looks at the errors of all leaves, and draws the consequences.
     pub(super) fn diagnose(&self) {
         self.renew_slow_ms();
+        if self.env.tunable(tunables::CENOTE_ZED) == 0 {
+            return;
+        }
         let now_s = self.env.now_s();
         // what is in a log is in memory, too
         let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);

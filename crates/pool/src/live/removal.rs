@@ -125,7 +125,11 @@ impl LivePool {
         if self.removal().running().is_some() {
             return Err(Error::new(Kind::Busy, IN_PROGRESS));
         }
-        if tree.leaves_of(top.id()).iter().any(|leaf| !leaf.state().dtl().is_empty()) {
+        // what those lack that are away is on another side
+        let leaves = tree.leaves_of(top.id());
+        let is_there = |leaf: &&LeafVdev<'_>| leaf.state().health().is_readable();
+        let lacks = |leaf: &LeafVdev<'_>| !leaf.state().dtl().is_empty();
+        if leaves.iter().filter(is_there).any(lacks) || !leaves.iter().any(|leaf| is_there(&leaf) || !lacks(leaf)) {
             return Err(Error::new(Kind::Busy, IN_PROGRESS));
         }
         if !tree.health(top.id()).is_readable() {

@@ -20,7 +20,7 @@
 
 mod rebuild;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, tunables};
 use dsl::write::feature;
 use format::feature::RESILVER_DEFER;
 use format::ids::{Guid, Txg, VdevNumber};
@@ -69,6 +69,32 @@ impl LivePool {
         let covers = self.scan().lock().covers.clone();
         let leaves = covers.into_iter().filter_map(|(guid, lacked)| Some((self.tree().leaf(guid)?, lacked)));
         leaves.map(|(leaf, lacked)| (self.tree().top_of(leaf.vdev()).number(), lacked)).collect()
+    }
+
+    /// Leaves that lack something which the resilver under way does not give them, and which do not wait yet.
+    fn late_leaves(&self) -> Vec<LeafVdev<'_>> {
+        let covers = self.scan().lock().covers.clone();
+        if covers.is_empty() {
+            return Vec::new();
+        }
+        let late = self.lacked().into_keys().filter(|guid| !covers.contains_key(guid));
+        let leaves = late.filter_map(|guid| self.tree().leaf(guid));
+        leaves.filter(|leaf| !leaf.state().resilver_deferred()).collect()
+    }
+
+    /// Whether leaves have to wait, or the resilver to begin anew with them.
+    pub(super) fn has_late_leaves(&self) -> bool {
+        !self.late_leaves().is_empty()
+    }
+
+    /// Whether the resilver under way has done less than the part that lets others wait for it.
+    fn is_early_resilver(&self) -> bool {
+        let state = self.scan().lock();
+        // what is to be on disk of it has been issued
+        let Some(done) = state.saved.as_ref().map(|stage| stage.phys) else { return false };
+        let whole = done.to_examine_bytes.saturating_sub(done.skipped_bytes);
+        let percent = u128::from(self.env().tunable(tunables::ZFS_RESILVER_DEFER_PERCENT));
+        u128::from(done.examined_bytes) * 100 < u128::from(whole) * percent
     }
 
     /// Whether that is so of a leaf that the resilver gives what it lacks.
@@ -163,28 +189,21 @@ impl SyncContext<'_> {
     }
 
     /// Leaves that lack something which the resilver under way does not give them wait for the next one, or it begins anew
-    /// with them, if the pool lacks the feature for that. Whether there are new ones that wait.
+    /// with them, if the pool lacks the feature for that, or not much is done yet. Whether there are new ones that wait.
     fn defer_late_leaves(&self) -> Result<bool> {
         let pool = self.pool;
-        let covers = pool.scan().lock().covers.clone();
-        if covers.is_empty() {
-            return Ok(false);
-        }
-        let late = |guid: &Guid| !covers.contains_key(guid);
-        let late: Vec<Guid> = pool.lacked().into_keys().filter(late).collect();
-        let late = late.iter().filter_map(|&guid| pool.tree().leaf(guid));
-        let late: Vec<_> = late.filter(|leaf| !leaf.state().resilver_deferred()).collect();
+        let late = pool.late_leaves();
         if late.is_empty() {
             return Ok(false);
         }
         match feature::uses(&self.change, RESILVER_DEFER)? {
-            None => self.begin_resilver().map(|()| false),
-            Some(_) => {
+            Some(_) if !pool.is_early_resilver() => {
                 late.iter().for_each(|leaf| {
                     leaf.state().set_resilver_deferred(true);
                 });
                 self.count_deferred().map(|()| true)
             }
+            _ => self.begin_resilver().map(|()| false),
         }
     }
 

@@ -153,7 +153,7 @@ impl LivePool {
 
     /// Whether a step of the scan would do something.
     pub(super) fn has_scan_work(&self) -> bool {
-        self.scan().has_to_be_noted() || self.scan().has_work() && !self.is_scan_held()
+        self.scan().has_to_be_noted() || self.scan().has_work() && (!self.is_scan_held() || self.has_late_leaves())
     }
 
     /// Whether the administrator has scans stand still.

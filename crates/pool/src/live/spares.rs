@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, tunables};
 use device::Device;
 use format::ids::Guid;
 use format::nvlist::NvList;
@@ -47,7 +47,9 @@ impl LivePool {
 
     /// Leaves that need a spare, and spares that are free.
     fn in_need(&self) -> SpareNeed {
-        let leaves = self.tree().leaves().filter(|leaf| self.needs_spare(*leaf)).map(|leaf| leaf.guid()).collect();
+        let is_wanted = self.env().tunable(tunables::CENOTE_ZED) != 0;
+        let in_need = self.tree().leaves().filter(|leaf| is_wanted && self.needs_spare(*leaf));
+        let leaves = in_need.map(|leaf| leaf.guid()).collect();
         let spares = self.free_spares().iter().filter_map(|config| config.opt_guid("guid")).collect();
         SpareNeed { leaves, spares }
     }
@@ -201,7 +203,10 @@ impl LivePool {
         if new_is_spare && self.tree().top_of(leaf.vdev()).is_log() {
             return Err(Error::new(Kind::Unsupported, "cannot replace a log with a spare"));
         }
-        if has_spare && new_is_spare != leaf.is_spare() {
+        // one that replaces another, for which a spare stands in, would have two
+        let above = std::iter::successors(leaf.parent(), |id| self.tree().vdev(*id).parent());
+        let is_spared = above.skip(1).any(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Spare);
+        if has_spare && new_is_spare != leaf.is_spare() || is_spared && new_is_spare {
             let what = "already in replacing/spare config; wait for completion or use 'zpool detach'";
             return Err(Error::new(Kind::Unsupported, what));
         }

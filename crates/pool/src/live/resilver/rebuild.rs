@@ -79,7 +79,13 @@ impl LivePool {
 
     /// Whether a step would do something.
     pub(in crate::live) fn has_rebuild_work(&self) -> bool {
-        self.scan().rebuilds().have_work() && !self.is_scan_held()
+        self.scan().rebuilds().have_work() && (!self.is_scan_held() || self.has_rebuild_in_vain())
+    }
+
+    /// Whether there is a sequential resilver that nobody needs any more.
+    fn has_rebuild_in_vain(&self) -> bool {
+        let tops: Vec<VdevNumber> = self.scan().rebuilds().lock().by_top.keys().copied().collect();
+        tops.into_iter().filter_map(|number| self.tree().top(number).ok()).any(|top| self.lacked_of(top).is_empty())
     }
 
     /// What those leaves lack on a top-level vdev that are to get it by a sequential resilver.
@@ -177,6 +183,9 @@ impl SyncContext<'_> {
         }
         if lacked.is_empty() || !pool.tree().is_rebuildable(top) {
             return Ok(Some(ScanState::Canceled));
+        }
+        if pool.is_scan_held() {
+            return Ok(None);
         }
         if stage.covers.is_none() {
             self.cover(top, stage);
