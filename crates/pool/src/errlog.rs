@@ -29,6 +29,8 @@ use crate::{FeatureState, Pool, object_directory};
 pub(crate) const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
 /// Most entries that are looked at; a pool with more damage than that is past listing.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
+/// Most entries of which it is looked whether their blocks are there, only to count them.
+const LOOKED_FOR_MAX: usize = 1000;
 /// Most datasets that are opened to look for damaged blocks.
 pub(crate) const LOOKS_MAX: usize = 100_000;
 
@@ -119,7 +121,7 @@ impl ErrlogEntry {
             while let Some(id) = next.filter(|id| seen.insert(*id)) {
                 let dataset = if *looks == 0 { None } else { pool.dsl().dataset(id, &format!("object {id}")).ok() };
                 let Some(dataset) = dataset else {
-                    is_cut = true;
+                    is_cut |= *looks == 0 || !is_gone(pool, id);
                     break;
                 };
                 *looks -= 1;
@@ -127,7 +129,7 @@ impl ErrlogEntry {
                     break;
                 }
                 look(id);
-                match clone_heads(pool, &dataset) {
+                match related_heads(pool, &dataset) {
                     Ok(clones) => heads.extend(clones),
                     Err(_) => is_cut = true,
                 }
@@ -140,9 +142,22 @@ impl ErrlogEntry {
 }
 
 impl Pool {
-    /// Number of blocks in the error log.
+    /// Number of blocks in the error log. Blocks that are no more are not counted, where the log says which they were, and
+    /// it is no long one.
     pub fn error_count(&self) -> Result<u64> {
-        Ok(self.error_entries()?.len() as u64)
+        let entries = self.error_entries()?;
+        if entries.len() > LOOKED_FOR_MAX {
+            return Ok(entries.len() as u64);
+        }
+        let mut looks = LOOKS_MAX;
+        let is_there = |entry: &&ErrlogEntry| match entry.birth {
+            None | Some(Txg::ZERO) => true,
+            Some(_) => {
+                let found = entry.find(self, &mut looks);
+                !found.blocks.is_empty() || !found.are_all
+            }
+        };
+        Ok(entries.iter().filter(is_there).count() as u64)
     }
 
     /// The objects that have damaged blocks by the error log, each once, in order.
@@ -155,10 +170,10 @@ impl Pool {
                     damaged.insert(DamagedObject { dataset: entry.dataset, object: entry.object });
                 }
                 Some(_) => {
-                    let found = entry.find(self, &mut looks).blocks;
-                    // if none can be told to have it, the head stands for it
-                    let ids = found.iter().map(|(place, _)| DatasetId::new(place.objset));
-                    let ids = ids.chain(found.is_empty().then_some(entry.dataset));
+                    let FoundBlocks { blocks, are_all } = entry.find(self, &mut looks);
+                    // if it cannot be told which have it, the head stands for it
+                    let ids = blocks.iter().map(|(place, _)| DatasetId::new(place.objset));
+                    let ids = ids.chain((blocks.is_empty() && !are_all).then_some(entry.dataset));
                     damaged.extend(ids.map(|dataset| DamagedObject { dataset, object: entry.object }));
                 }
             }
@@ -272,13 +287,20 @@ impl PointerFinder<'_> {
     }
 }
 
-/// The heads of a snapshot's clones; a head has none.
-fn clone_heads(pool: &Pool, dataset: &Dataset) -> Result<Vec<DatasetId>> {
-    if !dataset.is_snapshot() || dataset.phys.num_children <= 1 {
+/// Whether there is no such dataset any more.
+fn is_gone(pool: &Pool, id: DatasetId) -> bool {
+    pool.mos().object(id.object()).is_err_and(|error| error.kind() == Kind::NotFound)
+}
+
+/// The heads of a snapshot's clones, and that of its own file system, which may be a clone that was promoted.
+fn related_heads(pool: &Pool, dataset: &Dataset) -> Result<Vec<DatasetId>> {
+    if !dataset.is_snapshot() {
         return Ok(Vec::new());
     }
-    let names = pool.dsl().clones(dataset)?;
-    names.iter().map(|name| pool.dsl().find(name).map(|head| head.id)).collect()
+    let name = pool.dsl().name_of(dataset.id)?;
+    let own = name.split('@').next().unwrap_or_default().to_owned();
+    let clones = if dataset.phys.num_children > 1 { pool.dsl().clones(dataset)? } else { Vec::new() };
+    clones.into_iter().chain([own]).map(|name| pool.dsl().find(&name).map(|head| head.id)).collect()
 }
 
 /// An object, or that of all dnodes.
@@ -290,6 +312,15 @@ fn numbers(name: &ZapKey) -> Result<Vec<u64>> {
     let text = name.to_string();
     let parts: Result<Vec<u64>, _> = text.split(':').map(|part| u64::from_str_radix(part, 16)).collect();
     parts.map_err(|_| bad_key(name))
+}
+
+/// When the block was born that is called so in the table of a head. Errors: `Corrupt`.
+pub(crate) fn birth_in(key: &str) -> Result<Txg> {
+    let name = ZapKey::Bytes(key.as_bytes().to_vec());
+    match *numbers(&name)?.as_slice() {
+        [.., birth] => Ok(Txg::new(birth)),
+        _ => Err(bad_key(&name)),
+    }
 }
 
 fn bad_key(name: &ZapKey) -> Error {

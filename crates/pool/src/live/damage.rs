@@ -13,18 +13,18 @@
 //! Format of the log: [`crate::errlog`].
 
 use base::{Bookmark, Result};
-use dmu::zap::ZapValue;
+use dmu::zap::{Zap, ZapValue};
 use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
-use format::ids::{DatasetId, ObjectId};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
-use crate::Pool;
 use crate::errlog::{ENTRIES_MAX, ErrlogEntry, LOGS, PointerFinder};
 use crate::mos::DIRECTORY;
+use crate::{Pool, errlog};
 
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
 const MEND_BYTES: u64 = 256 << 20;
@@ -128,6 +128,29 @@ impl SyncContext<'_> {
             let Some(of_head) = self.change.object_id(log, head)? else { continue };
             self.change.remove(of_head, &key)?;
             self.free_if_empty(log, head, of_head)?;
+        }
+        Ok(())
+    }
+
+    /// What was born up to `until` is looked for from another head on: that of a clone which was promoted, as the first may
+    /// be destroyed before it.
+    pub(super) fn move_entries(&self, (from, to): (DatasetId, DatasetId), until: Txg) -> Result<()> {
+        let change = &self.change;
+        if feature::uses(change, HEAD_ERRLOG)?.is_none() {
+            return Ok(());
+        }
+        for name in LOGS {
+            let Some(log) = change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
+            let head = format!("{from:x}");
+            let Some(of_head) = change.object_id(log, &head)? else { continue };
+            for row in Zap::open(change.mos.object(of_head)?)?.entries()? {
+                let key = row.name.to_string();
+                if errlog::birth_in(&key)? <= until {
+                    self.log_entry(self.log_of_head(log, to)?, &key, &row.value)?;
+                    change.remove(of_head, &key)?;
+                }
+            }
+            self.free_if_empty(log, &head, of_head)?;
         }
         Ok(())
     }

@@ -207,9 +207,20 @@ impl LivePool {
         self.run_last(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
+            let clone = dsl.find_dir(&name)?.phys;
+            let shared = match clone.origin.is_some() {
+                true => {
+                    let origin = context.change.dataset(clone.origin)?;
+                    Some((context.change.dir(origin.dir)?.head_dataset, origin.creation_txg))
+                }
+                false => None,
+            };
             let conflicts = dsl::write::promote(&context.change, &dsl, &name)?;
             if conflicts.is_empty() {
                 context.log_dataset_event((&name, id), "promote", " ");
+                if let Some((old_head, until)) = shared {
+                    context.move_entries((old_head, clone.head_dataset), until)?;
+                }
             }
             Ok(conflicts)
         })

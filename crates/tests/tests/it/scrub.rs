@@ -134,8 +134,17 @@ fn what_cannot_be_mended_is_listed_until_it_is_gone() {
             assert_eq!(pool.view().damaged_objects().unwrap(), all, "the log tells of all that have the block");
             assert_eq!(scrub(&pool).errors, 1);
             assert_eq!(pool.view().damaged_objects().unwrap(), all);
+            pool.promote("live/clone").unwrap();
+            assert_eq!(pool.view().damaged_objects().unwrap(), all, "the head is a clone now");
+            file_of(&open(&pool)).write(3 * (128 << 10), &contents()[..128 << 10]).unwrap();
+            pool.sync().unwrap();
+            let rest = Vec::from_iter(all.into_iter().filter(|damaged| *damaged != expect[0]));
+            assert_eq!(pool.view().damaged_objects().unwrap(), rest);
+            pool.promote("live").unwrap();
             pool.destroy_dataset("live/clone").unwrap();
             pool.destroy_snapshots(&["live@with".to_owned()], false).unwrap();
+            pool.sync().unwrap();
+            assert_eq!(pool.view().error_count().unwrap(), 0, "nobody has it any more");
         }
         file_of(&open(&pool)).write(0, &contents()).unwrap();
         assert_eq!(scrub(&pool).errors, 0);
@@ -229,7 +238,9 @@ fn errors_left(pool: &LivePool) -> (u64, u64) {
         pool.sync().unwrap();
     }
     let now = error_scrub(pool).unwrap();
-    assert_eq!((now.progress, now.examined_blocks, now.to_examine_blocks), (Progress::Finished, before, 0));
+    // entries of blocks that are no more are examined, but not counted
+    assert!(now.examined_blocks >= before, "{now:?}");
+    assert_eq!((now.progress, now.to_examine_blocks), (Progress::Finished, 0));
     let left = pool.view().error_count().unwrap();
     pool.sync().unwrap();
     (left, pool.view().error_count().unwrap())

@@ -37,7 +37,7 @@ const LAYOUTS: [PoolLayout; 6] = [
 ];
 /// Checksums by which damage is noticed.
 const NOTICING: &[&str] = CHECKSUMS.split_last().expect("there are some").1;
-const DEVICE_BYTES: u64 = 128 << 20;
+const DEVICE_BYTES: u64 = 512 << 20;
 /// Disks that a raidz is given at most.
 const DISKS_MORE_MAX: usize = 3;
 /// Rounds of a pool.
