@@ -44,6 +44,8 @@ const DISKS_MORE_MAX: usize = 3;
 const ROUNDS: u64 = 6;
 /// Groups after which all that was begun has ended.
 const GROUPS_MAX: usize = 20_000;
+/// Groups after which it is looked again whether disks have to be replaced.
+const SETTLE_EVERY: usize = 500;
 
 /// What becomes of a disk in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,9 +367,13 @@ impl Bench {
 
     /// Goes on until nothing is under way.
     fn finish(&mut self) -> Result<(), String> {
-        for _ in 0..GROUPS_MAX {
+        for group in 1..=GROUPS_MAX {
             if !crash::is_busy(&self.load.pool) {
                 return Ok(());
+            }
+            // a disk without a label is not replaced while a spare of its draid is given everything sequentially
+            if group % SETTLE_EVERY == 0 {
+                self.settle()?;
             }
             match self.rng.below(64) {
                 0 => self.crash()?,
