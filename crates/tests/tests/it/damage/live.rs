@@ -196,6 +196,8 @@ impl Bench {
     fn change(&mut self) -> Result<(), String> {
         let steps = *self.rng.pick(&[1, 5, 20, 60]);
         (0..steps).try_for_each(|_| self.load.step()).map_err(text)?;
+        // what comes next may do nothing, and a group come for another reason
+        self.load.note_groups();
         let txg = match self.rng.below(4) {
             0 => snapshots::step(&mut self.load, &mut self.rng),
             1 => self.load.step_datasets(),
