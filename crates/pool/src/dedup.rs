@@ -9,6 +9,7 @@
 //!     └─ com.fudosecurity:brt:vdev:N ──▶ sums of the clones on one vdev
 //! ```
 
+pub(crate) mod directory;
 pub(crate) mod log;
 pub(crate) mod packed;
 pub(crate) mod sums;

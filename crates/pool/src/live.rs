@@ -32,6 +32,7 @@ mod damage;
 mod datasets;
 mod dedup;
 mod dedup_changes;
+mod dedup_logs;
 mod device_watch;
 mod dtl;
 mod error_scrub;
