@@ -29,6 +29,9 @@ pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
 pub(crate) const STATISTICS: &str = "DDT-statistics";
 /// The tables of a checksum.
 pub(crate) const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
+/// Which of them has blocks with several pointers, and which those with one.
+pub(crate) const DUPLICATE: usize = 1;
+pub(crate) const UNIQUE: usize = 2;
 /// Bytes that OpenZFS takes for an entry of a log in RAM, beside its value.
 const LOGGED_ENTRY_BYTES: u64 = 72;
 

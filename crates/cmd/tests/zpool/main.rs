@@ -34,6 +34,7 @@ mod spares;
 mod stale;
 mod streams;
 mod suspended;
+mod tables;
 mod vdevs;
 mod vhost;
 mod volumes;

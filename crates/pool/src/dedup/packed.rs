@@ -82,6 +82,12 @@ pub(crate) fn changed_s(value: &[u8], endian: Endian) -> u64 {
     word.and_then(|word| endian.u64(word)).unwrap_or(0)
 }
 
+/// When the entry last changed that has this stored value of feature fast_dedup.
+pub(crate) fn changed_s_of_stored(stored: &[u8]) -> Result<u64> {
+    let (value, endian) = open(stored)?;
+    Ok(changed_s(&value, endian))
+}
+
 /// A value to be stored: `changed_s` is when the entry has changed.
 pub(crate) fn pack(blocks: &[DdtPhys; BLOCKS], form: DdtForm, changed_s: u64) -> Vec<u8> {
     let bytes: Vec<u8> = match form {
@@ -133,8 +139,7 @@ mod tests {
             for form in [DdtForm::Traditional, DdtForm::Flat] {
                 let stored = pack(&four, form, 77);
                 assert_eq!(unpack(&stored).unwrap(), four);
-                let (value, endian) = open(&stored).unwrap();
-                assert_eq!(changed_s(&value, endian), if form == DdtForm::Flat { 77 } else { 0 });
+                assert_eq!(changed_s_of_stored(&stored).unwrap(), if form == DdtForm::Flat { 77 } else { 0 });
             }
         }
         assert!(unpack(&[]).is_err() && unpack(&[0x82]).is_err() && unpack(&[0xff, 1, 2]).is_err());

@@ -37,27 +37,28 @@ use format::zap::ZapHeader;
 use super::SyncContext;
 use super::dedup_changes::DedupGroup;
 use crate::dedup::directory::{DdtDirectory, FLAGS, VERSION, folder_name, log_name};
-use crate::dedup::packed::{DdtForm, pack, unpack};
-use crate::dedup::{BUCKETS, CLASSES, DedupSums, STATISTICS, table_name};
+use crate::dedup::packed::{DdtForm, FLAT_BLOCK, pack, unpack};
+use crate::dedup::{BUCKETS, CLASSES, DUPLICATE, DedupSums, STATISTICS, UNIQUE, table_name};
 use crate::mos::DIRECTORY;
 
 /// log2 of the bytes of a table's blocks.
 const TABLE_SHIFT: u8 = 12;
-const DUPLICATE: usize = 1;
-const UNIQUE: usize = 2;
 /// Sums of a bucket: blocks, lsize, psize, dsize, and the same of all references.
 const SUMS: usize = 8;
 
 impl SyncContext<'_> {
     /// Brings what the group has changed into the tables, and frees the blocks that nobody refers to any more.
     pub(super) fn write_dedup_tables(&self) -> Result<()> {
-        let DedupGroup { released, made, put_off, directories, .. } = self.pool.dedup_changes().take();
+        let DedupGroup { released, made, old, put_off, directories, .. } = self.pool.dedup_changes().take();
         let mut entries: BTreeMap<(u8, DdtKey), EntryChange> = BTreeMap::new();
         for (entry, released) in released {
             entries.entry(entry).or_default().released = released;
         }
         for ((kind, key, block), made) in made {
             entries.entry((kind, key)).or_default().made.push((block, made));
+        }
+        for (entry, block) in old {
+            entries.entry(entry).or_default().old = Some(block);
         }
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
@@ -89,6 +90,8 @@ struct EntryChange {
     released: Vec<(BlkPtr, u64)>,
     /// Which block of the entry, and blocks with the number of new pointers to each.
     made: Vec<(usize, DdtPhys)>,
+    /// The block of an entry that is to be pruned, if nothing else becomes of it.
+    old: Option<DdtPhys>,
 }
 
 /// The tables of one checksum while entries are changed.
@@ -134,6 +137,9 @@ impl<'a> Tables<'a> {
 
     /// Adds references to an entry, and takes some off; the blocks that have none left.
     fn change(&mut self, key: &DdtKey, change: &EntryChange) -> Result<Vec<BlkPtr>> {
+        if change.made.is_empty() && change.released.is_empty() {
+            return change.old.map_or(Ok(()), |block| self.prune(key, &block)).map(|()| Vec::new());
+        }
         let (class, mut blocks) = match self.find(key) {
             Ok(Some((class, blocks))) => (Some(class), blocks),
             Ok(None) if !change.made.is_empty() => (None, [DdtPhys::NONE; BLOCKS]),
@@ -202,6 +208,17 @@ impl<'a> Tables<'a> {
     ) -> Result<Vec<BlkPtr>> {
         let class = self.find_value(key)?.map(|(class, _)| class);
         self.store(key, class, &mut blocks, changed_s)
+    }
+
+    /// Takes an entry out, if its block has one pointer still, which stays.
+    fn prune(&mut self, key: &DdtKey, block: &DdtPhys) -> Result<()> {
+        match self.find(key)? {
+            Some((UNIQUE, blocks)) if self.directory.form == DdtForm::Flat && blocks[FLAT_BLOCK] == *block => {
+                self.count(UNIQUE, key, &blocks, u64::wrapping_sub);
+                self.edit(UNIQUE, |editor| editor.remove_u64_key(&key.words()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes references off the blocks of an entry. Returns pointers to what is none of its blocks, and is to be freed.

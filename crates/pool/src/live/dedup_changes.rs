@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Error, Mutex, Result};
+use base::{Error, Mutex, MutexGuard, Result};
 use codec::checksum::Checksum;
 use dmu::zap::{Zap, ZapEntry};
 use dmu::{Objset, OnFailure};
@@ -50,6 +50,8 @@ pub(super) struct DedupChanges {
     /// Property `dedup_table_quota`, in bytes.
     quota: Quota,
     has_logs: AtomicBool,
+    /// Is held while tables are pruned.
+    pruning: Mutex<()>,
 }
 
 struct Quota(AtomicU64);
@@ -67,6 +69,8 @@ pub(super) struct DedupGroup {
     /// By number of the checksum, key, and which block of the entry it is: blocks, each with the number of new pointers
     /// to it.
     pub(super) made: BTreeMap<(u8, DdtKey, usize), DdtPhys>,
+    /// Entries that are to be pruned, with their blocks.
+    pub(super) old: Vec<((u8, DdtKey), DdtPhys)>,
     /// Pointers that are gone, and more than a group takes.
     pub(super) put_off: Vec<BlkPtr>,
     /// The tables as the last group left them, by number of the checksum.
@@ -147,7 +151,7 @@ impl DedupChanges {
     /// Whether nothing was changed since the last time.
     pub(super) fn is_empty(&self) -> bool {
         let changes = self.changes.lock();
-        changes.released.is_empty() && changes.made.is_empty() && changes.put_off.is_empty()
+        changes.released.is_empty() && changes.made.is_empty() && changes.old.is_empty() && changes.put_off.is_empty()
     }
 
     /// What was changed since the last time.
@@ -199,6 +203,16 @@ impl DedupChanges {
     /// say, so nothing is deduplicated, and frees are put off.
     pub(super) fn has_logs(&self) -> bool {
         self.has_logs.load(Ordering::Relaxed)
+    }
+
+    /// Tables are pruned by one thread at a time; `None` if that is so now.
+    pub(super) fn prune_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pruning.try_lock()
+    }
+
+    /// The group takes these entries out, with these blocks, if it does not change them.
+    pub(super) fn prune(&self, old: Vec<((u8, DdtKey), DdtPhys)>) {
+        self.changes.lock().old.extend(old);
     }
 
     /// There are such logs, or none any more.

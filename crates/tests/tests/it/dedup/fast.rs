@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use format::feature::FAST_DEDUP;
-use pool::{LivePool, Pool, PoolState, object_directory};
+use pool::{LivePool, Pool, PoolState, PoolTables, PruneAmount, object_directory, prefetch_tables};
 use testkit::corpus;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
@@ -16,8 +16,10 @@ use zpl::FileKind;
 
 use super::writes::{Made, counts, has, put, remove};
 use super::{candidate, check, check_with, empty, names_in, open, options, sparse};
+use crate::crash::judge_by_zdb;
 use crate::live::judge_called;
 
+const DAY_S: u64 = 86_400;
 const NAME: &str = "t_fastdedup";
 const SETS: [&str; 3] = ["sha256", "blake3", "skein-verify"];
 
@@ -255,4 +257,111 @@ fn old_tables_stay_as_they_are() {
     assert_eq!((counts(&pool.view()), uses(&pool)), ((8, 8), 2));
     drop((first, second, pool));
     made.judge();
+}
+
+/// Entries are pruned from tables by their age; their blocks stay, and are freed as others are.
+#[test]
+fn old_entries_are_pruned() {
+    let mut made = Made::new(PoolLayout::FastDedup);
+    let first = made.fs("live/first", &[("dedup", "on")]);
+    put(&first, "a", (0..10).chain([3]));
+    made.load.pool.sync().unwrap();
+    drop(first);
+    let (recording, devices) = made.export();
+    let now_s = 1000 + 10 * DAY_S;
+    let import =
+        || LivePool::import(&Env::fixed(now_s), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap();
+    let pool = import();
+    let first = super::writes::open(&pool, "live/first");
+    let b = put(&first, "b", 20..24);
+    pool.sync().unwrap();
+    assert_eq!(pool.prune_dedup(PruneAmount::Seconds(now_s)).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(pool.prune_dedup(PruneAmount::Percent(101)).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(pool.prune_dedup(PruneAmount::Seconds(11 * DAY_S)).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(pool.prune_dedup(PruneAmount::Seconds(10 * DAY_S)).unwrap(), 0);
+    assert_eq!(pool.prune_dedup(PruneAmount::Seconds(5 * DAY_S)).unwrap(), 9);
+    let is_whole = || crate::crash::check(&pool.view(), false).unwrap();
+    is_whole();
+    assert_eq!(counts(&pool.view()), (5, 6));
+    // nobody knows them any more
+    let c = put(&first, "c", [0, 1, 20]);
+    pool.sync().unwrap();
+    assert_eq!(counts(&pool.view()), (7, 9));
+    remove(&first, "a");
+    (0..3).for_each(|_| pool.sync().unwrap());
+    is_whole();
+    assert_eq!(counts(&pool.view()), (6, 7));
+    assert!(has(&first, b, 20..24) && has(&first, c, [0, 1, 20]));
+    // of those with one pointer: 21, 22, 23, 0, 1
+    assert_eq!(pool.prune_dedup(PruneAmount::Percent(60)).unwrap(), 3);
+    assert_eq!(counts(&pool.view()), (3, 4));
+    drop(first);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge_by_zdb(&recording.cut(recording.len(), &mut Rng::new(1), Loss::Nothing)).unwrap();
+
+    let pool = import();
+    let first = super::writes::open(&pool, "live/first");
+    ["b", "c"].iter().for_each(|name| remove(&first, name));
+    (0..3).for_each(|_| pool.sync().unwrap());
+    crate::crash::check(&pool.view(), false).unwrap();
+    assert_eq!((counts(&pool.view()), uses(&pool)), ((0, 0), 0));
+}
+
+/// A group that changes an entry does not prune it, and power may be cut at any time.
+#[test]
+fn pruning_beside_changes() {
+    let mut made = Made::new(PoolLayout::FastDedup);
+    let pool = made.load.pool.clone();
+    let zpl = made.fs("live/first", &[("dedup", "on")]);
+    let begin = made.recording.len();
+    let (mut rng, mut gone) = (Rng::new(4), 0);
+    for round in 0..40 {
+        let tags: Vec<u64> = (0..8).map(|_| rng.below(60)).collect();
+        put(&zpl, &format!("file{round}"), tags);
+        if round % 3 == 2 {
+            remove(&zpl, &format!("file{}", round - 1));
+        }
+        if rng.below(2) == 0 {
+            gone += pool.prune_dedup(PruneAmount::Percent(40)).unwrap();
+        }
+    }
+    assert!(gone > 20, "{gone} entries were pruned");
+    pool.sync().unwrap();
+    crate::crash::check(&pool.view(), false).unwrap();
+    let end = made.recording.len();
+    let mut rng = Rng::new(9);
+    for _ in 0..20 {
+        let at = begin + rng.below((end - begin) as u64) as usize;
+        let left = made.recording.cut(at, &mut rng, Loss::Some);
+        let disks: Vec<Arc<dyn Device>> = left.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Device>).collect();
+        let view = Pool::open(&Env::fixed(6000), &candidate(&disks).unwrap(), &options()).unwrap();
+        crate::crash::check(&view, false).unwrap();
+    }
+    for (name, _) in names_in(&zpl, zpl.root()) {
+        remove(&zpl, std::str::from_utf8(&name).unwrap());
+    }
+    (0..3).for_each(|_| pool.sync().unwrap());
+    crate::crash::check(&pool.view(), false).unwrap();
+    assert_eq!(uses(&pool), 0);
+    drop((zpl, pool));
+    made.judge();
+}
+
+#[test]
+fn tables_are_read_ahead() {
+    for (case, which) in
+        [("fastdedup", PoolTables::Dedup), ("dedup", PoolTables::Dedup), ("cloned", PoolTables::Clones)]
+    {
+        let device: Arc<dyn Device> = Arc::new(sparse(case));
+        let pool = Arc::new(Pool::open(&Env::real(), &candidate(&[device]).unwrap(), &options()).unwrap());
+        let misses = || pool.cache().stats().misses;
+        let read = || prefetch_tables(&|| pool.clone(), which).unwrap();
+        let before = misses();
+        read();
+        let after = misses();
+        assert!(after > before, "{case}: nothing was read");
+        read();
+        assert_eq!(misses(), after, "{case}");
+    }
 }

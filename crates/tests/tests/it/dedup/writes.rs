@@ -21,7 +21,7 @@ const DEVICE_BYTES: u64 = 64 << 20;
 
 /// A pool in memory.
 pub(super) struct Made {
-    recording: Arc<Recording>,
+    pub(super) recording: Arc<Recording>,
     devices: Vec<Arc<dyn Device>>,
     pub(super) load: Workload,
 }
@@ -42,6 +42,12 @@ impl Made {
         open(&self.load.pool, name)
     }
 
+    /// Exports the pool: where it was recorded, and its devices.
+    pub(super) fn export(self) -> (Arc<Recording>, Vec<Arc<dyn Device>>) {
+        self.load.pool.close(PoolState::Exported).unwrap();
+        (self.recording, self.devices)
+    }
+
     /// Exports the pool; zdb agrees, if it is there.
     pub(super) fn judge(self) {
         self.load.pool.close(PoolState::Exported).unwrap();
@@ -50,7 +56,7 @@ impl Made {
     }
 }
 
-fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
+pub(super) fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
     let options = ZplOptions { record_bytes: BLOCK, ..ZplOptions::default() };
