@@ -44,3 +44,16 @@ fn dedup_tables_are_pruned_and_read_ahead() {
     assert_eq!(refused.status.code(), Some(1));
     world.check(&format!("export {POOL}"), 0, "");
 }
+
+#[test]
+fn new_pools_get_flat_tables_if_all_is_allowed() {
+    let world = World::new("flat", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    for (flags, state) in [("-o compatibility=off ", "enabled"), ("", "disabled")] {
+        world.check(&format!("create {flags}-O mountpoint=none flat DIR/a"), 0, "");
+        world.check("get -H -o value feature@fast_dedup flat", 0, &format!("{state}\n"));
+        world.check("set feature@fast_dedup=enabled flat", 0, "");
+        world.check("get -H -o value feature@fast_dedup flat", 0, "enabled\n");
+        world.check("destroy flat", 0, "");
+    }
+}

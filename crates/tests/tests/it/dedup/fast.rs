@@ -41,9 +41,14 @@ fn import_from(dir: &Path) -> Arc<LivePool> {
 fn export(pool: Arc<LivePool>, dir: &Path) {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
-    if std::env::var("JUDGE").is_ok_and(|judge| judge == "2.4") {
+    if is_new_judge() {
         judge_called(dir, NAME);
     }
+}
+
+/// Whether zdb is that of OpenZFS 2.4.
+fn is_new_judge() -> bool {
+    std::env::var("JUDGE").is_ok_and(|judge| judge == "2.4")
 }
 
 /// Names in the object directory that are those of dedup tables, and in directories of such.
@@ -174,7 +179,13 @@ fn a_power_cut_while_logs_go_into_tables() {
     for number in 0..24 {
         let range = if number % 3 == 0 { flushed..end } else { begin..flushed };
         let at = range.start + rng.below((range.end - range.start) as u64) as usize;
-        let device: Arc<dyn Device> = Arc::new(recording.cut(at, &mut rng, Loss::Some).remove(0));
+        let left = recording.cut(at, &mut rng, Loss::Some).remove(0);
+        if number % 4 == 0 && is_new_judge() {
+            let dir = tempfile::tempdir().unwrap();
+            left.save(&dir.path().join("vda.img")).unwrap();
+            judge_called(dir.path(), NAME);
+        }
+        let device: Arc<dyn Device> = Arc::new(left);
         let view = Pool::open(&Env::real(), &candidate(std::slice::from_ref(&device)).unwrap(), &options()).unwrap();
         let logs = names(&view).iter().filter(|name| name.contains("/DDT-log-")).count();
         let pointers = check_with(&view, logs > 0);

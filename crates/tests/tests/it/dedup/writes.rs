@@ -264,7 +264,11 @@ fn a_power_cut_between_writes() {
 
 #[test]
 fn a_table_that_is_full_takes_no_more() {
-    let mut made = Made::new(PoolLayout::Single);
+    [PoolLayout::Single, PoolLayout::FastDedup].into_iter().for_each(fill_table);
+}
+
+fn fill_table(layout: PoolLayout) {
+    let mut made = Made::new(layout);
     let pool = made.load.pool.clone();
     let zpl = made.fs("live/first", &[("dedup", "on")]);
     put(&zpl, "a", 0..4);
