@@ -83,6 +83,9 @@ tunables! {
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1;
     /// A copy of much that is not on disk yet waits for the group, to share blocks: 0 or 1.
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1;
+    /// Most entries of a log of a dedup table that go into the table in a group. OpenZFS has no limit, but keeps the
+    /// entries in memory.
+    ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", 50_000;
     /// Percent of `zfs_dirty_data_max` from which on operations are delayed.
     ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60;
     /// How fast the delays grow, in nanoseconds.

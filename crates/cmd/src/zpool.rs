@@ -39,6 +39,7 @@ mod status_json;
 mod status_options;
 mod status_text;
 mod sweep;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -77,7 +78,10 @@ const GROUPS: &[&[ZpoolCommand]] = &[
         },
         plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
     ],
-    &[plain("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n", checkpoint::run)],
+    &[
+        plain("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n", checkpoint::run),
+        plain("prefetch", "\tprefetch [-t <type>] <pool>\n", tables::prefetch),
+    ],
     &[
         plain("add", "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n", vdevs::add),
         plain("remove", "\tremove [-npsw] <pool> <device> ...\n", vdevs::remove),
@@ -171,10 +175,11 @@ const GROUPS: &[&[ZpoolCommand]] = &[
         },
     ],
     &[plain("sync", "\tsync [pool] ...\n", manage::sync)],
+    &[plain("ddtprune", "\tddtprune -d|-p <amount> <pool>\n", tables::ddtprune)],
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 3] = ["condense", "ddtprune", "prefetch"];
+const NOT_YET: [&str; 1] = ["condense"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> CommandResult) -> ZpoolCommand {
     ZpoolCommand { name, usage, run, lists_properties: false }

@@ -23,7 +23,7 @@ use format::feature::BLOCK_CLONING;
 use format::ids::{DatasetId, Guid, ObjectId};
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
-    PoolState, RefusedChanges,
+    PoolState, PruneAmount, RefusedChanges,
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
@@ -425,6 +425,11 @@ impl ServedPool {
     pub fn enable_features(&self, names: &[String]) -> Result<()> {
         let wishes: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
         self.live()?.enable_features(compat::features_for(&Allowed::default(), true, &wishes))
+    }
+
+    /// Takes the oldest entries of blocks with one pointer out of dedup tables.
+    pub fn prune_dedup(&self, amount: PruneAmount) -> Result<()> {
+        self.live()?.prune_dedup(amount).map(drop)
     }
 
     /// Gives the pool another guid: this, or one that nobody has.

@@ -211,6 +211,10 @@ impl Served {
             }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
+            Request::Prune { amount, history } => self.change_pool(history, |pool| pool.prune_dedup(*amount)),
+            Request::Prefetch { tables } => {
+                pool::prefetch_tables(&|| self.pool.view(), *tables).map(|()| PoolReply::Done)
+            }
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
                 let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));

@@ -200,6 +200,11 @@ impl BlkPtr {
         }
     }
 
+    /// The same pointer, which says nothing of the dedup table.
+    pub fn without_dedup(self) -> BlkPtr {
+        BlkPtr { prop: (self.prop.get() & !(1 << 62)).into(), ..self }
+    }
+
     /// Bytes on disk.
     pub const SIZE: usize = 128;
     /// Bytes of payload in an embedded one.

@@ -158,7 +158,7 @@ features! {
     VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];
     REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Give, [REDACTION_BOOKMARKS, BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
     RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Give, [];
-    FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Read, [];
+    FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Give, [];
     LONGNAME = "org.zfsonlinux:longname" "longname", false, Write, [];
     LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Write, [];
     DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, Write, [];

@@ -9,6 +9,7 @@
 //!     └─ com.fudosecurity:brt:vdev:N ──▶ sums of the clones on one vdev
 //! ```
 
+pub(crate) mod directory;
 pub(crate) mod log;
 pub(crate) mod packed;
 pub(crate) mod sums;
@@ -28,6 +29,9 @@ pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
 pub(crate) const STATISTICS: &str = "DDT-statistics";
 /// The tables of a checksum.
 pub(crate) const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
+/// Which of them has blocks with several pointers, and which those with one.
+pub(crate) const DUPLICATE: usize = 1;
+pub(crate) const UNIQUE: usize = 2;
 /// Bytes that OpenZFS takes for an entry of a log in RAM, beside its value.
 const LOGGED_ENTRY_BYTES: u64 = 72;
 

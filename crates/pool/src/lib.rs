@@ -26,6 +26,7 @@ mod rewind;
 
 mod space;
 mod status;
+mod table_prefetch;
 mod tops;
 mod usable;
 mod vdev_props;
@@ -43,8 +44,8 @@ pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
 pub use live::inject;
 pub use live::{
     AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, HealedSnapshot, LivePool, LogMoment, LogTotals,
-    NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, ScrubRange, SweepAction, SweepKind,
-    SyncContext,
+    NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, PruneAmount, Receiving, ScanPass, ScrubRange, SweepAction,
+    SweepKind, SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_whole, preview};
@@ -52,5 +53,6 @@ pub use space::SpaceByVdev;
 pub use status::{
     Checkpoint, ErrorScrub, ExpansionStatus, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status,
 };
+pub use table_prefetch::{PoolTables, prefetch_tables};
 pub use tops::{TopSpace, class_fragmentation};
 pub use vdev::OfflineReason;

@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
 use format::ids::Guid;
-use pool::{NewDevices, NewLeaf, ScrubRange, SweepAction, SweepKind};
+use pool::{NewDevices, NewLeaf, PoolTables, PruneAmount, ScrubRange, SweepAction, SweepKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -239,6 +239,18 @@ pub enum Request {
         guid: Option<Guid>,
         /// A line for the history.
         history: String,
+    },
+    /// To take the oldest entries of blocks with one pointer out of dedup tables.
+    Prune {
+        /// Which.
+        amount: PruneAmount,
+        /// A line for the history.
+        history: String,
+    },
+    /// To read tables, so that they are in memory.
+    Prefetch {
+        /// Which.
+        tables: PoolTables,
     },
     /// About faults that are asked for.
     Inject(InjectionRequest),

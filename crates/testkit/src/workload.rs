@@ -13,7 +13,7 @@ use device::Device;
 use dmu::Tx;
 use format::feature::{
     ALLOCATION_CLASSES, ASYNC_DESTROY, BLOCK_CLONING, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, DEVICE_REBUILD,
-    DEVICE_REMOVAL, DRAID, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH,
+    DEVICE_REMOVAL, DRAID, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, FAST_DEDUP, HOLE_BIRTH,
     LARGE_BLOCKS, LZ4_COMPRESS, OBSOLETE_COUNTS, SHA512, SKEIN, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
 use format::ids::{DatasetId, ObjectId, Txg};
@@ -84,6 +84,8 @@ pub enum PoolLayout {
     Logged,
     /// One, and a mirror of two for intent logs.
     LogMirror,
+    /// A mirror of two, with flat dedup tables.
+    FastDedup,
     /// One, with sectors of 8 KiB.
     Coarse,
     /// Three with all on each.
@@ -96,7 +98,7 @@ pub enum PoolLayout {
 
 impl PoolLayout {
     /// Those whose power is cut: not `Coarse`, which holds little, nor what are larger kinds of others.
-    pub const ALL: [PoolLayout; 8] = [
+    pub const ALL: [PoolLayout; 9] = [
         PoolLayout::Single,
         PoolLayout::Mirror,
         PoolLayout::Raidz1,
@@ -105,13 +107,14 @@ impl PoolLayout {
         PoolLayout::Raidz2,
         PoolLayout::Logged,
         PoolLayout::LogMirror,
+        PoolLayout::FastDedup,
     ];
 
     /// Number of devices.
     pub fn devices(self) -> usize {
         match self {
             PoolLayout::Single | PoolLayout::Coarse => 1,
-            PoolLayout::Mirror | PoolLayout::Special | PoolLayout::Logged => 2,
+            PoolLayout::Mirror | PoolLayout::FastDedup | PoolLayout::Special | PoolLayout::Logged => 2,
             PoolLayout::Raidz1 | PoolLayout::LogMirror | PoolLayout::Mirror3 => 3,
             PoolLayout::Uneven => 4,
             PoolLayout::Raidz2 => 5,
@@ -139,7 +142,7 @@ impl PoolLayout {
         match self {
             PoolLayout::Single | PoolLayout::Special | PoolLayout::Uneven | PoolLayout::Logged => 0,
             PoolLayout::LogMirror | PoolLayout::Coarse => 0,
-            PoolLayout::Mirror | PoolLayout::Raidz1 => 1,
+            PoolLayout::Mirror | PoolLayout::FastDedup | PoolLayout::Raidz1 => 1,
             PoolLayout::Mirror3 | PoolLayout::Raidz2 | PoolLayout::Draid => 2,
             PoolLayout::Raidz3 => 3,
         }
@@ -156,7 +159,12 @@ impl PoolLayout {
 
     /// What its pools can do.
     fn features(self) -> impl Iterator<Item = &'static str> {
-        FEATURES.into_iter().chain((self == PoolLayout::Draid).then_some(DRAID))
+        let own = match self {
+            PoolLayout::Draid => Some(DRAID),
+            PoolLayout::FastDedup => Some(FAST_DEDUP),
+            _ => None,
+        };
+        FEATURES.into_iter().chain(own)
     }
 
     /// Its top-level vdevs, made of these devices.
@@ -169,7 +177,9 @@ impl PoolLayout {
         };
         match self {
             PoolLayout::Single | PoolLayout::Coarse => vec![vdev(NewVdevShape::Single, None, devices)],
-            PoolLayout::Mirror | PoolLayout::Mirror3 => vec![vdev(NewVdevShape::Mirror, None, devices)],
+            PoolLayout::Mirror | PoolLayout::Mirror3 | PoolLayout::FastDedup => {
+                vec![vdev(NewVdevShape::Mirror, None, devices)]
+            }
             PoolLayout::Raidz1 => vec![vdev(NewVdevShape::Raidz(1), None, devices)],
             PoolLayout::Raidz2 => vec![vdev(NewVdevShape::Raidz(2), None, devices)],
             PoolLayout::Raidz3 => vec![vdev(NewVdevShape::Raidz(3), None, devices)],

@@ -128,7 +128,7 @@ fn flags(parsed: &getopt::Parsed, known: char) -> Result<bool, Stop> {
     Ok(!parsed.opts.is_empty())
 }
 
-fn one_pool<'a>(operands: &'a [String], missing: &str) -> Result<&'a String, Stop> {
+pub(super) fn one_pool<'a>(operands: &'a [String], missing: &str) -> Result<&'a String, Stop> {
     match operands {
         [] => Err(Stop::usage(missing)),
         [name] => Ok(name),
@@ -136,7 +136,7 @@ fn one_pool<'a>(operands: &'a [String], missing: &str) -> Result<&'a String, Sto
     }
 }
 
-fn connect(name: &str) -> Result<client::Connection, Stop> {
+pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
     let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
     client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
 }

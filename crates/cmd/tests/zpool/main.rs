@@ -34,6 +34,7 @@ mod spares;
 mod stale;
 mod streams;
 mod suspended;
+mod tables;
 mod vdevs;
 mod vhost;
 mod volumes;
@@ -43,9 +44,15 @@ mod zinject;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::Env;
+use device::{Device, FileDevice, OpenMode};
+use dmu::zap::ZapValue;
+use pool::{LivePool, PoolState};
 use testkit::corpus;
+use testkit::workload::{candidate, options};
 
 /// A folder with the images of some cases, and a place for sockets of its own.
 struct World {
@@ -284,20 +291,33 @@ config:
     world.check(&format!("{import} -m"), 0, "");
 }
 
+/// Makes the pool on a device use a feature that nobody knows.
+fn use_unknown_feature(path: &Path) {
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap());
+    let pool = LivePool::import(&Env::real(), &candidate(&[device]).unwrap(), &options(), (0, "here".into())).unwrap();
+    let used = pool.run(|context| {
+        let change = &context.change;
+        change.set(change.in_directory("features_for_write")?, "com.example:future", &ZapValue::one(1))
+    });
+    used.unwrap();
+    pool.close(PoolState::Exported).unwrap();
+}
+
 #[test]
 fn what_goes_wrong_is_said_in_the_usual_words() {
-    let world = World::new("wrong", &["single", "fastdedup"]);
+    let world = World::new("wrong", &["single", "longnames"]);
+    use_unknown_feature(&world.dir.join("longnames/vda.img"));
     let import = "import -N -o readonly=on -d DIR/single";
     world.check(&format!("{import} nope"), 1, "cannot import 'nope': no such pool available\n");
     world.check(&format!("{import} t_single mirror1"), 1, "cannot import 'mirror1': name is reserved\n");
     world.check(
-        "import -N -d DIR/fastdedup t_fastdedup",
+        "import -N -d DIR/longnames t_longnames",
         1,
         "This pool uses the following feature(s) not supported by this system:\n\
-         \tcom.klarasystems:fast_dedup\n\
+         \tcom.example:future\n\
          All unsupported features are only required for writing to the pool.\n\
          The pool can be imported using '-o readonly=on'.\n\
-         cannot import 't_fastdedup': unsupported version or feature\n",
+         cannot import 't_longnames': unsupported version or feature\n",
     );
     let ring = "cannot import 't_single': no such state: the uberblocks are of txg 4 to 26\n";
     world.check(&format!("{import} --at-txg 3 t_single"), 1, ring);

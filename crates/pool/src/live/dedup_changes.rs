@@ -11,21 +11,22 @@
 //! and no more. What a group has made takes about a hundred bytes a block until it is on disk.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Error, Mutex, Result};
+use base::{Error, Mutex, MutexGuard, Result};
 use codec::checksum::Checksum;
-use dmu::zap::Zap;
+use dmu::zap::{Zap, ZapEntry};
 use dmu::{Objset, OnFailure};
 use dsl::PropertyValue;
 use format::blkptr::BlkPtr;
 use format::ddt::{DdtKey, DdtPhys};
-use format::ids::{ObjectId, Txg};
+use format::ids::Txg;
 use zio::{Class, RefTable, Twin};
 
-use crate::dedup::packed::unpack;
-use crate::dedup::{CLASSES, is_table, table_name};
+use crate::dedup::directory::DdtDirectory;
+use crate::dedup::packed::{DdtForm, unpack};
+use crate::dedup::{is_folder, is_table};
 use crate::mos::DIRECTORY;
 
 /// Entries that are changed in one group because pointers are gone: each may dirty a block of its table.
@@ -48,6 +49,9 @@ pub(super) struct DedupChanges {
     mos: OnceLock<Weak<Objset>>,
     /// Property `dedup_table_quota`, in bytes.
     quota: Quota,
+    has_logs: AtomicBool,
+    /// Is held while tables are pruned.
+    pruning: Mutex<()>,
 }
 
 struct Quota(AtomicU64);
@@ -62,12 +66,15 @@ impl Default for Quota {
 pub(super) struct DedupGroup {
     /// By number of the checksum, and key: pointers that are gone, and how many of each.
     pub(super) released: BTreeMap<(u8, DdtKey), Vec<(BlkPtr, u64)>>,
-    /// By number of the checksum, key, and number of copies: blocks, each with the number of new pointers to it.
-    pub(super) made: BTreeMap<(u8, DdtKey, u8), DdtPhys>,
+    /// By number of the checksum, key, and which block of the entry it is: blocks, each with the number of new pointers
+    /// to it.
+    pub(super) made: BTreeMap<(u8, DdtKey, usize), DdtPhys>,
+    /// Entries that are to be pruned, with their blocks.
+    pub(super) old: Vec<((u8, DdtKey), DdtPhys)>,
     /// Pointers that are gone, and more than a group takes.
     pub(super) put_off: Vec<BlkPtr>,
-    /// Objects of the tables, by number of the checksum.
-    tables: BTreeMap<u8, Vec<ObjectId>>,
+    /// The tables as the last group left them, by number of the checksum.
+    pub(super) directories: BTreeMap<u8, DdtDirectory>,
     /// Whether there are to be no new entries.
     is_full: Option<bool>,
 }
@@ -79,7 +86,8 @@ impl RefTable for DedupChanges {
         }
         let changes = &mut *self.changes.lock();
         let key = (bp.checksum_kind(), DdtKey::of(bp));
-        if changes.released.len() >= ENTRIES_MAX && !changes.released.contains_key(&key) {
+        let is_full = changes.released.len() >= ENTRIES_MAX && !changes.released.contains_key(&key);
+        if is_full || self.has_logs() {
             changes.put_off.push(*bp);
             return true;
         }
@@ -93,21 +101,28 @@ impl RefTable for DedupChanges {
     }
 
     fn find(&self, txg: Txg, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin> {
-        if let Some(block) = self.changes.lock().made.get(&(checksum, *key, copies)) {
-            return Ok(Twin::There(*block));
-        }
-        let Some(mos) = self.mos.get().and_then(Weak::upgrade) else { return Ok(Twin::Refused) };
+        let Some(mos) = self.mos.get().and_then(Weak::upgrade).filter(|_| !self.has_logs()) else {
+            return Ok(Twin::Refused);
+        };
         // the group cannot do without the answer
         let mos = mos.reading(OnFailure::Wait);
-        for table in self.tables(&mos, checksum)? {
+        let Some(directory) = self.directory(&mos, checksum)? else { return Ok(Twin::Refused) };
+        let which = directory.form.block_of(copies);
+        // a flat table has a block once, whatever number of copies it has
+        let has_copies = |block: &DdtPhys| key.dvas(block).count() >= usize::from(copies);
+        if let Some(block) = self.changes.lock().made.get(&(checksum, *key, which)) {
+            return Ok(if has_copies(block) { Twin::There(*block) } else { Twin::Refused });
+        }
+        for table in directory.tables.into_iter().flatten() {
             if let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? {
-                let block = unpack(value.bytes())?[usize::from(copies)];
+                let block = unpack(value.bytes())?[which];
                 let has_place = key.dvas(&block).all(|dva| mos.cache().zio().tree().top(dva.vdev()).is_ok());
-                let is_sane = key.dvas(&block).count() >= usize::from(copies) && has_place && block.birth < txg;
-                return match block.is_none() {
-                    true => Ok(Twin::First),
-                    false if is_sane => Ok(Twin::There(block)),
-                    false => Err(Error::corrupt(format!("entry {key:?} of a dedup table makes no sense"))),
+                let is_sane = key.dvas(&block).count() > 0 && has_place && block.birth < txg;
+                return match (block.is_none(), directory.form) {
+                    (true, _) => Ok(Twin::First),
+                    (false, _) if is_sane && has_copies(&block) => Ok(Twin::There(block)),
+                    (false, DdtForm::Flat) if is_sane => Ok(Twin::Refused),
+                    _ => Err(Error::corrupt(format!("entry {key:?} of a dedup table makes no sense"))),
                 };
             }
         }
@@ -116,8 +131,9 @@ impl RefTable for DedupChanges {
 
     fn add(&self, checksum: u8, key: &DdtKey, copies: u8, block: &DdtPhys) {
         let changes = &mut *self.changes.lock();
+        let form = changes.directories.get(&checksum).map_or(DdtForm::Traditional, |directory| directory.form);
         let none = DdtPhys { references: 0, ..*block };
-        changes.made.entry((checksum, *key, copies)).or_insert(none).references += 1;
+        changes.made.entry((checksum, *key, form.block_of(copies))).or_insert(none).references += 1;
     }
 }
 
@@ -135,7 +151,7 @@ impl DedupChanges {
     /// Whether nothing was changed since the last time.
     pub(super) fn is_empty(&self) -> bool {
         let changes = self.changes.lock();
-        changes.released.is_empty() && changes.made.is_empty() && changes.put_off.is_empty()
+        changes.released.is_empty() && changes.made.is_empty() && changes.old.is_empty() && changes.put_off.is_empty()
     }
 
     /// What was changed since the last time.
@@ -172,29 +188,54 @@ impl DedupChanges {
         Ok(is_full)
     }
 
-    /// The tables of a checksum; duplicates are looked for first.
-    fn tables(&self, mos: &Arc<Objset>, kind: u8) -> Result<Vec<ObjectId>> {
-        if let Some(tables) = self.changes.lock().tables.get(&kind) {
-            return Ok(tables.clone());
+    /// The tables of a checksum as the last group left them.
+    fn directory(&self, mos: &Arc<Objset>, kind: u8) -> Result<Option<DdtDirectory>> {
+        if let Some(directory) = self.changes.lock().directories.get(&kind) {
+            return Ok(Some(directory.clone()));
         }
-        let mut tables = Vec::new();
-        if let Some(checksum) = Checksum::from_u8(kind) {
-            let directory = Zap::open(mos.object(DIRECTORY)?)?;
-            for class in CLASSES {
-                tables.extend(directory.object_id(&table_name(checksum, class))?);
-            }
-        }
-        self.changes.lock().tables.insert(kind, tables.clone());
-        Ok(tables)
+        let Some(checksum) = Checksum::from_u8(kind) else { return Ok(None) };
+        let directory = DdtDirectory::find(mos, checksum)?;
+        self.changes.lock().directories.insert(kind, directory.clone());
+        Ok(Some(directory))
+    }
+
+    /// Whether there are logs that have not gone into their tables: until they have, nobody knows what a table should
+    /// say, so nothing is deduplicated, and frees are put off.
+    pub(super) fn has_logs(&self) -> bool {
+        self.has_logs.load(Ordering::Relaxed)
+    }
+
+    /// Tables are pruned by one thread at a time; `None` if that is so now.
+    pub(super) fn prune_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pruning.try_lock()
+    }
+
+    /// The group takes these entries out, with these blocks, if it does not change them.
+    pub(super) fn prune(&self, old: Vec<((u8, DdtKey), DdtPhys)>) {
+        self.changes.lock().old.extend(old);
+    }
+
+    /// There are such logs, or none any more.
+    pub(super) fn set_has_logs(&self, has_logs: bool) {
+        self.has_logs.store(has_logs, Ordering::Relaxed);
     }
 }
 
 /// Bytes that all tables take up.
 fn table_bytes(mos: &Arc<Objset>) -> Result<u64> {
     let mut bytes = 0u64;
-    for row in Zap::open(mos.object(DIRECTORY)?)?.entries()? {
+    let mut add = |row: &ZapEntry| -> Result<()> {
         if let (true, Some(id)) = (is_table(&row.name.to_string()), row.value.first_object()) {
             bytes = bytes.saturating_add(mos.object(id)?.dnode().used_bytes);
+        }
+        Ok(())
+    };
+    for row in Zap::open(mos.object(DIRECTORY)?)?.entries()? {
+        match row.value.first_object() {
+            Some(id) if is_folder(&row.name.to_string()) => {
+                Zap::open(mos.object(id)?)?.entries()?.iter().try_for_each(&mut add)?;
+            }
+            _ => add(&row)?,
         }
     }
     Ok(bytes)

@@ -1,17 +1,20 @@
 //! Opening a pool that exists, to be changed.
 //!
 //! Some of what OpenZFS keeps for its own speed would become wrong as soon as Cenote writes, and goes with
-//! the first group: logs of space maps, whose changes are taken up into the maps themselves.
+//! the first group: logs of space maps, whose changes are taken up into the maps themselves; and with the first groups
+//! logs of dedup tables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result, ResultExt};
+use codec::checksum::Checksum;
 use dmu::zap::Zap;
 use dsl::write::feature;
 use format::feature::{LOG_SPACEMAP, OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, Support};
-use format::ids::{ObjectId, Txg, VdevNumber};
+use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::space_map::Run;
+use zil::Claim;
 use zio::alloc::TopShape;
 
 use super::checkpoint_stage::CheckpointStage;
@@ -20,7 +23,7 @@ use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
 use super::removal::{OBSOLETE_PRECISE, last_condensing};
 use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, OBSOLETE_MAP, ObsoleteMap, PendingRuns, SpaceMaps};
-use super::{LivePool, SyncContext};
+use super::{LivePool, SyncContext, dedup_logs};
 use crate::import::blame_missing;
 use crate::mos::{self, DIRECTORY};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, Rewind, metaslabs, object_directory};
@@ -62,6 +65,7 @@ impl LivePool {
     fn of(env: &Env, pool: Pool, name: String, host: (u64, String), options: &OpenOptions) -> Result<Arc<LivePool>> {
         check_writable(&pool)?;
         let claims = find_claims(&pool, options.without_log)?;
+        let logged = dedup_logs::logged(&pool)?;
         let tree = pool.tree().clone();
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
@@ -103,6 +107,7 @@ impl LivePool {
         let (history, live) = (options.history.clone(), LivePool::over(env, pool, mos, maps, config, newest_txg));
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
+        live.dedup_changes().set_has_logs(!logged.is_empty());
         live.checkpoint_state().replace(checkpoint);
         live.take_up_removal(obsolete_maps(&live.view())?).and_then(|()| live.take_up_expansion())?;
         live.frees().wake();
@@ -114,21 +119,34 @@ impl LivePool {
         live.scan().stall();
         // readers and the writer share one cache from now on
         live.renew_view()?;
-        // the labels say that it is in use, and by whom
-        live.run(move |context| {
-            if has_logs {
-                context.take_up_logs()?;
-            }
-            context.claim(&claims)?;
-            context.log_import(history);
-            context.write_config()?;
-            context.resilver_after_import()
-        })?;
+        live.write_first_groups(has_logs, claims, history, &logged)?;
         live.load_sweeps()?;
         live.scan().wake();
         live.take_up_rates()?;
         live.notify("pool_import", None);
         Ok(live)
+    }
+
+    /// Writes what the pool needs before it can be used, and the labels, which say that it is in use, and by whom.
+    fn write_first_groups(
+        &self,
+        has_logs: bool,
+        claims: Vec<(DatasetId, Claim)>,
+        history: Option<String>,
+        logged: &[Checksum],
+    ) -> Result<()> {
+        let of_first = logged.to_vec();
+        self.run(move |context| {
+            if has_logs {
+                context.take_up_logs()?;
+            }
+            context.flush_dedup_logs(&of_first)?;
+            context.claim(&claims)?;
+            context.log_import(history);
+            context.write_config()?;
+            context.resilver_after_import()
+        })?;
+        self.finish_dedup_logs(logged)
     }
 }
 

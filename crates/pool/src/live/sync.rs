@@ -205,7 +205,7 @@ impl LivePool {
         let list = self.put_off_list(change);
         // a new pool has none yet
         let Ok(list) = list else { return Ok(()) };
-        if list.is_empty()? {
+        if list.is_empty()? || self.dedup_changes().has_logs() {
             return Ok(());
         }
         list.drain(change.tx, self.dedup_changes().room(), change.size_of, &mut |bp| {

@@ -25,7 +25,7 @@ use zpl::{New, NewFs, NewKind, XattrMode, Zpl, create_fs};
 pub(super) const WITNESS: &str = "p/witness";
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Cases of the corpus that are small, and have what our own pools lack.
-const CORPUS: [&str; 26] = [
+const CORPUS: [&str; 27] = [
     "single",
     "snapshots",
     "errlog",
@@ -33,6 +33,7 @@ const CORPUS: [&str; 26] = [
     "zil",
     "zilslog",
     "dedup",
+    "fastdedup",
     "removal",
     "logcache",
     "special",

@@ -1,5 +1,6 @@
 //! Frees in a pool with dedup tables of OpenZFS: the tables tell what there is, and no block leaks.
 
+mod fast;
 mod writes;
 
 use std::collections::HashMap;
@@ -90,6 +91,11 @@ fn check(pool: &LivePool) -> u64 {
 }
 
 fn check_view(view: &Pool) -> u64 {
+    check_with(view, false)
+}
+
+/// As [`check_view`]; of a key, tables and logs may each have an entry, if there are logs.
+fn check_with(view: &Pool, has_logs: bool) -> u64 {
     let mut found = Found::default();
     let report = view.check(CheckOptions { verify: Verify::All, space: true }, &mut found).unwrap();
     assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
@@ -114,7 +120,7 @@ fn check_view(view: &Pool) -> u64 {
     let mut dedup = view.dedup().unwrap();
     // there may never have been a table
     dedup.histogram.resize(pool::DEDUP_BUCKETS, DedupSums::default());
-    assert_eq!(dedup.entries, found.0.len() as u64);
+    assert!(dedup.entries == found.0.len() as u64 || has_logs, "{} entries", dedup.entries);
     if dedup.histogram != expect {
         let rows = dedup.histogram.iter().zip(&expect).filter(|(is, should)| is != should);
         rows.for_each(|(is, should)| eprintln!("is     {is:?}\nshould {should:?}"));

@@ -1,31 +1,35 @@
-//! Pools of OpenZFS 2.4 with features that Cenote reads but does not write, or cannot read all of: it says which.
+//! Pools of OpenZFS 2.4 with features that Cenote does not know, or of which it cannot read all: it says which.
+
+use std::sync::Arc;
 
 use base::{Env, Kind};
-
-use pool::{Candidate, Discovery, FoundDevice, LivePool, OpenOptions, Pool};
+use device::Device;
+use dmu::zap::ZapValue;
+use pool::{Candidate, Discovery, FoundDevice, LivePool, OpenOptions, Pool, PoolState};
 use testkit::corpus;
 use testkit::program;
+use testkit::workload::candidate;
 
-/// Cases, and what keeps them from being imported for writing.
-const ONLY_READ: [(&str, &[&str]); 1] = [("fastdedup", &["com.klarasystems:fast_dedup"])];
+use crate::dedup::sparse;
 
 #[test]
 fn features_that_forbid_writing_are_named() {
-    let env = Env::real();
-    for (name, features) in ONLY_READ {
-        let devices = corpus::as_devices(&corpus::case(name).load());
-        let found = devices.iter().flat_map(|device| FoundDevice::examine(device.path(), device.clone()).unwrap());
-        let found = Discovery { devices: found.collect(), failed: Vec::new() };
-        let candidate = Candidate::all(&found).remove(0);
-        let host = (7, "here".to_owned());
-        let Err(error) = LivePool::import(&env, &candidate, &OpenOptions::default(), host) else {
-            panic!("{name} was imported for writing")
-        };
-        assert_eq!(error.kind(), Kind::ReadOnly, "{name}: {error}");
-        for feature in features {
-            assert!(error.to_string().contains(feature), "{name}: {error}");
-        }
-    }
+    let device: Arc<dyn Device> = Arc::new(sparse("single"));
+    let import = || {
+        let candidate = candidate(std::slice::from_ref(&device)).unwrap();
+        LivePool::import(&Env::real(), &candidate, &OpenOptions::default(), (7, "here".to_owned()))
+    };
+    let pool = import().unwrap();
+    let enabled = pool.run(|context| {
+        let change = &context.change;
+        change.set(change.in_directory("features_for_write")?, "com.example:future", &ZapValue::one(1))
+    });
+    enabled.unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let Err(error) = import() else { panic!("it was imported for writing") };
+    assert_eq!(error.kind(), Kind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("com.example:future"), "{error}");
 }
 
 /// The logs of a fast dedup table are read once, however often somebody asks.

@@ -20,14 +20,14 @@ const BLOCK: u64 = 16 << 10;
 const DEVICE_BYTES: u64 = 64 << 20;
 
 /// A pool in memory.
-struct Made {
-    recording: Arc<Recording>,
+pub(super) struct Made {
+    pub(super) recording: Arc<Recording>,
     devices: Vec<Arc<dyn Device>>,
-    load: Workload,
+    pub(super) load: Workload,
 }
 
 impl Made {
-    fn new(layout: PoolLayout) -> Made {
+    pub(super) fn new(layout: PoolLayout) -> Made {
         let disks = (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES));
         let recording = Recording::new(disks.collect());
         let devices: Vec<Arc<dyn Device>> =
@@ -37,20 +37,26 @@ impl Made {
     }
 
     /// A file system with dedup as asked for.
-    fn fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Zpl {
+    pub(super) fn fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Zpl {
         self.load.create_fs(name, properties).unwrap();
         open(&self.load.pool, name)
     }
 
+    /// Exports the pool: where it was recorded, and its devices.
+    pub(super) fn export(self) -> (Arc<Recording>, Vec<Arc<dyn Device>>) {
+        self.load.pool.close(PoolState::Exported).unwrap();
+        (self.recording, self.devices)
+    }
+
     /// Exports the pool; zdb agrees, if it is there.
-    fn judge(self) {
+    pub(super) fn judge(self) {
         self.load.pool.close(PoolState::Exported).unwrap();
         let mut rng = Rng::new(1);
         judge_by_zdb(&self.recording.cut(self.recording.len(), &mut rng, Loss::Nothing)).unwrap();
     }
 }
 
-fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
+pub(super) fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
     let options = ZplOptions { record_bytes: BLOCK, ..ZplOptions::default() };
@@ -68,7 +74,7 @@ fn new() -> New<'static> {
 }
 
 /// A file of the blocks with these tags.
-fn put(zpl: &Zpl, name: &str, tags: impl IntoIterator<Item = u64>) -> ObjectId {
+pub(super) fn put(zpl: &Zpl, name: &str, tags: impl IntoIterator<Item = u64>) -> ObjectId {
     let ino = zpl.create(zpl.root(), name.as_bytes(), &new()).unwrap().ino;
     write(zpl, ino, 0, tags);
     ino
@@ -80,19 +86,19 @@ fn write(zpl: &Zpl, ino: ObjectId, at: u64, tags: impl IntoIterator<Item = u64>)
 }
 
 /// Whether the blocks of a file have these tags.
-fn has(zpl: &Zpl, ino: ObjectId, tags: impl IntoIterator<Item = u64>) -> bool {
+pub(super) fn has(zpl: &Zpl, ino: ObjectId, tags: impl IntoIterator<Item = u64>) -> bool {
     let expect: Vec<u8> = tags.into_iter().flat_map(block).collect();
     let mut found = vec![0; expect.len()];
     zpl.open_file(ino).unwrap().read(0, &mut found).unwrap();
     found == expect
 }
 
-fn remove(zpl: &Zpl, name: &str) {
+pub(super) fn remove(zpl: &Zpl, name: &str) {
     zpl.unlink(zpl.root(), name.as_bytes()).unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
 }
 
 /// Blocks, and pointers to them, of all tables.
-fn counts(view: &Pool) -> (u64, u64) {
+pub(super) fn counts(view: &Pool) -> (u64, u64) {
     let total = view.dedup().unwrap().total();
     (total.blocks, total.ref_blocks)
 }
@@ -258,7 +264,11 @@ fn a_power_cut_between_writes() {
 
 #[test]
 fn a_table_that_is_full_takes_no_more() {
-    let mut made = Made::new(PoolLayout::Single);
+    [PoolLayout::Single, PoolLayout::FastDedup].into_iter().for_each(fill_table);
+}
+
+fn fill_table(layout: PoolLayout) {
+    let mut made = Made::new(layout);
     let pool = made.load.pool.clone();
     let zpl = made.fs("live/first", &[("dedup", "on")]);
     put(&zpl, "a", 0..4);

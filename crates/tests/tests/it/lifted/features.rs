@@ -26,3 +26,8 @@ fn blocks_that_were_rewritten() {
 fn long_gang_headers() {
     live_with(&Lifted::newer("dynamicgang"));
 }
+
+#[test]
+fn flat_dedup_tables() {
+    live_with(&Lifted::newer("fastdedup"));
+}
