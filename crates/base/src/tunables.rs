@@ -164,6 +164,12 @@ tunables! {
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
+    /// Seconds for which a slow leaf of a raidz or draid is not read; 0: none is found slow.
+    VDEV_READ_SIT_OUT_SECS = "vdev_read_sit_out_secs", 600;
+    /// Milliseconds between two looks for slow leaves.
+    VDEV_RAIDZ_OUTLIER_CHECK_INTERVAL_MS = "vdev_raidz_outlier_check_interval_ms", 1000;
+    /// How far a leaf is above the usual to be slow, in parts of what the others differ by.
+    VDEV_RAIDZ_OUTLIER_INSENSITIVITY = "vdev_raidz_outlier_insensitivity", 50;
     /// Binary logarithm of the sectors that files are said to have: those that they can write, and those that are best.
     VDEV_FILE_LOGICAL_ASHIFT = "vdev_file_logical_ashift", 9;
     #[allow(missing_docs)] // see above

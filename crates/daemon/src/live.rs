@@ -439,7 +439,11 @@ impl ServedPool {
 
     /// Sets a property of a vdev, or takes it away. Errors: as from [`LivePool::set_vdev_property`].
     pub fn set_vdev_property(&self, vdev: Guid, name: &str, value: Option<&PropertyValue>) -> Result<()> {
-        self.live()?.set_vdev_property(vdev, name, value.cloned())
+        match (name, value) {
+            // nothing of it is stored
+            ("sit_out", value) => self.live()?.set_sit_out(vdev, value == Some(&PropertyValue::Number(1))),
+            _ => self.live()?.set_vdev_property(vdev, name, value.cloned()),
+        }
     }
 
     /// Sets a property of the pool, whose value has been checked.

@@ -139,6 +139,9 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
             report.is_not_present &= !health.is_readable();
         }
         report.awaits_resilver = tree.is_stale(vdev);
+        let is_below_parity = matches!(tree.top_of(vdev).kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_));
+        let leaf = vdev.as_leaf().filter(|_| is_below_parity);
+        report.sits_out = leaf.map(|leaf| leaf.state().sits_out_until_s() > 0);
         report.is_deferred = vdev.as_leaf().is_some_and(|leaf| leaf.state().resilver_deferred());
     }
     one(report, tree, tree.root());

@@ -72,6 +72,8 @@ mod returns;
 mod rooms;
 mod scan;
 mod scrub;
+mod sit_out;
+mod sit_out_state;
 mod snapshots;
 mod space_maps;
 mod spares;
@@ -82,6 +84,7 @@ mod sweeps;
 mod sync;
 mod task_lists;
 mod tasks;
+mod txg_time_log;
 mod txg_times;
 mod vdev_props;
 mod vdevs;
@@ -126,13 +129,14 @@ use removal::RemovalState;
 use rooms::Rooms;
 use scan::Scan;
 pub use scan::ScanPass;
+use sit_out_state::SitOut;
 use space_maps::SpaceMaps;
 use suspension::Suspension;
 use sweeps::Sweeps;
 pub use sweeps::{SweepAction, SweepKind};
 use task_lists::TaskLists;
-pub use txg_times::ScrubRange;
-use txg_times::{NoteTime, TxgTimeLog};
+pub use txg_time_log::ScrubRange;
+use txg_time_log::{NoteTime, TxgTimeLog};
 
 /// Groups at most in which damage is mended when a pool is closed.
 const LAST_GROUPS_MAX: usize = 16;
@@ -164,6 +168,7 @@ pub struct LivePool {
     scan: Scan,
     txg_times: TxgTimeLog,
     error_scrub: ErrorScrubState,
+    sit_out: SitOut,
     spares: DeviceWatch,
     returns: DeviceWatch,
     events: Arc<Events>,
@@ -242,6 +247,7 @@ impl LivePool {
             scan: Scan::default(),
             txg_times: TxgTimeLog::default(),
             error_scrub: ErrorScrubState::default(),
+            sit_out: SitOut::default(),
             spares: DeviceWatch::default(),
             returns: DeviceWatch::default(),
             events: Arc::new(Events::new(env)),
@@ -324,6 +330,14 @@ impl LivePool {
 
     fn multihost(&self) -> &Arc<Multihost> {
         &self.multihost
+    }
+
+    fn txg_times(&self) -> &TxgTimeLog {
+        &self.txg_times
+    }
+
+    fn sit_out(&self) -> &SitOut {
+        &self.sit_out
     }
 
     fn dedup_changes(&self) -> &DedupChanges {

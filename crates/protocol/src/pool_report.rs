@@ -150,6 +150,9 @@ pub struct VdevReport {
     pub is_deferred: bool,
     /// Reads that failed, writes that failed, blocks that were wrong.
     pub errors: [u64; 3],
+    /// Whether a leaf of a raidz or draid is not read for a while; `None` of others.
+    #[serde(default)]
+    pub sits_out: Option<bool>,
     /// Requests that its device took very long for.
     #[serde(default)]
     pub slow_ios: u64,

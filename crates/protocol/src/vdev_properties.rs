@@ -37,9 +37,13 @@ enum VdevValue {
     Set,
     /// What is set; a text.
     SetText,
+    /// What is set, on or off; of raidz and draid.
+    SetSwitch,
+    /// On or off, and not stored.
+    Switch(fn(&VdevReport) -> Option<bool>),
 }
 
-use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetText, Text};
+use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetSwitch, SetText, Switch, Text};
 
 /// All properties that are known, in OpenZFS's order.
 #[rustfmt::skip]
@@ -70,7 +74,7 @@ pub const VDEV_PROPERTIES: &[VdevProperty] = &[
     row("write_ops", Count(|v| v.operations[1])),
     row("read_bytes", Bytes(|v| Some(v.bytes[0]))),
     row("write_bytes", Bytes(|v| Some(v.bytes[1]))),
-    row("removing", Text(|v| Some(if v.is_removing { "on" } else { "off" }.to_owned()))),
+    row("removing", Text(|v| Some(on_or_off(v.is_removing).to_owned()))),
     row("comment", SetText),
     row("checksum_n", Set),
     row("checksum_t", Set),
@@ -78,6 +82,8 @@ pub const VDEV_PROPERTIES: &[VdevProperty] = &[
     row("io_t", Set),
     row("slow_io_n", Set),
     row("slow_io_t", Set),
+    row("sit_out", Switch(|v| v.sits_out)),
+    row("autosit", SetSwitch),
 ];
 
 const fn row(name: &'static str, value: VdevValue) -> VdevProperty {
@@ -117,10 +123,20 @@ impl VdevProperty {
             }),
             Text(of) => of(vdev).unwrap_or_else(dash),
             Family(of) => Some(of(vdev, pool, name)).filter(|text| !text.is_empty()).unwrap_or_else(dash),
+            Switch(of) => of(vdev).map_or_else(dash, |is_on| on_or_off(is_on).to_owned()),
+            SetSwitch if !matches!(vdev.kind.as_str(), "raidz" | "draid") => dash(),
+            SetSwitch => {
+                let (number, source) = stored(vdev, self.name);
+                return (on_or_off(number == "1").to_owned(), source);
+            }
             Set | SetText => return stored(vdev, self.name),
         };
         (shown, PoolPropertySource::None)
     }
+}
+
+fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }
 
 /// What is stored under a name: a property of the table, or one that a user made up.
@@ -149,6 +165,11 @@ pub fn to_store(name: &str, value: &str) -> Result<Option<PropertyValue>, String
             Ok(u64::MAX) => Ok(None),
             Ok(number) => Ok(Some(PropertyValue::Number(number))),
             Err(_) => Err(format!("bad numeric value '{value}'")),
+        },
+        SetSwitch | Switch(_) => match value {
+            "on" => Ok(Some(PropertyValue::Number(1))),
+            "off" => Ok(Some(PropertyValue::Number(0))),
+            _ => Err(format!("'{name}' must be one of 'on | off'")),
         },
         SetText if value.len() >= TEXT_BYTES_MAX => Err(format!("'{name}' is too long")),
         SetText => Ok((!value.is_empty()).then(|| PropertyValue::Text(value.to_owned()))),

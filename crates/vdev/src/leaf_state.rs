@@ -54,6 +54,8 @@ pub struct LeafState {
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
     unflushed: Mutex<Option<Range<Txg>>>,
+    /// Until when it is not read where others have what it has, in seconds since 1970; 0 if it is.
+    sits_out_until_s: AtomicU64,
     stats: VdevStats,
     window: Mutex<ErrorWindow>,
     rates: Mutex<ErrorRates>,
@@ -83,6 +85,7 @@ impl LeafState {
             resilver_deferred: AtomicBool::new(std::mem::take(&mut spec.resilver_deferred)),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
+            sits_out_until_s: AtomicU64::new(0),
             stats: VdevStats::default(),
             window: Mutex::default(),
             rates: Mutex::default(),
@@ -150,6 +153,17 @@ impl LeafState {
     /// Whether the state allows reads and writes.
     pub(crate) fn is_usable(&self) -> bool {
         self.health().is_readable()
+    }
+
+    /// Until when it sits out, in seconds since 1970; 0 if it does not.
+    pub fn sits_out_until_s(&self) -> u64 {
+        self.sits_out_until_s.load(Ordering::Relaxed)
+    }
+
+    /// It sits out until then, or with 0 no more: a child of a raidz or draid is not read, what it has is reconstructed.
+    /// It is written to, scrubbed, and read if there is no other way.
+    pub fn sit_out(&self, until_s: u64) {
+        self.sits_out_until_s.store(until_s, Ordering::Relaxed);
     }
 
     /// The leaf is not used any more until [`LeafState::put_online`]; if that is temporary, until the pool is imported.

@@ -158,19 +158,20 @@ impl Tree {
         let choose = |c: &Column| self.first_leaf(self.child(vdev, c.child), c.offset, txg);
         let mut reads = Vec::with_capacity(row.data().len());
         let (mut missing, mut stale) = (Vec::new(), Vec::new());
+        let rests = |from: &Choice| self.state_of(from.leaf).sits_out_until_s() > 0;
         let mut at = base + row.start;
         for (number, column) in row.data().iter().enumerate().filter(|(_, c)| c.size > 0) {
             let range = at..at + column.size;
             at = range.end;
             match choose(column) {
-                Some(from) if from.trusted => reads.push(LeafRead { from, range }),
+                Some(from) if from.trusted && !rests(&from) => reads.push(LeafRead { from, range }),
                 Some(from) => stale.push((number, LeafRead { from, range })),
                 None => missing.push(number),
             }
         }
         if !missing.is_empty() || !stale.is_empty() {
             let mut parity: Vec<Option<Choice>> =
-                row.parity().iter().map(|column| choose(column).filter(|from| from.trusted)).collect();
+                row.parity().iter().map(|column| choose(column).filter(|from| from.trusted && !rests(from))).collect();
             let available = parity.iter().flatten().count();
             if missing.len() + stale.len() <= available {
                 missing.extend(stale.drain(..).map(|(number, _)| number));

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::World;
-use super::suspended::{noise, write};
+use super::suspended::{noise, wait_for, write};
 
 #[test]
 fn devices_are_judged_by_their_own_rates() {
@@ -55,6 +55,53 @@ fn devices_are_judged_by_their_own_rates() {
     world.check("wait -t replace tank", 0, "");
     world.check("clear tank", 0, "");
     world.becomes("tank", healthy);
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}
+
+/// A disk that is much slower than the others of its raidz is not read for a while.
+#[test]
+fn slow_disks_sit_out() {
+    let world = World::new("sitout", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED sitout: nothing can be mounted here");
+        return;
+    }
+    for (name, value) in [("zfs_txg_timeout", 1), ("vdev_raidz_outlier_check_interval_ms", 20)] {
+        world.tune(name, value);
+    }
+    world.disks(&["a", "b", "c", "d"]);
+    world.check(
+        "create -O compression=off -O primarycache=metadata -R DIR/mnt tank raidz DIR/a DIR/b DIR/c DIR/d",
+        0,
+        "",
+    );
+    let file = world.dir.join("mnt/tank/file");
+    let bytes = noise(16 << 20, 1);
+    write(&file, &bytes).unwrap();
+    world.check("get -H -o value sit_out,autosit tank DIR/d", 0, "off\n-\n");
+    world.check("get -H -o value sit_out,autosit tank raidz1-0", 0, "-\noff\n");
+    world.check("set sit_out=on tank raidz1-0", 1, "cannot set property for 'tank': no such device in pool\n");
+    world.check(
+        "set autosit=maybe tank raidz1-0",
+        1,
+        "cannot set property for 'tank': 'autosit' must be one of 'on | off'\n",
+    );
+    world.check("set sit_out=on tank DIR/a", 0, "");
+    world.check("get -H -o value sit_out tank DIR/a", 0, "on\n");
+    world.check("set sit_out=off tank DIR/a", 0, "");
+    world.check("set autosit=on tank raidz1-0", 0, "");
+    world.check("export tank", 0, "");
+    world.check("import -d DIR -R DIR/mnt tank", 0, "");
+    world.check("get -H -o value,source autosit tank raidz1-0", 0, "on\tlocal\n");
+    assert_eq!(world.told("zinject -d DIR/d -D 60:1 -T read tank").1, 0);
+    wait_for("it to sit out", || {
+        assert!(std::fs::read(&file).unwrap() == bytes);
+        world.text("get -H -o value sit_out tank DIR/d") == "on\n"
+    });
+    assert!(world.text("events tank").contains("ereport.fs.zfs.sitout"));
+    assert!(std::fs::read(&file).unwrap() == bytes);
+    world.check("get -H -o value sit_out tank DIR/a DIR/b DIR/c", 0, "off\noff\noff\n");
     world.check("export tank", 0, "");
     world.judge_by_zdb("tank");
 }

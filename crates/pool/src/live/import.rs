@@ -123,6 +123,7 @@ impl LivePool {
         live.load_sweeps()?;
         live.scan().wake();
         live.take_up_rates()?;
+        live.take_up_autosit()?;
         live.notify("pool_import", None);
         Ok(live)
     }

@@ -164,6 +164,7 @@ impl LivePool {
     /// Looks at the errors of all leaves, at those that are being replaced, and at spares, and draws the consequences.
     pub fn diagnose(&self) {
         self.leaf_watch().diagnose();
+        self.look_for_slow_leaves();
         self.notify_of_leaves();
         self.end_replacements();
         self.look_after_spares();

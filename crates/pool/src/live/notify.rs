@@ -97,7 +97,7 @@ impl LivePool {
     }
 
     /// Tells that something went wrong with a leaf.
-    fn report(&self, class: &str, leaf: LeafVdev<'_>, before: Option<Health>) {
+    pub(super) fn report(&self, class: &str, leaf: LeafVdev<'_>, before: Option<Health>) {
         let mut payload = self.about_pool();
         self.put_failmode(&mut payload);
         payload.set("vdev_guid", Value::U64(leaf.guid().get()));

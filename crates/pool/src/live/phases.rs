@@ -12,7 +12,7 @@ use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::ids::Txg;
 
-use super::txg_times::NoteTime;
+use super::txg_time_log::NoteTime;
 use super::{LivePool, SyncContext, Tell};
 
 /// What a phase may make dirty.

@@ -24,7 +24,7 @@ use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
 
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
-use super::txg_times::ScrubRange;
+use super::txg_time_log::ScrubRange;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 use crate::status::ScanStatus;

@@ -25,7 +25,8 @@ impl LivePool {
     pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<PropertyValue>) -> Result<()> {
         let name = name.to_owned();
         self.run(move |context| context.set_vdev_property(guid, &name, value.as_ref()))?;
-        self.take_up_rates()
+        self.take_up_rates()?;
+        self.take_up_autosit()
     }
 
     /// Lets each leaf be judged by the rates that are set for it.

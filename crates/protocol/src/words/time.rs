@@ -28,22 +28,37 @@ pub fn local(seconds: u64, format: &CStr) -> String {
 /// The seconds since 1970 of a date, `2026-11-21 21:11` or `2026-11-21`; `None` if it is none.
 pub fn of_date(text: &str) -> Option<u64> {
     let (date, clock) = text.split_once(' ').unwrap_or((text, "0:0"));
-    let numbers: Option<Vec<i32>> = date.split('-').chain(clock.split(':')).map(|part| part.parse().ok()).collect();
-    let [year, month, day, hour, minute] = *numbers?.as_slice() else { return None };
-    if !date.contains('-') || !(1970..10_000).contains(&year) {
+    let (dates, clocks) = (numbers(date, '-')?, numbers(clock, ':')?);
+    let (&[year, month, day], &[hour, minute]) = (dates.as_slice(), clocks.as_slice()) else { return None };
+    let days_of = |year: i64, month: i64| days_before(year + month / 12, month % 12 + 1) - days_before(year, month);
+    let is_month = (1970..10_000).contains(&year) && (1..=12).contains(&month);
+    if !is_month || !(1..=days_of(year, month)).contains(&day) || !(0..24).contains(&hour) || !(0..60).contains(&minute)
+    {
         return None;
     }
-    // SAFETY: all-zero bytes are a valid tm (its pointer may be null).
-    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
-    (tm.tm_year, tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min) = (year - 1900, month - 1, day, hour, minute);
-    tm.tm_isdst = -1;
-    let asked = tm;
-    let convert = if IS_UTC.load(Ordering::Relaxed) { libc::timegm } else { libc::mktime };
-    // SAFETY: it points to a live value, to which the function keeps no reference.
-    let seconds = unsafe { convert(&mut tm) };
-    // what is no date has become another one; an hour that summer time leaves out may
-    let is_same = (asked.tm_mon, asked.tm_mday, asked.tm_min) == (tm.tm_mon, tm.tm_mday, tm.tm_min);
-    u64::try_from(seconds).ok().filter(|_| is_same && (0..24).contains(&hour))
+    let in_utc =
+        |year, month, day: i64, hour, minute| ((days_before(year, month) + day - 1) * 24 + hour) * 3600 + minute * 60;
+    let wanted = in_utc(year, month, day, hour, minute);
+    // how far the zone is from UTC then; twice, as that may differ at the first guess
+    let mut seconds = wanted;
+    for _ in 0..2 {
+        let shown = local(u64::try_from(seconds).ok()?, c"%Y %m %d %H %M");
+        let [year, month, day, hour, minute] = *numbers(&shown, ' ')?.as_slice() else { return None };
+        seconds += wanted - in_utc(year, month, day, hour, minute);
+    }
+    u64::try_from(seconds).ok()
+}
+
+fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
+    text.split(between).map(|part| part.parse().ok()).collect()
+}
+
+/// Days between 1970 and the first of a month, of the Gregorian calendar.
+fn days_before(year: i64, month: i64) -> i64 {
+    // years begin in March, so that the leap day is their last
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    year * 365 + leap_days + (month * 153 + 2) / 5 - 719_468
 }
 
 fn parts(time: libc::time_t) -> Option<libc::tm> {

@@ -28,6 +28,7 @@ mod replaced_root;
 mod replay;
 mod resilver;
 mod scrub;
+mod sit_out;
 mod snapshots;
 mod split;
 mod sweep;

@@ -1,0 +1,87 @@
+//! Disks of a raidz or draid that are much slower than the others sit out: what they have is reconstructed from others.
+//!
+//! ```text
+//!   times of reads since the last look ─▶ is one far above most? ─▶ in some looks running ─▶ it sits out for a while
+//! ```
+//!
+//! Property `autosit` of the top-level vdev lets that happen by itself; `sit_out` of a leaf says that it does, or has it
+//! do so. At most as many leaves of a vdev as it has parity sit out, or are away.
+
+use base::{Error, Kind, Result, tunables};
+use dsl::PropertyValue;
+use format::ids::Guid;
+use vdev::{LeafVdev, Vdev, VdevKind};
+
+use super::LivePool;
+use super::vdevs::no_such_device;
+
+/// The property of top-level vdevs.
+const AUTOSIT: &str = "autosit";
+
+impl LivePool {
+    /// Lets a leaf sit out for as long as `vdev_read_sit_out_secs` says, or no more. Errors: `NotFound`; `Unsupported` if it
+    /// is not below a raidz or draid.
+    pub fn set_sit_out(&self, guid: Guid, is_on: bool) -> Result<()> {
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        if !has_parity(self.tree().top_of(leaf.vdev())) {
+            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev"));
+        }
+        let seconds = self.env().tunable(tunables::VDEV_READ_SIT_OUT_SECS);
+        leaf.state().sit_out(if is_on { self.env().now_s().saturating_add(seconds) } else { 0 });
+        Ok(())
+    }
+
+    /// Takes up which top-level vdevs let slow leaves sit out.
+    pub(super) fn take_up_autosit(&self) -> Result<()> {
+        let view = self.view();
+        let mut by_itself = Vec::new();
+        for top in self.tree().tops().filter(|top| has_parity(top)) {
+            let stored = view.vdev_properties(top)?;
+            if stored.iter().any(|(name, value)| name == AUTOSIT && *value == PropertyValue::Number(1)) {
+                by_itself.push(top.number());
+            }
+        }
+        self.sit_out().take_up(by_itself);
+        Ok(())
+    }
+
+    /// Looks at how fast leaves are, if it is time for that, and ends what has lasted long enough.
+    pub(super) fn look_for_slow_leaves(&self) {
+        let (env, now_s) = (self.env(), self.env().now_s());
+        let is_over = |leaf: &LeafVdev<'_>| (1..=now_s).contains(&leaf.state().sits_out_until_s());
+        self.tree().leaves().filter(is_over).for_each(|leaf| leaf.state().sit_out(0));
+        let seconds = env.tunable(tunables::VDEV_READ_SIT_OUT_SECS);
+        let every_ns = env.tunable(tunables::VDEV_RAIDZ_OUTLIER_CHECK_INTERVAL_MS).saturating_mul(1_000_000);
+        let tops = if seconds == 0 { Vec::new() } else { self.sit_out().due(env.ticks_ns(), every_ns) };
+        for top in tops.into_iter().filter_map(|number| self.tree().top(number).ok()) {
+            let leaves = self.tree().leaves_of(top.id());
+            let reads: Vec<_> = leaves.iter().map(|leaf| (leaf.guid(), leaf.stats().meter.disks()[0])).collect();
+            let slow = self.sit_out().slow_leaves(&reads, env.tunable(tunables::VDEV_RAIDZ_OUTLIER_INSENSITIVITY));
+            for leaf in leaves.into_iter().filter(|leaf| slow.contains(&leaf.guid())) {
+                if self.may_sit_out(top) {
+                    tracing::warn!(pool = self.name(), vdev = leaf.name(), seconds, "slow, and not read for a while");
+                    leaf.state().sit_out(now_s.saturating_add(seconds));
+                    self.report("sitout", leaf, None);
+                }
+            }
+        }
+    }
+
+    /// Whether one more leaf of a vdev can do without being read.
+    fn may_sit_out(&self, top: &Vdev) -> bool {
+        let parity = match top.kind() {
+            VdevKind::Raidz { nparity } => nparity as usize,
+            VdevKind::Draid(shape) => shape.nparity as usize,
+            _ => 0,
+        };
+        let is_out = |leaf: &&LeafVdev<'_>| {
+            let state = leaf.state();
+            state.sits_out_until_s() > 0 || !state.health().is_readable() || !state.dtl().is_empty()
+        };
+        self.tree().leaves_of(top.id()).iter().filter(is_out).count() < parity
+    }
+}
+
+fn has_parity(top: &Vdev) -> bool {
+    matches!(top.kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_))
+}
