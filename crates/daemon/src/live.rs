@@ -439,11 +439,10 @@ impl ServedPool {
 
     /// Sets a property of a vdev, or takes it away. Errors: as from [`LivePool::set_vdev_property`].
     pub fn set_vdev_property(&self, vdev: Guid, name: &str, value: Option<&PropertyValue>) -> Result<()> {
-        match (name, value) {
-            // nothing of it is stored
-            ("sit_out", value) => self.live()?.set_sit_out(vdev, value == Some(&PropertyValue::Number(1))),
-            _ => self.live()?.set_vdev_property(vdev, name, value.cloned()),
+        if name == "sit_out" {
+            return self.live()?.set_sit_out(vdev, value == Some(&PropertyValue::Number(1)));
         }
+        self.live()?.set_vdev_property(vdev, name, value.cloned())
     }
 
     /// Sets a property of the pool, whose value has been checked.

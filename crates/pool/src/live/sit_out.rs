@@ -70,7 +70,7 @@ impl LivePool {
     /// Whether one more leaf of a vdev can do without being read.
     fn may_sit_out(&self, top: &Vdev) -> bool {
         let parity = match top.kind() {
-            VdevKind::Raidz { nparity } => nparity as usize,
+            VdevKind::Raidz { nparity } => nparity,
             VdevKind::Draid(shape) => shape.nparity as usize,
             _ => 0,
         };
