@@ -21,6 +21,19 @@ type BackgroundTask = Box<dyn FnOnce() + Send>;
 /// Whether what is about to be done at a place of that name fails.
 type Failpoints = dyn Fn(&'static str) -> bool + Send + Sync;
 
+/// What a thread works for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// Somebody waits.
+    Asked,
+    /// Somebody may ask for it later.
+    Ahead,
+    /// A scrub or a resilver.
+    Scan,
+    /// A sequential resilver, or an expansion.
+    Rebuild,
+}
+
 /// What was set for a tunable.
 type TunableLookup = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
@@ -164,17 +177,17 @@ impl Env {
         }
     }
 
-    /// Does work on this thread for which nobody waits: see [`Env::is_background`].
-    pub fn in_background<T>(work: impl FnOnce() -> T) -> T {
-        let before = IS_BACKGROUND.replace(true);
+    /// Does work of that kind on this thread.
+    pub fn doing<T>(kind: WorkKind, work: impl FnOnce() -> T) -> T {
+        let before = WORK.replace(kind);
         let outcome = work();
-        IS_BACKGROUND.set(before);
+        WORK.set(before);
         outcome
     }
 
-    /// Whether the caller is a task of [`Env::background`]: nobody waits for what it does.
-    pub fn is_background() -> bool {
-        IS_BACKGROUND.get()
+    /// What the caller does: a task of [`Env::background`], what [`Env::doing`] says, or what somebody waits for.
+    pub fn work() -> WorkKind {
+        WORK.get()
     }
 
     /// Runs `task`, which may last as long as the pool is open, on a thread of its own of that name. Its panic
@@ -217,7 +230,7 @@ impl Env {
 }
 
 thread_local! {
-    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+    static WORK: Cell<WorkKind> = const { Cell::new(WorkKind::Asked) };
 }
 
 /// Work of so many nanoseconds is over sooner on several cores: it costs 25 to 50 µs until another one is awake, and
@@ -242,7 +255,7 @@ fn background_threads(count: usize) -> Option<mpsc::Sender<BackgroundTask>> {
         let receiver = receiver.clone();
         let next = move || receiver.lock().recv();
         let work = move || {
-            IS_BACKGROUND.set(true);
+            WORK.set(WorkKind::Ahead);
             while let Ok(task) = next() {
                 or_abort(task);
             }

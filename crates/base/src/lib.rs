@@ -19,7 +19,7 @@ pub use abort::or_abort;
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
 pub use data::{Data, Piece};
-pub use env::{Env, WORK_THAT_WAITS};
+pub use env::{Env, WORK_THAT_WAITS, WorkKind};
 pub use error::{Bookmark, Error, ErrorPlace, Kind, Result, ResultExt};
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use range_tree::RangeTree;

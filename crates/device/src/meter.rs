@@ -51,11 +51,22 @@ pub enum Purpose {
     AsyncRead,
     /// Written with a transaction group.
     AsyncWrite,
+    /// Read by a scrub or a resilver.
+    Scrub,
+    /// Discarded.
+    Trim,
+    /// Read by a sequential resilver or an expansion.
+    Rebuild,
 }
 
 impl Purpose {
     /// All there are, in the order of their numbers.
-    pub const ALL: [Purpose; 4] = [Purpose::SyncRead, Purpose::SyncWrite, Purpose::AsyncRead, Purpose::AsyncWrite];
+    pub const ALL: [Purpose; 7] = {
+        use Purpose::*;
+        [SyncRead, SyncWrite, AsyncRead, AsyncWrite, Scrub, Trim, Rebuild]
+    };
+    /// Those for which nobody waits, and that a disk does as any other.
+    const PATIENT: [Purpose; 4] = [Purpose::AsyncRead, Purpose::AsyncWrite, Purpose::Scrub, Purpose::Rebuild];
 
     /// Its name, as OpenZFS has it.
     pub fn name(self) -> &'static str {
@@ -64,11 +75,14 @@ impl Purpose {
             Purpose::SyncWrite => "sync_write",
             Purpose::AsyncRead => "async_read",
             Purpose::AsyncWrite => "async_write",
+            Purpose::Scrub => "scrub",
+            Purpose::Trim => "trim",
+            Purpose::Rebuild => "rebuild",
         }
     }
 
     fn is_write(self) -> bool {
-        matches!(self, Purpose::SyncWrite | Purpose::AsyncWrite)
+        matches!(self, Purpose::SyncWrite | Purpose::AsyncWrite | Purpose::Trim)
     }
 
     /// Whether somebody waits for it.
@@ -205,14 +219,14 @@ impl Ticket<'_> {
         if self.purpose.is_urgent() || self.issued_ns.is_some() {
             return true;
         }
-        let count: u64 = [Purpose::AsyncRead, Purpose::AsyncWrite].map(|of| self.meter.in_progress(of)[1]).iter().sum();
+        let count: u64 = Purpose::PATIENT.map(|of| self.meter.in_progress(of)[1]).iter().sum();
         let bytes = self.meter.patient_bytes.load(Ordering::Relaxed);
         let is_room = count < PATIENT_MAX && bytes + self.bytes <= PATIENT_BYTES_MAX;
         count == 0 || is_room || !self.meter.is_in_hurry(self.env.ticks_ns())
     }
 
     /// The operating system has it. Only the first call counts.
-    pub(crate) fn issued(&mut self) {
+    pub fn issued(&mut self) {
         if self.issued_ns.is_none() {
             self.issued_ns = Some(self.env.ticks_ns());
             if !self.purpose.is_urgent() {
@@ -224,7 +238,7 @@ impl Ticket<'_> {
     }
 
     /// It has succeeded.
-    pub(crate) fn done(self) {
+    pub fn done(self) {
         let (now_ns, side) = (self.env.ticks_ns(), usize::from(self.purpose.is_write()));
         let issued_ns = self.issued_ns.unwrap_or(now_ns);
         if self.purpose.is_urgent() {

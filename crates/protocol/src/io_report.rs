@@ -15,9 +15,12 @@
 
 use std::collections::HashMap;
 
-use device::meter::{SIZE_BUCKETS, TIME_BUCKETS};
+use device::meter::{Purpose, SIZE_BUCKETS, TIME_BUCKETS};
 use format::ids::Guid;
 use serde::{Deserialize, Serialize};
+
+/// How many purposes there are.
+const PURPOSES: usize = Purpose::ALL.len();
 
 /// Counters of all vdevs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +31,7 @@ pub struct IoReport {
     pub vdevs: HashMap<Guid, IoCounters>,
 }
 
-/// Counters of one vdev. Pairs are reads and writes; four are by [`device::meter::Purpose`].
+/// Counters of one vdev. Pairs are reads and writes; others are by [`Purpose`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoCounters {
     /// Requests, or blocks.
@@ -36,23 +39,24 @@ pub struct IoCounters {
     /// Their bytes.
     pub bytes: [u64; 2],
     /// Requests that wait, now.
-    pub pending: [u64; 4],
+    pub pending: [u64; PURPOSES],
     /// Requests that the devices work on, now.
-    pub active: [u64; 4],
+    pub active: [u64; PURPOSES],
     /// Requests by the time that they took in all.
     pub total: [Vec<u64>; 2],
     /// Requests by the time that the device took.
     pub disk: [Vec<u64>; 2],
     /// Requests by the time that they waited.
-    pub waits: [Vec<u64>; 4],
+    pub waits: [Vec<u64>; PURPOSES],
     /// Requests by their size.
-    pub sizes: [Vec<u64>; 4],
+    pub sizes: [Vec<u64>; PURPOSES],
 }
 
 impl IoCounters {
     /// Adds the counters of another vdev, but for operations and bytes.
     pub fn add_times(&mut self, other: &IoCounters) {
-        let gauges = |own: &mut [u64; 4], other: &[u64; 4]| own.iter_mut().zip(other).for_each(|(a, b)| *a += b);
+        let gauges =
+            |own: &mut [u64; PURPOSES], other: &[u64; PURPOSES]| own.iter_mut().zip(other).for_each(|(a, b)| *a += b);
         gauges(&mut self.pending, &other.pending);
         gauges(&mut self.active, &other.active);
         self.each_histogram(other, |own, other| own + other);
@@ -104,25 +108,25 @@ mod tests {
         let before = IoCounters {
             operations: [5, 1],
             bytes: [500, 100],
-            pending: [9; 4],
+            pending: [9; PURPOSES],
             total: [vec![1, 2], vec![]],
             ..IoCounters::default()
         };
         let now = IoCounters {
             operations: [7, 1],
             bytes: [800, 100],
-            pending: [3; 4],
+            pending: [3; PURPOSES],
             total: [vec![1, 4, 1], vec![1]],
             ..IoCounters::default()
         };
         let since = now.since(&before);
-        assert_eq!((since.operations, since.bytes, since.pending), ([2, 0], [300, 0], [3; 4]));
+        assert_eq!((since.operations, since.bytes, since.pending), ([2, 0], [300, 0], [3; PURPOSES]));
         assert_eq!(since.total, [vec![0, 2, 1], vec![1]]);
         // imported anew
         assert_eq!(before.since(&now), before);
         let mut sum = now.clone();
         sum.add_times(&before);
-        assert_eq!((sum.operations, sum.pending), ([7, 1], [12; 4]));
+        assert_eq!((sum.operations, sum.pending), ([7, 1], [12; PURPOSES]));
         assert_eq!(sum.total, [vec![2, 6, 1], vec![1]]);
     }
 }

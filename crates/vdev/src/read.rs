@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Result};
+use base::{AlignedBuf, Env, Result, WorkKind};
 use device::Read;
 use device::meter::Purpose;
 use format::ids::Txg;
@@ -119,7 +119,12 @@ impl Tree {
     pub(crate) fn read_of<'a>(&'a self, from: Choice, buf: &'a mut [u8]) -> Read<'a> {
         let leaf = self.state_of(from.leaf);
         leaf.stats().count_read(buf.len() as u64);
-        let purpose = if Env::is_background() { Purpose::AsyncRead } else { Purpose::SyncRead };
+        let purpose = match Env::work() {
+            WorkKind::Asked => Purpose::SyncRead,
+            WorkKind::Ahead => Purpose::AsyncRead,
+            WorkKind::Scan => Purpose::Scrub,
+            WorkKind::Rebuild => Purpose::Rebuild,
+        };
         let ticket = self.ticket(leaf, purpose, buf.len());
         let device = leaf.device().expect("only leaves with a device are chosen");
         Read::new(device, from.offset, buf).metered(ticket)

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result};
+use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result, WorkKind};
 use device::meter::Purpose;
 use format::ids::{Txg, VdevNumber};
 
@@ -129,7 +129,7 @@ impl Tree {
                 .zip(&mut buffers)
                 .map(|(&at, buffer)| {
                     let offset = ranges[at].start.saturating_add(FRONT_BYTES);
-                    Env::in_background(|| {
+                    Env::doing(WorkKind::Rebuild, || {
                         self.read_of(Choice { leaf: leaf.id(), offset, trusted: true, spare: None }, buffer)
                     })
                 })

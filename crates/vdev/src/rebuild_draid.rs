@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Result};
+use base::{AlignedBuf, Env, Result, WorkKind};
 use device::meter::Purpose;
 use format::ids::Txg;
 
@@ -66,7 +66,7 @@ impl Tree {
             let (mut reads, mut read) = (Vec::new(), Vec::new());
             for column in columns.iter_mut().filter(|column| !column.is_known) {
                 if let Some(from) = column.whole.get(attempt).copied() {
-                    reads.push(Env::in_background(|| self.read_of(from, &mut column.bytes)));
+                    reads.push(Env::doing(WorkKind::Rebuild, || self.read_of(from, &mut column.bytes)));
                     read.push((from, &mut column.is_known));
                 }
             }

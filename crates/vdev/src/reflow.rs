@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result};
+use base::{AlignedBuf, Env, Error, Kind as ErrorKind, Result, WorkKind};
 use device::meter::Purpose;
 use format::ids::Txg;
 
@@ -164,7 +164,7 @@ impl Tree {
         {
             let offset = on_device(layout, *first_line, shift)?;
             let from = Choice { leaf: leaf.id(), offset, trusted: true, spare: None };
-            reads.push(Env::in_background(|| self.read_of(from, bytes)));
+            reads.push(Env::doing(WorkKind::Rebuild, || self.read_of(from, bytes)));
             owners.push(leaf);
         }
         device::read_batch(&mut reads);

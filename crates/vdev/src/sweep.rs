@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
-use device::meter::Purpose;
+use device::meter::{Purpose, Ticket};
 
 use crate::expansion::SectorLayout;
 use crate::geometry::FRONT_BYTES;
@@ -82,7 +82,12 @@ impl Tree {
     /// [`device::Device::discard`], with which nobody is charged.
     pub fn discard_on_leaf(&self, leaf: LeafVdev<'_>, range: Range<u64>, secure: bool) -> Result<()> {
         let device = leaf.usable_device().ok_or_else(|| not_there(leaf))?;
-        device.discard(range.start, range.end - range.start, secure)
+        let bytes = range.end - range.start;
+        let mut ticket = self.ticket(leaf.state(), Purpose::Trim, usize::try_from(bytes).unwrap_or(usize::MAX));
+        ticket.iter_mut().for_each(Ticket::issued);
+        device.discard(range.start, bytes, secure)?;
+        ticket.into_iter().for_each(Ticket::done);
+        Ok(())
     }
 }
 

@@ -120,8 +120,9 @@ impl Told {
             add_io(page, "vdev", "of the vdev", &labels, counters);
             for purpose in Purpose::ALL {
                 let labels = [&labels[..], &[("queue", purpose.name())]].concat();
-                let mut gauge =
-                    |name, help, of: &[u64; 4]| page.add(name, MetricKind::Gauge, help, &labels, of[purpose as usize]);
+                let mut gauge = |name, help, of: &[u64; Purpose::ALL.len()]| {
+                    page.add(name, MetricKind::Gauge, help, &labels, of[purpose as usize])
+                };
                 gauge("vdev_requests_waiting", "Requests that wait for the device, now.", &counters.pending);
                 gauge("vdev_requests_active", "Requests that the device works on, now.", &counters.active);
             }

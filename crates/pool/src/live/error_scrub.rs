@@ -8,7 +8,7 @@
 //! What cannot be looked at stays, too. It is a job: how far it is is in memory, and it begins with the first entry again
 //! after an import; what is right by then is in the log no more. Format: [`ErrorScrubPhys`].
 
-use base::{Env, Error, Kind, Result, tunables};
+use base::{Env, Error, Kind, Result, WorkKind, tunables};
 use dmu::zap::ZapValue;
 use format::scan::{ErrorScrubPhys, ScanState};
 use vdev::Lacking;
@@ -176,7 +176,7 @@ impl SyncContext<'_> {
         let found = entry.find(view, looks);
         let mut is_sound = found.are_all;
         for (place, bp) in &found.blocks {
-            match Env::in_background(|| zio.scrub(bp, *place, Lacking::Leave)) {
+            match Env::doing(WorkKind::Scan, || zio.scrub(bp, *place, Lacking::Leave)) {
                 Ok(_) => zio.damage().forget_lost(bp),
                 Err(error) => {
                     tracing::warn!(pool = self.pool.name(), %place, "scrub of the error log: {error}");

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, tunables};
+use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, WorkKind, tunables};
 use dmu::traverse::{Descend, Range, Visit, Visitor};
 use dmu::zap::Zap;
 use dmu::zap::ZapValue;
@@ -321,7 +321,7 @@ impl SyncContext<'_> {
             }
             let bytes: u64 = blocks.iter().map(|(bp, _)| bytes_of(bp)).sum();
             let results = pool.env().map(blocks, WORK_THAT_WAITS, |(bp, bookmark)| {
-                let result = Env::in_background(|| match bookmark.level {
+                let result = Env::doing(WorkKind::Scan, || match bookmark.level {
                     // that a log ends with a block that is not there is no damage
                     LOG_LEVEL => zio.heal(&bp, lacking).or(Ok(0)),
                     _ => zio.scrub(&bp, bookmark, lacking),

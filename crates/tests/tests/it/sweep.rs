@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::{Env, Kind};
+use device::meter::Purpose;
 use dmu::zap::Zap;
 use format::ids::{Guid, ObjectId};
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, SweepAction, SweepKind};
@@ -155,6 +156,30 @@ fn what_becomes_free_is_trimmed_by_itself() {
 
 fn pool_number(number: u64) -> dsl::PropertyValue {
     dsl::PropertyValue::Number(number)
+}
+
+/// What scrubs read, and what devices are told to be free, is counted apart.
+#[test]
+fn scrubs_and_trims_are_counted_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    let counts = || -> Vec<[u64; 2]> {
+        let of = |purpose| pool.tree().leaves().map(move |leaf| leaf.stats().meter.sizes(purpose).iter().sum::<u64>());
+        of(Purpose::Scrub).zip(of(Purpose::Trim)).map(|(scrubbed, trimmed)| [scrubbed, trimmed]).collect()
+    };
+    assert_eq!(counts(), [[0, 0], [0, 0]]);
+    scrub(&pool);
+    let scrubbed = counts();
+    let blocks = (FILE_BYTES as u64).div_ceil(128 << 10);
+    assert!(scrubbed.iter().all(|[scrubbed, trimmed]| *scrubbed >= blocks && *trimmed == 0), "{scrubbed:?}");
+    assert!(pool.sweep(SweepKind::Trim, START, guids(&pool)[..1].to_vec()).unwrap().is_empty());
+    for _ in 0..100 {
+        pool.sync().unwrap();
+    }
+    let trimmed = counts();
+    assert!(trimmed[0][1] > 0 && trimmed[1][1] == 0, "{trimmed:?}");
+    pool.close(PoolState::Exported).unwrap();
 }
 
 /// A device that is given up is not gone on with when it is back.

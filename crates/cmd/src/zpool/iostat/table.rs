@@ -188,7 +188,7 @@ impl IostatTable {
     }
 
     fn latencies(&self, io: &IoCounters) -> Vec<String> {
-        let time = |histogram: Option<&[u64]>| match histogram.map_or(0, average) {
+        let time = |histogram: &[u64]| match average(histogram) {
             0 => "-".to_owned(),
             ns if self.literal => ns.to_string(),
             ns => nicetime(ns),
@@ -198,7 +198,7 @@ impl IostatTable {
 
     fn queues(&self, io: &IoCounters) -> Vec<String> {
         let known = io.pending.iter().zip(&io.active).flat_map(|(&pending, &active)| [pending, active]);
-        known.chain([0; 6]).map(|n| self.number(n)).collect()
+        known.map(|n| self.number(n)).collect()
     }
 
     /// The table of a vdev's histogram, `scale` times what was counted.
@@ -206,7 +206,7 @@ impl IostatTable {
         let group = self.groups[0];
         let is_time = group == ColumnGroup::TimeHistogram;
         let columns: Vec<Vec<u64>> = match is_time {
-            true => columns_of_times(io).into_iter().map(|h| IoCounters::times(h.unwrap_or(&[])).to_vec()).collect(),
+            true => columns_of_times(io).into_iter().map(|h| IoCounters::times(h).to_vec()).collect(),
             false => {
                 columns_of_sizes(io).into_iter().map(|h| IoCounters::sizes_of(h.unwrap_or(&[])).to_vec()).collect()
             }
@@ -240,11 +240,9 @@ impl IostatTable {
 /// The bucket of 512 bytes; nothing smaller is asked of a device.
 const SECTOR_BUCKET: usize = 9;
 
-/// The histograms behind the columns of times. Nothing is scrubbed, trimmed or rebuilt yet.
-fn columns_of_times(io: &IoCounters) -> [Option<&[u64]>; 11] {
-    let [sync_read, sync_write, async_read, async_write] = &io.waits;
-    let known = [&io.total[0], &io.total[1], &io.disk[0], &io.disk[1], sync_read, sync_write, async_read, async_write];
-    std::array::from_fn(|column| known.get(column).map(|histogram| histogram.as_slice()))
+/// The histograms behind the columns of times.
+fn columns_of_times(io: &IoCounters) -> Vec<&[u64]> {
+    io.total.iter().chain(&io.disk).chain(&io.waits).map(Vec::as_slice).collect()
 }
 
 /// Those behind the columns of sizes: of single requests, as none are put together, and as above.

@@ -44,12 +44,12 @@ fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> PoolIo {
     let io = IoCounters {
         operations,
         bytes,
-        pending: [0, 0, 0, 7],
-        active: [1, 0, 0, 2000],
+        pending: [0, 0, 0, 7, 0, 0, 3],
+        active: [1, 0, 0, 2000, 4, 0, 0],
         total: [times.clone(), times.clone()],
         disk: [times.clone(), times],
-        waits: [vec![0; 37], vec![0; 37], vec![0; 37], vec![1; 37]],
-        sizes: [vec![0; 25], vec![0; 25], vec![0; 25], sizes],
+        waits: [vec![0; 37], vec![0; 37], vec![0; 37], vec![1; 37], vec![0; 37], vec![0; 37], vec![0; 37]],
+        sizes: [vec![0; 25], vec![0; 25], vec![0; 25], sizes, vec![0; 25], vec![9; 25], vec![0; 25]],
     };
     let vdevs = [1, 2, 3].map(|guid| (Guid::new(guid), io.clone())).into();
     PoolIo { pool, io: IoReport { open_ns, vdevs } }
@@ -122,7 +122,7 @@ tank         512M  1.50G      1      1      0      0  787us  787us  787us  787us
     let queues = shown("-lqH", &now, &HashMap::new());
     let cells: Vec<&str> = queues.trim_end().split('\t').collect();
     assert_eq!(cells.len(), 1 + 6 + 11 + 14);
-    assert_eq!(cells[18..], ["0", "1", "0", "0", "0", "0", "7", "1.95K", "0", "0", "0", "0", "0", "0"]);
+    assert_eq!(cells[18..], ["0", "1", "0", "0", "0", "0", "7", "1.95K", "0", "4", "0", "0", "3", "0"]);
     let head = shown("-q", &now, &HashMap::new());
     assert!(
         head.starts_with("              capacity     operations     bandwidth    syncq_read    syncq_write "),
@@ -143,7 +143,7 @@ fn histograms() {
     assert!(lines[2].starts_with("req_size      ind    agg    ind"));
     assert_eq!(
         lines[7],
-        format!("{:10}{}", "4K", [0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0].map(|n| format!("{n:7}")).concat())
+        format!("{:10}{}", "4K", [0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0].map(|n| format!("{n:7}")).concat())
     );
     assert_eq!((lines[4].split_whitespace().next(), lines[19].split_whitespace().next()), (Some("512"), Some("16M")));
     assert_eq!(lines[20], "-".repeat(10 + 14 * 7));
