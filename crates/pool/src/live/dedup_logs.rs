@@ -48,8 +48,10 @@ impl LivePool {
             let logged = logged.to_vec();
             self.run(move |context| context.flush_dedup_logs(&logged))?;
         }
-        // those that were put off
-        self.frees().wake();
+        if !logged.is_empty() {
+            // those that were put off
+            self.frees().wake();
+        }
         Ok(())
     }
 }

@@ -197,13 +197,17 @@ impl Bench {
         let steps = *self.rng.pick(&[1, 5, 20, 60]);
         (0..steps).try_for_each(|_| self.load.step()).map_err(text)?;
         // what comes next may do nothing, and a group come for another reason
-        self.load.note_groups();
+        let noted = self.load.note_groups();
         let txg = match self.rng.below(4) {
             0 => snapshots::step(&mut self.load, &mut self.rng),
             1 => self.load.step_datasets(),
             _ => self.load.sync(),
         };
         let txg = txg.map_err(text)?;
+        if txg >= noted.start {
+            // it did something, of which those do not know
+            self.load.groups.retain(|known, _| *known <= txg);
+        }
         self.diagnose();
         // older ones are not gone back to
         let newest = self.load.groups.range(..=txg).next_back().map_or(txg, |(txg, _)| *txg);
