@@ -184,8 +184,18 @@ fn called<'a>(pool: &'a PoolReport, word: &'a str) -> impl Fn(&VdevReport) -> bo
             && (vdev.guid.to_string() == word
                 || path == Some(word)
                 || style.name(vdev, &pool.name) == word
+                || is_short_name(vdev, word)
                 || path.is_some_and(|path| real.is_some() && std::fs::canonicalize(path).ok() == real))
     }
+}
+
+/// Whether that is a raidz or draid by its number alone: `raidz-0`, `draid2-1`.
+fn is_short_name(vdev: &VdevReport, word: &str) -> bool {
+    let Some((kind, number)) = word.rsplit_once('-').filter(|_| matches!(vdev.kind.as_str(), "raidz" | "draid")) else {
+        return false;
+    };
+    let parity = kind.strip_prefix(vdev.kind.as_str());
+    number == vdev.id.to_string() && parity.is_some_and(|p| p.is_empty() || p == vdev.nparity.to_string())
 }
 
 /// Why something was refused, in the words for the user.
@@ -227,6 +237,9 @@ mod tests {
             spares: vec![leaf(Guid::new(5), "/dev/sdy")],
             ..PoolReport::default()
         };
+        let draid = VdevReport { kind: "draid".into(), id: 3, nparity: 2, ..VdevReport::default() };
+        let is_draid = |word: &str| is_short_name(&draid, word);
+        assert!(is_draid("draid-3") && is_draid("draid2-3") && !is_draid("draid1-3") && !is_draid("raidz-3"));
         for (word, guid) in [("sdx", 3), ("/dev/sdx", 3), ("3", 3), ("/img/a", 4), ("mirror-0", 2)] {
             assert_eq!(find(&pool, word), Ok(Guid::new(guid)), "{word}");
         }
