@@ -206,6 +206,7 @@ impl DraidLayout {
             columns: (0..self.ndata + self.nparity).map(column).collect(),
             start,
             also: Vec::new(),
+            is_copied: false,
         }
     }
 

@@ -209,7 +209,8 @@ pub(crate) fn map(
             columns.swap(0, 1);
             also.iter_mut().filter(|(c, _)| *c < 2).for_each(|(c, _)| *c = 1 - *c);
         }
-        Row { nparity, columns, start: start << ashift, also }
+        let is_copied = reflow.is_some_and(|reflow| at + count as u64 <= reflow.copied.moved >> ashift);
+        Row { nparity, columns, start: start << ashift, also, is_copied }
     };
     Ok(((0..height).map(row).collect(), SectorOrder { sector: 1 << ashift, sectors, ndata }))
 }

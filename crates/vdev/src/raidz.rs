@@ -48,6 +48,9 @@ pub struct Row {
     pub start: usize,
     /// Further places of columns, by their numbers: what is written goes there, too, while a raidz is being expanded.
     pub also: Vec<(usize, Column)>,
+    /// While an expansion runs: all of the row has been copied, and is read at the last of these places when the next
+    /// uberblock is on disk.
+    pub is_copied: bool,
 }
 
 impl Row {
@@ -108,7 +111,7 @@ impl RaidzGeometry {
         if nparity == 1 && offset >> 20 & 1 == 1 {
             columns.swap(0, 1);
         }
-        Ok(Row { nparity, columns, start: 0, also: Vec::new() })
+        Ok(Row { nparity, columns, start: 0, also: Vec::new(), is_copied: false })
     }
 
     /// Bytes that a block of `size` bytes takes up, parity and padding included.

@@ -74,6 +74,7 @@ enum WriteSource {
 }
 
 /// Which writes must succeed.
+#[derive(Clone)]
 enum Need {
     /// The write of that number.
     Leaf(usize),
@@ -263,15 +264,13 @@ impl Tree {
         codec::parity::generate(&slices, &mut parity.chunks_exact_mut(height).collect::<Vec<_>>());
         let own = plan.keep(parity);
         let parity = (0..row.nparity).map(|p| WriteSource::Own(own, p * height..(p + 1) * height));
-        let mut needs = Vec::with_capacity(row.columns.len());
+        // of each column: where it is read now, and where it may be read later
+        let mut places: Vec<Vec<Need>> = Vec::with_capacity(row.columns.len());
         for (number, (column, bytes)) in row.columns.iter().zip(parity.chain(data)).enumerate() {
             let child = self.child(vdev, column.child);
             let mut need = Vec::with_capacity(1);
             if column.size > 0 {
                 need.push(self.plan_vdev(child, column.offset, &bytes, block, plan)?);
-            }
-            for (_, place) in row.also.iter().filter(|(of, _)| *of == number) {
-                need.push(self.plan_vdev(self.child(vdev, place.child), place.offset, &bytes, block, plan)?);
             }
             if column.size < height && matches!(vdev.place(), Placement::Draid(_)) {
                 let rest = height - column.size;
@@ -284,9 +283,18 @@ impl Tree {
                     plan,
                 )?);
             }
-            needs.push(Need::All(need));
+            let mut at = vec![Need::All(need)];
+            for (_, place) in row.also.iter().filter(|(of, _)| *of == number) {
+                at.push(self.plan_vdev(self.child(vdev, place.child), place.offset, &bytes, block, plan)?);
+            }
+            places.push(at);
         }
-        Ok(Need::Row(needs, row.nparity))
+        // it is read at all of the one, or at all of the other places: a leaf may have one column here, another there
+        let mut ways = vec![Need::Row(places.iter().filter_map(|at| at.first().cloned()).collect(), row.nparity)];
+        if row.is_copied {
+            ways.push(Need::Row(places.iter().filter_map(|at| at.last().cloned()).collect(), row.nparity));
+        }
+        Ok(Need::All(ways))
     }
 }
 

@@ -9,7 +9,7 @@ use format::ids::{Guid, Txg, VdevNumber};
 use super::{Images, Pool, disk, disks, pattern, subsets, top, vdev};
 use crate::expansion::Reflow;
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
-use crate::{Edit, Extent, Lacking, VdevKind, VdevSpec};
+use crate::{Aux, Edit, Extent, Health, Lacking, VdevKind, VdevSpec, VdevState};
 
 const FIRST: VdevNumber = VdevNumber::new(0);
 /// Bytes of the address space that are used, of a raidz of 3.
@@ -210,6 +210,33 @@ fn a_new_device_is_filled_in_the_middle() {
             model.pool.leaf(lost).state().dtl().remove(super::groups(0..99));
         }
         model.check(&model.pool, &format!("device {lost} came after step {stage}, seed {seed}"));
+    }
+}
+
+/// A line that has moved in part has one column on a device now, and another one is to come there: one device may be away.
+#[test]
+fn blocks_are_written_while_a_device_is_away() {
+    let mut model = Expanding::new(1, 3, 12);
+    let mut at = 0;
+    while at < 36 << 20 {
+        at = model.add_block_at(at, Txg::new(10)).unwrap();
+    }
+    model.widen();
+    for step in 0..6 {
+        model.step().unwrap();
+        for away in 100..=103 {
+            let leaf = model.pool.leaf(away);
+            leaf.state().set_health(Health::new(VdevState::Unavail, Aux::OpenFailed));
+            for (_, extent, bytes) in model.blocks.values() {
+                let written = model.pool.tree.write_batch(&[(*extent, bytes)]).remove(0);
+                assert!(written.is_ok(), "step {step}, {away} away, {extent:?}: {written:?}");
+            }
+            // it has these bytes still
+            leaf.state().set_health(Health::HEALTHY);
+            leaf.state().dtl().remove(super::groups(0..99));
+        }
+        model.check(&model.pool, &format!("step {step}"));
+        model.pool.tree.set_reflow(model.pool.tree.reflow_to_come());
     }
 }
 

@@ -520,7 +520,8 @@ impl Bench {
 fn wear_out(layout: PoolLayout, seed: u64, rounds: u64) -> Result<Counts, String> {
     let mut bench = Bench::new(layout, seed)?;
     for round in 0..rounds {
-        bench.round().map_err(|what| format!("round {round}: {what}"))?;
+        let outcome = bench.round();
+        outcome.map_err(|what| format!("round {round}: {what}; {}", bench.state()))?;
     }
     bench.end()
 }
