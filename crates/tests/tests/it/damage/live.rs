@@ -342,6 +342,10 @@ impl Bench {
             }
             let name = leaf.name().to_owned();
             let health = pool.online(guid, false, &open).map_err(text)?;
+            // another may have taken its place in the group with which that came
+            if pool.tree().leaf(guid).is_none() {
+                continue;
+            }
             match health.is_readable() {
                 true => {}
                 false if health.aux == Aux::CorruptData => self.replace_unlabelled(guid)?,
