@@ -176,7 +176,13 @@ impl Tree {
         }
         if !missing.is_empty() || !stale.is_empty() {
             let mut parity: Vec<Option<Choice>> =
-                row.parity().iter().map(|column| choose(column).filter(|from| from.trusted && !rests(from))).collect();
+                row.parity().iter().map(|column| choose(column).filter(|from| from.trusted)).collect();
+            if missing.len() + stale.len() <= parity.iter().flatten().filter(|from| !rests(from)).count() {
+                parity.iter_mut().for_each(|from| *from = from.filter(|from| !rests(from)));
+            } else {
+                // too little for all of them: those that sit out are read after all
+                reads.extend(stale.extract_if(.., |(_, read)| read.from.trusted).map(|(_, read)| read));
+            }
             let available = parity.iter().flatten().count();
             if missing.len() + stale.len() <= available {
                 missing.extend(stale.drain(..).map(|(number, _)| number));

@@ -317,6 +317,29 @@ fn stale_leaves_come_last() {
     assert_eq!(pool.errors(101), (0, 0), "it never claimed to have the block");
 }
 
+/// A leaf that sits out is not asked where parity makes up for it, and at once where it does not: it has what it says.
+#[test]
+fn leaves_that_sit_out_are_asked_when_parity_runs_out() {
+    let raidz = Raidz::new(4, 1, 9, 0, &SIZES);
+    for resting in 101..104 {
+        let pool = raidz.open(&[]);
+        pool.leaf(resting).state().sit_out(1);
+        raidz.blocks.iter().for_each(|(extent, block)| assert!(pool.read_fast(*extent).unwrap() == *block));
+        assert_eq!(pool.devices[&resting].reads(), 0);
+
+        // another one is away, or lacks what is asked for
+        let pool = raidz.open(&[100]);
+        pool.leaf(resting).state().sit_out(1);
+        raidz.blocks.iter().for_each(|(extent, block)| assert!(pool.read_fast(*extent).unwrap() == *block));
+        let pool = raidz.open(&[]);
+        pool.noise(100);
+        pool.leaf(100).state().dtl().load(TxgRanges::since(Txg::new(10)));
+        pool.leaf(resting).state().sit_out(1);
+        raidz.blocks.iter().for_each(|(extent, block)| assert!(pool.read_fast(*extent).unwrap() == *block));
+        assert_eq!(pool.devices[&100].reads(), 0);
+    }
+}
+
 /// A new leaf in the place of one that failed is given its columns, parity or data; then it can take the place.
 #[test]
 fn a_replacement_is_filled() {
