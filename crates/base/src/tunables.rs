@@ -1,4 +1,4 @@
-//! The numbers that an administrator may set, by OpenZFS's names: the one table of them.
+//! The numbers that an administrator may set, by OpenZFS's names: the one table of them, in the order of their names.
 //!
 //! Each is looked up where it has its effect, by [`Env::tunable`](crate::Env::tunable); it may be another one at any
 //! time. Unless the comment says otherwise, name, unit and default are those of OpenZFS 2.4 (zfs(4)).
@@ -22,14 +22,17 @@ macro_rules! tunables {
 }
 
 tunables! {
+    /// What OpenZFS's zed does is done by the pool's process: devices that err are degraded or faulted, spares and new
+    /// devices step in, scripts are run for events. 0 or 1. Cenote's own.
+    CENOTE_ZED = "cenote_zed", 1;
+    /// How often a cache device may be written in a day, in hundredths; 0: without limit.
+    L2ARC_DWPD_LIMIT = "l2arc_dwpd_limit", 100;
     /// Rounds of the feeder of cache devices follow each other faster while there is much to write: 0 or 1.
     L2ARC_FEED_AGAIN = "l2arc_feed_again", 1;
     /// How fast they follow each other then, in milliseconds.
     L2ARC_FEED_MIN_MS = "l2arc_feed_min_ms", 200;
     /// Seconds between rounds.
     L2ARC_FEED_SECS = "l2arc_feed_secs", 1;
-    /// How often a cache device may be written in a day, in hundredths; 0: without limit.
-    L2ARC_DWPD_LIMIT = "l2arc_dwpd_limit", 100;
     /// So many times as far as it writes the feeder looks at what is soon to be evicted; 0: at all.
     L2ARC_HEADROOM = "l2arc_headroom", 8;
     /// More of that, in hundredths: blocks become smaller when they are compressed.
@@ -44,9 +47,6 @@ tunables! {
     L2ARC_NOPREFETCH = "l2arc_noprefetch", 1;
     /// Cache devices that are being written are not read: 0 or 1.
     L2ARC_NORW = "l2arc_norw", 0;
-    /// What OpenZFS's zed does is done by the pool's process: devices that err are degraded or faulted, spares and new
-    /// devices step in, scripts are run for events. 0 or 1. Cenote's own.
-    CENOTE_ZED = "cenote_zed", 1;
     /// After that time without an answer of a cache device the pool is read, in milliseconds. Cenote's own.
     L2ARC_READ_TIMEOUT_MS = "l2arc_read_timeout_ms", 250;
     /// Cache devices that are smaller, in bytes, have no logs.
@@ -61,6 +61,22 @@ tunables! {
     /// A pool with `multihost` is claimed without the sides of mirrors that this host does not see: 0 or 1. For when
     /// they are gone for good; with OpenZFS `zhack mmp reclaim` sets it.
     MMP_CLAIM_RELAXED = "mmp_claim_relaxed", 0;
+    /// An expansion of a raidz stops when so many bytes were moved; 0: it goes on to its end.
+    RAIDZ_EXPAND_MAX_REFLOW_BYTES = "raidz_expand_max_reflow_bytes", 0;
+    /// Seconds after which records of when groups were written are on disk.
+    SPA_FLUSH_TXG_TIME = "spa_flush_txg_time", 600;
+    /// Seconds between two records of when a group was written.
+    SPA_NOTE_TXG_TIME = "spa_note_txg_time", 600;
+    /// Binary logarithm of the sectors that files are said to be able to write.
+    VDEV_FILE_LOGICAL_ASHIFT = "vdev_file_logical_ashift", 9;
+    /// Binary logarithm of the sectors that are said to be best for files.
+    VDEV_FILE_PHYSICAL_ASHIFT = "vdev_file_physical_ashift", 9;
+    /// Milliseconds between two looks for slow leaves.
+    VDEV_RAIDZ_OUTLIER_CHECK_INTERVAL_MS = "vdev_raidz_outlier_check_interval_ms", 1000;
+    /// How far a leaf is above the usual to be slow, in parts of what the others differ by.
+    VDEV_RAIDZ_OUTLIER_INSENSITIVITY = "vdev_raidz_outlier_insensitivity", 50;
+    /// Seconds for which a slow leaf of a raidz or draid is not read; 0: none is found slow.
+    VDEV_READ_SIT_OUT_SECS = "vdev_read_sit_out_secs", 600;
     /// Free runs of so many bytes at most are copied with what is around them when a vdev is removed.
     VDEV_REMOVAL_MAX_SPAN = "vdev_removal_max_span", 32 << 10;
     /// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` make, destroy and rename snapshots: 0 or 1. OpenZFS has 0.
@@ -83,6 +99,16 @@ tunables! {
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1;
     /// A copy of much that is not on disk yet waits for the group, to share blocks: 0 or 1.
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1;
+    /// Events of wrong bytes that are posted in a second at most, of a device.
+    ZFS_CHECKSUM_EVENTS_PER_SECOND = "zfs_checksum_events_per_second", 20;
+    /// The table of a removed vdev is condensed when so many percent of it are obsolete.
+    ZFS_CONDENSE_INDIRECT_OBSOLETE_PCT = "zfs_condense_indirect_obsolete_pct", 25;
+    /// Tables of removed vdevs are condensed: 0 or 1.
+    ZFS_CONDENSE_INDIRECT_VDEVS_ENABLE = "zfs_condense_indirect_vdevs_enable", 1;
+    /// The table of a removed vdev is condensed when its map of obsolete bytes has so many bytes.
+    ZFS_CONDENSE_MAX_OBSOLETE_BYTES = "zfs_condense_max_obsolete_bytes", 1 << 30;
+    /// Tables of removed vdevs with so many bytes at most are short enough.
+    ZFS_CONDENSE_MIN_MAPPING_BYTES = "zfs_condense_min_mapping_bytes", 128 << 10;
     /// Most entries of a log of a dedup table that go into the table in a group. OpenZFS has no limit, but keeps the
     /// entries in memory.
     ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", 50_000;
@@ -96,6 +122,10 @@ tunables! {
     ZFS_DIRTY_DATA_MAX_PERCENT = "zfs_dirty_data_max_percent", 10;
     /// Percent of `zfs_dirty_data_max` with which a group is closed early.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20;
+    /// Bytes of a write that initializes a device.
+    ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20;
+    /// What is written to initialize a device, in each eight bytes.
+    ZFS_INITIALIZE_VALUE = "zfs_initialize_value", 0xdead_beef_dead_beee;
     /// Blocks of a part of a clone's list from which on it gets no more.
     ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000;
     /// Percent of a clone that it has to share with its origin, at least, for it to keep a list.
@@ -116,46 +146,30 @@ tunables! {
     ZFS_REBUILD_MAX_SEGMENT = "zfs_rebuild_max_segment", 1 << 20;
     /// A sequential resilver is followed by a scrub: 0 or 1.
     ZFS_REBUILD_SCRUB_ENABLED = "zfs_rebuild_scrub_enabled", 1;
-    /// Milliseconds that a resilver takes of a group while somebody waits for it.
-    ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 1500;
-    /// Seconds after which a scan notes on disk how far it is.
-    ZFS_SCAN_CHECKPOINT_INTVAL = "zfs_scan_checkpoint_intval", 7200;
-    /// The table of a removed vdev is condensed when so many percent of it are obsolete.
-    ZFS_CONDENSE_INDIRECT_OBSOLETE_PCT = "zfs_condense_indirect_obsolete_pct", 25;
-    /// Tables of removed vdevs are condensed: 0 or 1.
-    ZFS_CONDENSE_INDIRECT_VDEVS_ENABLE = "zfs_condense_indirect_vdevs_enable", 1;
-    /// The table of a removed vdev is condensed when its map of obsolete bytes has so many bytes.
-    ZFS_CONDENSE_MAX_OBSOLETE_BYTES = "zfs_condense_max_obsolete_bytes", 1 << 30;
-    /// Tables of removed vdevs with so many bytes at most are short enough.
-    ZFS_CONDENSE_MIN_MAPPING_BYTES = "zfs_condense_min_mapping_bytes", 128 << 10;
     /// Removal of a vdev goes on although something cannot be read, or the sides of a mirror differ, and loses that: 0 or 1.
     ZFS_REMOVAL_IGNORE_ERRORS = "zfs_removal_ignore_errors", 0;
     /// Removals of vdevs do not go on: 0 or 1.
     ZFS_REMOVAL_SUSPEND_PROGRESS = "zfs_removal_suspend_progress", 0;
-    /// An expansion of a raidz stops when so many bytes were moved; 0: it goes on to its end.
-    RAIDZ_EXPAND_MAX_REFLOW_BYTES = "raidz_expand_max_reflow_bytes", 0;
     /// Bytes that are copied together at most when a vdev is removed.
     ZFS_REMOVE_MAX_SEGMENT = "zfs_remove_max_segment", 16 << 20;
-    /// A pool is scrubbed when a raidz of it was expanded: 0 or 1.
-    ZFS_SCRUB_AFTER_EXPAND = "zfs_scrub_after_expand", 1;
+    /// A resilver of which less is done, in percent, begins anew when more devices lack something; others let them wait.
+    ZFS_RESILVER_DEFER_PERCENT = "zfs_resilver_defer_percent", 10;
+    /// Milliseconds that a resilver takes of a group while somebody waits for it.
+    ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 1500;
+    /// Seconds after which a scan notes on disk how far it is.
+    ZFS_SCAN_CHECKPOINT_INTVAL = "zfs_scan_checkpoint_intval", 7200;
     /// The blocks that a scan has found, and not read yet, take this part of the memory.
     ZFS_SCAN_MEM_LIM_FACT = "zfs_scan_mem_lim_fact", 20;
     /// Scans do not go on: 0 or 1.
     ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", 0;
+    /// A pool is scrubbed when a raidz of it was expanded: 0 or 1.
+    ZFS_SCRUB_AFTER_EXPAND = "zfs_scrub_after_expand", 1;
     /// Entries of the error log that its scrub examines in one group; 0: it does not go on.
     ZFS_SCRUB_ERROR_BLOCKS_PER_TXG = "zfs_scrub_error_blocks_per_txg", 4096;
     /// Milliseconds that a scrub takes of a group while somebody waits for it. OpenZFS: 1000 before 2.3.
     ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 750;
-    /// A resilver of which less is done, in percent, begins anew when more devices lack something; others let them wait.
-    ZFS_RESILVER_DEFER_PERCENT = "zfs_resilver_defer_percent", 10;
-    /// Seconds between two records of when a group was written.
-    SPA_NOTE_TXG_TIME = "spa_note_txg_time", 600;
-    /// Seconds after which such records are on disk.
-    SPA_FLUSH_TXG_TIME = "spa_flush_txg_time", 600;
-    /// Bytes of a write that initializes a device.
-    ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20;
-    /// What is written to initialize a device, in each eight bytes.
-    ZFS_INITIALIZE_VALUE = "zfs_initialize_value", 0xdead_beef_dead_beee;
+    /// Events of slow requests that are posted in a second at most, of a device.
+    ZFS_SLOW_IO_EVENTS_PER_SECOND = "zfs_slow_io_events_per_second", 20;
     /// Bytes that a device is told at once at most to be free.
     ZFS_TRIM_EXTENT_BYTES_MAX = "zfs_trim_extent_bytes_max", 128 << 20;
     /// Runs of fewer free bytes are not told to devices.
@@ -164,28 +178,14 @@ tunables! {
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
-    /// Seconds for which a slow leaf of a raidz or draid is not read; 0: none is found slow.
-    VDEV_READ_SIT_OUT_SECS = "vdev_read_sit_out_secs", 600;
-    /// Milliseconds between two looks for slow leaves.
-    VDEV_RAIDZ_OUTLIER_CHECK_INTERVAL_MS = "vdev_raidz_outlier_check_interval_ms", 1000;
-    /// How far a leaf is above the usual to be slow, in parts of what the others differ by.
-    VDEV_RAIDZ_OUTLIER_INSENSITIVITY = "vdev_raidz_outlier_insensitivity", 50;
-    /// Binary logarithm of the sectors that files are said to have: those that they can write, and those that are best.
-    VDEV_FILE_LOGICAL_ASHIFT = "vdev_file_logical_ashift", 9;
-    #[allow(missing_docs)] // see above
-    VDEV_FILE_PHYSICAL_ASHIFT = "vdev_file_physical_ashift", 9;
-    /// The ashift of new vdevs for which none is asked is between these, if their devices can have it.
-    ZFS_VDEV_MIN_AUTO_ASHIFT = "zfs_vdev_min_auto_ashift", 9;
-    #[allow(missing_docs)] // see above
-    ZFS_VDEV_MAX_AUTO_ASHIFT = "zfs_vdev_max_auto_ashift", 14;
     /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
     ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
+    /// The ashift of new vdevs for which none is asked is no more, if their devices can have it.
+    ZFS_VDEV_MAX_AUTO_ASHIFT = "zfs_vdev_max_auto_ashift", 14;
+    /// The ashift of new vdevs for which none is asked is no less, if their devices can have it.
+    ZFS_VDEV_MIN_AUTO_ASHIFT = "zfs_vdev_min_auto_ashift", 9;
     /// Reads of a scan that are on their way at once, for each leaf.
     ZFS_VDEV_SCRUB_MAX_ACTIVE = "zfs_vdev_scrub_max_active", 3;
-    /// Events of wrong bytes, and of slow requests, that are posted in a second at most, of a device.
-    ZFS_CHECKSUM_EVENTS_PER_SECOND = "zfs_checksum_events_per_second", 20;
-    #[allow(missing_docs)] // see above
-    ZFS_SLOW_IO_EVENTS_PER_SECOND = "zfs_slow_io_events_per_second", 20;
     /// Events that are kept.
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512;
     /// A read or write that takes longer is slow, in milliseconds.
@@ -197,10 +197,7 @@ mod tests {
     use super::ALL;
 
     #[test]
-    fn each_is_named_once() {
-        let mut names: Vec<&str> = ALL.iter().map(|tunable| tunable.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), ALL.len());
+    fn they_are_in_the_order_of_their_names_and_each_once() {
+        assert!(ALL.is_sorted_by(|one, next| one.name < next.name));
     }
 }
