@@ -9,13 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::Result;
-use codec::checksum::Checksum;
 use dmu::zap::Zap;
 use format::ids::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use crate::clones::{CLONES_PREFIX, CloneHeader};
-use crate::dedup::directory::DdtDirectory;
+use crate::dedup::directory::{DdtDirectory, checksums};
 use crate::{Pool, object_directory};
 
 /// Entries that are looked at in a view.
@@ -47,7 +46,7 @@ pub fn prefetch_tables(view: &dyn Fn() -> Arc<Pool>, which: PoolTables) -> Resul
 
 fn dedup_tables(pool: &Pool) -> Result<Vec<ObjectId>> {
     let mut tables = Vec::new();
-    for checksum in (0..u8::MAX).filter_map(Checksum::from_u8).filter(|checksum| checksum.is_concrete()) {
+    for checksum in checksums() {
         tables.extend(DdtDirectory::find(pool.mos(), checksum)?.tables.into_iter().flatten());
     }
     Ok(tables)

@@ -87,6 +87,11 @@ impl DdtDirectory {
     }
 }
 
+/// The checksums that may have tables, in the order of their numbers.
+pub(crate) fn checksums() -> impl Iterator<Item = Checksum> {
+    (0..u8::MAX).filter_map(Checksum::from_u8).filter(|checksum| checksum.is_concrete())
+}
+
 /// The name of the directory of a checksum's tables: `DDT-sha256`.
 pub(crate) fn folder_name(checksum: Checksum) -> String {
     format!("DDT-{}", checksum.name())

@@ -74,7 +74,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         let name = LOGS[usize::from(self.pool.scan().is_scrubbing())];
-        let log = match self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) {
+        let log = match self.log_named(name)? {
             Some(log) => log,
             None => self.make_log(name)?,
         };
@@ -101,7 +101,7 @@ impl SyncContext<'_> {
         let Bookmark { objset, object, level, blkid } = *place;
         let is_by_head = feature::uses(&self.change, HEAD_ERRLOG)?.is_some();
         for name in LOGS {
-            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
+            let Some(log) = self.log_named(name)? else { continue };
             if !is_by_head {
                 self.change.remove(log, &format!("{objset:x}:{object:x}:{level:x}:{blkid:x}"))?;
                 continue;
@@ -120,7 +120,7 @@ impl SyncContext<'_> {
     pub(super) fn remove_entry(&self, entry: &ErrlogEntry) -> Result<()> {
         let (head, key) = entry.keys();
         for name in LOGS {
-            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
+            let Some(log) = self.log_named(name)? else { continue };
             let Some(head) = &head else {
                 self.change.remove(log, &key)?;
                 continue;
@@ -140,7 +140,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         for name in LOGS {
-            let Some(log) = change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
+            let Some(log) = self.log_named(name)? else { continue };
             let head = format!("{from:x}");
             let Some(of_head) = change.object_id(log, &head)? else { continue };
             for row in Zap::open(change.mos.object(of_head)?)?.entries()? {
@@ -173,10 +173,17 @@ impl SyncContext<'_> {
     /// Brings the logs into the form of `head_errlog`, which is being enabled. Blocks that are no more are left out; of
     /// one that cannot be looked for, the birth is told as 0, which stands for any.
     pub(super) fn split_error_logs(&self) -> Result<()> {
+        let mut logs = Vec::new();
         for name in LOGS {
-            let Some(log) = self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()) else { continue };
-            let view = self.pool.view().reading(self.change.mos.cache().on_failure())?;
-            let mut places = PointerFinder::of(&view);
+            logs.extend(self.log_named(name)?.map(|log| (name, log)));
+        }
+        if logs.is_empty() {
+            // a new pool has none, and nothing to look in
+            return Ok(());
+        }
+        let view = self.pool.view().reading(self.change.mos.cache().on_failure())?;
+        let mut places = PointerFinder::of(&view);
+        for (name, log) in logs {
             let entries = view.entries_of_blocks(log)?;
             self.change.free_object(log)?;
             let log = self.change.create_table(ObjectType::ERROR_LOG)?;
@@ -190,6 +197,10 @@ impl SyncContext<'_> {
             }
         }
         Ok(())
+    }
+
+    fn log_named(&self, name: &str) -> Result<Option<ObjectId>> {
+        Ok(self.change.object_id(DIRECTORY, name)?.filter(|log| log.is_some()))
     }
 
     fn make_log(&self, name: &str) -> Result<ObjectId> {

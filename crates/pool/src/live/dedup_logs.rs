@@ -21,7 +21,7 @@ use format::ids::ObjectId;
 use super::dedup::Tables;
 use super::{LivePool, SyncContext};
 use crate::Pool;
-use crate::dedup::directory::DdtDirectory;
+use crate::dedup::directory::{DdtDirectory, checksums};
 use crate::dedup::log::{DedupLogHead, LogPortion};
 use crate::dedup::packed::{blocks_of, changed_s};
 
@@ -32,7 +32,7 @@ const ENTRIES_MAX: u64 = 200_000;
 /// kind that is not known; those of reading.
 pub(super) fn logged(pool: &Pool) -> Result<Vec<Checksum>> {
     let mut logged = Vec::new();
-    for checksum in (0..u8::MAX).filter_map(Checksum::from_u8).filter(|checksum| checksum.is_concrete()) {
+    for checksum in checksums() {
         let directory = DdtDirectory::find(pool.mos(), checksum)?;
         if directory.logs.iter().any(Option::is_some) {
             logged.push(checksum);

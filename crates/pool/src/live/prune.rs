@@ -15,14 +15,13 @@
 use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
-use codec::checksum::Checksum;
 use dmu::zap::{Zap, ZapKey};
 use format::ddt::{DdtKey, DdtPhys};
 use serde::{Deserialize, Serialize};
 
 use super::{LivePool, SyncContext};
 use crate::dedup::UNIQUE;
-use crate::dedup::directory::DdtDirectory;
+use crate::dedup::directory::{DdtDirectory, checksums};
 use crate::dedup::packed::{DdtForm, FLAT_BLOCK, changed_s_of_stored, unpack};
 
 /// Entries that a group looks at: each of those that go may dirty a block.
@@ -150,8 +149,8 @@ impl SyncContext<'_> {
         f: &mut dyn FnMut(u8, DdtKey, DdtPhys, u64),
     ) -> Result<Option<PruneCursor>> {
         let (mut room, mut cookie) = (PORTION, from.cookie);
-        for kind in from.kind..u8::MAX {
-            let Some(checksum) = Checksum::from_u8(kind).filter(|checksum| checksum.is_concrete()) else { continue };
+        for checksum in checksums().filter(|&checksum| checksum as u8 >= from.kind) {
+            let kind = checksum as u8;
             let directory = DdtDirectory::find(self.change.mos, checksum)?;
             let table = directory.tables[UNIQUE].filter(|_| directory.form == DdtForm::Flat);
             let Some(table) = table else { continue };
