@@ -11,6 +11,7 @@ use protocol::{client, pool_names};
 
 use super::command::{CommandResult, Stop, history_line};
 use super::get_vdev;
+use super::leaves::connect;
 use super::pools;
 use crate::getopt::{self, Opt};
 
@@ -134,9 +135,4 @@ pub(super) fn one_pool<'a>(operands: &'a [String], missing: &str) -> Result<&'a 
         [name] => Ok(name),
         _ => Err(Stop::usage("too many arguments")),
     }
-}
-
-pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
-    let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
-    client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
 }

@@ -7,7 +7,8 @@ use pool::{PoolTables, PruneAmount};
 use protocol::wire::Request;
 
 use super::command::{CommandResult, Stop, history_line};
-use super::manage::{connect, one_pool};
+use super::leaves::connect;
+use super::manage::one_pool;
 use crate::getopt::{self, Opt};
 
 const DAY_S: u64 = 86_400;
@@ -54,13 +55,11 @@ pub fn ddtprune(args: &[OsString]) -> CommandResult {
 /// `zpool prefetch`.
 pub fn prefetch(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "t:", &[]);
-    let mut wanted = vec![("ddt", PoolTables::Dedup), ("brt", PoolTables::Clones)];
+    const ALL: [(&str, PoolTables); 2] = [("ddt", PoolTables::Dedup), ("brt", PoolTables::Clones)];
+    let mut wanted = ALL.to_vec();
     for opt in &parsed.opts {
         match opt {
-            Opt::Value('t', kind) => {
-                wanted = vec![("ddt", PoolTables::Dedup), ("brt", PoolTables::Clones)];
-                wanted.retain(|(name, _)| name == kind);
-            }
+            Opt::Value('t', kind) => wanted = ALL.into_iter().filter(|(name, _)| name == kind).collect(),
             other => return Err(Stop::bad_option(other)),
         }
     }
