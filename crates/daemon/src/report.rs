@@ -139,7 +139,7 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
             report.is_not_present &= !health.is_readable();
         }
         report.awaits_resilver = tree.is_stale(vdev);
-        let is_below_parity = matches!(tree.top_of(vdev).kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_));
+        let is_below_parity = tree.top_of(vdev).kind().nparity() > 0;
         let leaf = vdev.as_leaf().filter(|_| is_below_parity);
         report.sits_out = leaf.map(|leaf| leaf.state().sits_out_until_s() > 0);
         report.is_deferred = vdev.as_leaf().is_some_and(|leaf| leaf.state().resilver_deferred());
@@ -261,13 +261,9 @@ fn is_log(tree: &Tree, number: VdevNumber) -> bool {
 /// What the configuration says of a vdev, without those below it.
 fn of_spec(spec: &VdevSpec) -> VdevReport {
     let mut report = VdevReport { id: spec.id, guid: spec.guid, ..VdevReport::default() };
-    match spec.kind {
-        VdevKind::Raidz { nparity } => report.nparity = nparity as u64,
-        VdevKind::Draid(shape) => {
-            report.nparity = shape.nparity;
-            report.draid = Some((shape.ndata, shape.nspares));
-        }
-        _ => {}
+    report.nparity = spec.kind.nparity() as u64;
+    if let VdevKind::Draid(shape) = spec.kind {
+        report.draid = Some((shape.ndata, shape.nspares));
     }
     report.kind = spec.kind.type_name().to_owned();
     if let Some(top) = &spec.top {

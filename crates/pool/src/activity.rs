@@ -145,13 +145,11 @@ impl Heard {
     /// the configuration does not mark as absent, since either could be imported alone. Sides that are themselves
     /// several vdevs, while one of them is replaced, may differ, as long as there are others.
     fn by_all(&self, vdev: &VdevSpec, leaves: &HashSet<Guid>) -> bool {
-        let with_parity = |nparity: usize| {
-            let reached = vdev.children.iter().filter(|child| self.by_all(child, leaves)).count();
-            reached > nparity
-        };
         match vdev.kind {
-            vdev::VdevKind::Raidz { nparity } => with_parity(nparity),
-            vdev::VdevKind::Draid(shape) => with_parity(shape.nparity as usize),
+            kind if kind.nparity() > 0 => {
+                let reached = vdev.children.iter().filter(|child| self.by_all(child, leaves)).count();
+                reached > kind.nparity()
+            }
             kind if kind.is_copies() => {
                 let mut sides: Vec<&VdevSpec> = vdev.children.iter().filter(|side| self.is_expected(side)).collect();
                 if sides.iter().any(|side| side.children.is_empty()) {

@@ -39,7 +39,7 @@ impl Pool {
     /// Bytes that so many blocks are charged with, where that is most.
     fn volume_data_bytes(&self, blocks: u64, block_size: u64) -> u64 {
         let plain = blocks.saturating_mul(block_size);
-        let with_parity = self.tops().filter(|top| matches!(top.kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_)));
+        let with_parity = self.tops().filter(|top| top.kind().nparity() > 0);
         let charged = with_parity.filter_map(|top| {
             let asize = |bytes| self.tree().asize(top.number(), bytes).ok();
             let (usual, own) = (asize(USUAL_BLOCK_BYTES)? >> SECTOR_SHIFT, asize(block_size)?);

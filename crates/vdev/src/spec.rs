@@ -107,6 +107,15 @@ impl VdevKind {
         matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 
+    /// Parity columns in a row of a raidz or draid; 0 of others.
+    pub fn nparity(self) -> usize {
+        match self {
+            VdevKind::Raidz { nparity } => nparity,
+            VdevKind::Draid(shape) => shape.nparity as usize,
+            _ => 0,
+        }
+    }
+
     /// Whether it has no children.
     pub fn is_leaf(self) -> bool {
         matches!(self, VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. })
@@ -311,7 +320,7 @@ impl VdevSpec {
             return Err(bad(nv, format!("is number {id}, but says otherwise")));
         }
         let kind = parse_kind(nv, lists.len())?;
-        let below_parity = below_parity || matches!(kind, VdevKind::Raidz { .. } | VdevKind::Draid(_));
+        let below_parity = below_parity || kind.nparity() > 0;
         let children = lists.iter().enumerate().map(|(i, child)| VdevSpec::parse(child, i, depth + 1, below_parity));
         let spec = VdevSpec {
             kind,

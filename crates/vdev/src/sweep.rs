@@ -55,8 +55,8 @@ impl Tree {
         }
     }
 
-    /// Writes `pattern` all over some bytes of a leaf's device, so many in a write. Errors: `Missing` if the leaf is not used; that of the
-    /// device, which the leaf is charged with.
+    /// Writes `pattern` all over some bytes of a leaf's device, so many in a write. Errors: `Missing` if the leaf is not
+    /// used; that of the device, which the leaf is charged with.
     pub fn fill_on_leaf(
         &self,
         leaf: LeafVdev<'_>,

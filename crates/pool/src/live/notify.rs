@@ -50,10 +50,10 @@ impl LivePool {
             let errors = [reads.saturating_add(writes), checksums, leaf.stats().meter.slow()];
             let now = LeafSeen { health: leaf.state().health(), errors, seen_s: self.env().now_s() };
             let before = self.events().see_leaf(leaf.guid(), now);
+            let seconds = before.map_or(1, |before| now.seen_s.saturating_sub(before.seen_s).max(1));
             for (kind, class) in ["io", "checksum", "delay"].into_iter().enumerate() {
                 // counts are set back when they are cleared
                 let known = before.map_or(0, |before| before.errors[kind]);
-                let seconds = before.map_or(1, |before| now.seen_s.saturating_sub(before.seen_s).max(1));
                 let most = self.events_at_once(class, seconds);
                 let new = errors[kind].saturating_sub(known).min(most);
                 (0..new).for_each(|_| self.report(class, leaf, None));

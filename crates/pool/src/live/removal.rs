@@ -218,7 +218,7 @@ impl LivePool {
         let is_running = last.state == ScanState::Running;
         let ashift = |number| self.tree().top(number).ok().and_then(|top| Some(top.top_spec()?.ashift));
         let is_of_one_size = new.top.as_ref().is_some_and(|spec| Some(spec.ashift) == ashift(last.vdev));
-        let has_parity = matches!(new.kind, VdevKind::Raidz { .. } | VdevKind::Draid(_));
+        let has_parity = new.kind.nparity() > 0;
         if (is_running || last.previous.is_some()) && has_parity || is_running && !is_of_one_size {
             let what =
                 "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";

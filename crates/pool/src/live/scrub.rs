@@ -70,8 +70,8 @@ impl StepTime<'_> {
 }
 
 impl LivePool {
-    /// Begins a scrub, or lets one that is paused go on. Errors: `Busy` if there is one already, `Exists` if a resilver runs; those of
-    /// writing.
+    /// Begins a scrub, or lets one that is paused go on. Errors: `Busy` if there is one already, `Exists` if a resilver
+    /// runs; those of writing.
     pub fn scrub(&self, range: ScrubRange) -> Result<()> {
         self.run(move |context| {
             let pool = context.pool;

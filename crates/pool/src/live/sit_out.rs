@@ -10,7 +10,7 @@
 use base::{Error, Kind, Result, tunables};
 use dsl::PropertyValue;
 use format::ids::Guid;
-use vdev::{LeafVdev, Vdev, VdevKind};
+use vdev::{LeafVdev, Vdev};
 
 use super::LivePool;
 use super::vdevs::no_such_device;
@@ -23,7 +23,7 @@ impl LivePool {
     /// is not below a raidz or draid.
     pub fn set_sit_out(&self, guid: Guid, is_on: bool) -> Result<()> {
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
-        if !has_parity(self.tree().top_of(leaf.vdev())) {
+        if self.tree().top_of(leaf.vdev()).kind().nparity() == 0 {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev"));
         }
         let seconds = self.env().tunable(tunables::VDEV_READ_SIT_OUT_SECS);
@@ -35,7 +35,7 @@ impl LivePool {
     pub(super) fn take_up_autosit(&self) -> Result<()> {
         let view = self.view();
         let mut by_itself = Vec::new();
-        for top in self.tree().tops().filter(|top| has_parity(top)) {
+        for top in self.tree().tops().filter(|top| top.kind().nparity() > 0) {
             let stored = view.vdev_properties(top)?;
             if stored.iter().any(|(name, value)| name == AUTOSIT && *value == PropertyValue::Number(1)) {
                 by_itself.push(top.number());
@@ -69,19 +69,10 @@ impl LivePool {
 
     /// Whether one more leaf of a vdev can do without being read.
     fn may_sit_out(&self, top: &Vdev) -> bool {
-        let parity = match top.kind() {
-            VdevKind::Raidz { nparity } => nparity,
-            VdevKind::Draid(shape) => shape.nparity as usize,
-            _ => 0,
-        };
         let is_out = |leaf: &&LeafVdev<'_>| {
             let state = leaf.state();
             state.sits_out_until_s() > 0 || !state.health().is_readable() || !state.dtl().is_empty()
         };
-        self.tree().leaves_of(top.id()).iter().filter(is_out).count() < parity
+        self.tree().leaves_of(top.id()).iter().filter(is_out).count() < top.kind().nparity()
     }
-}
-
-fn has_parity(top: &Vdev) -> bool {
-    matches!(top.kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_))
 }
