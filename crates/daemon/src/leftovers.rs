@@ -49,7 +49,7 @@ fn clear_socket(dir: &RunDir, stem: &str) -> Result<bool> {
     for _ in 0..CLAIM_TRIES {
         match dir.claim(stem) {
             Err(e) if e.kind() == Kind::Exists => std::thread::sleep(CLAIM_PAUSE),
-            claim => return claim.map(|_| true),
+            claim => return claim?.clear().map(|()| true),
         }
     }
     // just now being imported

@@ -38,7 +38,7 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
         let bounds = MountBounds::new(options.altroot(), acquired.is_own, options.mount_options.as_deref());
         let places = HostPlaces { bounds, is_own: acquired.is_own, cachefile: options.cachefile_property() };
-        serve(env, acquired.pool, acquired.locks, &places, &mounts, ready)
+        serve(env, acquired.pool, (acquired.locks, acquired.claim), &places, &mounts, ready)
     })
 }
 
@@ -48,14 +48,16 @@ pub fn create(is_started: bool) -> ExitCode {
         let request: CreateRequest = serde_json::from_reader(std::io::stdin().lock().take(REQUEST_BYTES_MAX))
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
         let (env, new) = (environment(), &request.pool);
-        let (pool, locks) = live::create(&env, new).map_err(|why| format!("cannot create '{}': {why}", new.name))?;
+        let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
+        let claim = RunDir::make().and_then(|dir| dir.claim(&new.name)).map_err(|e| failed(e.what()))?;
+        let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
         let bounds =
             MountBounds { setuid: true, devices: true, ..MountBounds::new(request.altroot.as_deref(), true, None) };
         let places = HostPlaces { bounds, is_own: true, cachefile };
-        serve(env, pool, locks, &places, &mounts, ready)
+        serve(env, pool, (locks, claim), &places, &mounts, ready)
     })
 }
 
@@ -143,7 +145,7 @@ struct Mounting<'a> {
 fn serve(
     env: Env,
     pool: ServedPool,
-    locks: DeviceLocks,
+    (locks, mut claim): (DeviceLocks, RunDirClaim),
     places: &HostPlaces<'_>,
     mounts: &Mounting<'_>,
     ready: &Ready,
@@ -153,8 +155,8 @@ fn serve(
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     descriptors::check_room(0).map_err(failed)?;
-    let dir = RunDir::make().map_err(failed)?;
-    let (listener, claim) = dir.claim(&name).map_err(failed)?;
+    let listener = claim.listen().map_err(failed)?;
+    let dir = claim.dir();
     notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
     leftovers::clear_mounts(helper, &name).map_err(failed)?;
@@ -178,7 +180,7 @@ fn serve(
     }
     served.destroy_leftovers();
     give_out(&served, mounts, notify);
-    let counters = Arc::new(Mutex::new(counter_files(&served, &dir, &name)));
+    let counters = Arc::new(Mutex::new(counter_files(&served, dir, &name)));
     let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
     let (counted, written) = (served.clone(), counters.clone());
     let begun = || {

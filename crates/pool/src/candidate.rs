@@ -3,9 +3,11 @@
 //! A label knows the whole tree below its own top-level vdev, and how many of these there are. The
 //! newest label of each top-level vdev gives that branch; ids that no label speaks of are missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
+use device::Device;
 use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
 
@@ -108,6 +110,19 @@ impl Candidate {
                 Err(Error::new(Kind::Invalid, what))
             }
         }
+    }
+
+    /// The device of each leaf: of several with one guid, such as a disk and an old copy of it, that with the newest
+    /// label.
+    pub(crate) fn devices_by_guid(&self) -> HashMap<Guid, Arc<dyn Device>> {
+        let mut devices = HashMap::new();
+        let now = self.devices.iter().filter_map(|found| Some((found.guid()?, found)));
+        // a leaf that was alone at last has the guid of its mirror; labels of before may be those that count
+        let before = self.devices.iter().flat_map(|found| found.guids_before.iter().map(move |&guid| (guid, found)));
+        for (guid, found) in now.chain(before) {
+            devices.entry(guid).or_insert_with(|| found.device.clone());
+        }
+        devices
     }
 
     fn assemble(guid: Guid, mut devices: Vec<FoundDevice>, aux_devices: Vec<FoundDevice>) -> Result<Candidate> {

@@ -1,5 +1,6 @@
 //! Looking for devices that belong to pools.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,6 +109,8 @@ pub fn discover(env: &Env, paths: &[PathBuf]) -> Result<Discovery> {
             files.push(path.clone());
         }
     }
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(file.clone()));
     let mut found = Discovery::default();
     for result in env.map(files, WORK_THAT_WAITS, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
         match result {

@@ -1,12 +1,10 @@
 //! Opening a pool.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc::Gauge;
 use base::tunables::ZFS_MAX_MISSING_TVDS;
 use base::{Env, Error, Kind, Result, ResultExt};
-use device::Device;
 use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
 use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
@@ -18,7 +16,7 @@ use zio::Zio;
 use crate::dedup::sums::Dedup;
 use crate::features::{check_readable, unreadable_by_label};
 use crate::mos;
-use crate::{Candidate, Features, FoundDevice, object_directory, packed_nvlist};
+use crate::{Candidate, Features, object_directory, packed_nvlist};
 
 /// Which state of the pool to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,12 +178,7 @@ impl Pool {
         uberblock: &Uberblock,
         reached: &mut Option<Arc<Tree>>,
     ) -> Result<Pool> {
-        // a leaf that was alone at last has the guid of its mirror; labels of before may be those that count
-        let before =
-            |found: &FoundDevice| found.guids_before.iter().map(|&guid| (guid, found.device.clone())).collect();
-        let mut devices: HashMap<Guid, Arc<dyn Device>> =
-            candidate.devices.iter().flat_map(|found| -> Vec<_> { before(found) }).collect();
-        devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
+        let devices = candidate.devices_by_guid();
         let mut open_mos = |tree: &NvList| {
             let tree = Arc::new(Tree::open(VdevSpec::parse_root(tree)?, &devices)?);
             tree.set_reflow(Reflow::of_field(uberblock.raidz_reflow));

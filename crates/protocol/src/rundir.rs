@@ -121,21 +121,12 @@ impl RunDir {
         }
     }
 
-    /// Takes the place of the pool `name`: its socket, and the lock on it. Errors: `Exists` if a living
-    /// process has it.
-    pub fn claim(&self, name: &str) -> Result<(UnixListener, RunDirClaim)> {
+    /// Takes the place of the pool `name`. Errors: `Exists` if a living process has it.
+    pub fn claim(&self, name: &str) -> Result<RunDirClaim> {
         let stem = stem(name);
         let lock = self.lock(&stem)?;
-        // the process that made it is dead
-        match std::fs::remove_file(self.long(&stem, "sock")) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::from(e)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(self.short(&stem, "sock"))?;
-        // a user that may enter the folder may ask
-        std::fs::set_permissions(self.short(&stem, "sock"), Permissions::from_mode(0o666))?;
-        let files = ["sock", "lock"].map(|extension| self.long(&stem, extension));
-        Ok((listener, RunDirClaim { files, _lock: lock }))
+        let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
+        Ok(RunDirClaim { dir, stem, is_listening: false, _lock: lock })
     }
 
     /// The log of the pool `name`, empty.
@@ -169,7 +160,7 @@ impl RunDir {
             options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
             let file = options.open(&path).map_err(|e| unusable(&path, &e.to_string()))?;
             let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-                .map_err(|_| Error::new(Kind::Exists, "a pool with that name already exists"))?;
+                .map_err(|_| Error::new(Kind::Exists, "pool already exists"))?;
             // the process that had it before may have removed it after it was opened here
             let is_same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino());
             if path.metadata().is_ok_and(is_same) {
@@ -187,15 +178,50 @@ impl RunDir {
     }
 }
 
-/// A pool's place in the folder; dropping it gives it up.
+/// A pool's place in the folder; dropping it gives it up. A socket that a dead process left stays until somebody
+/// listens in its place, or clears it away: it tells that there may be mounts of that process.
 pub struct RunDirClaim {
-    files: [PathBuf; 2],
+    dir: RunDir,
+    stem: String,
+    is_listening: bool,
     _lock: Flock<File>,
+}
+
+impl RunDirClaim {
+    /// The folder.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Removes the socket that a dead process left.
+    pub fn clear(&self) -> Result<()> {
+        match std::fs::remove_file(self.dir.long(&self.stem, "sock")) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::from(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The pool's socket, where others find it from now on.
+    pub fn listen(&mut self) -> Result<UnixListener> {
+        self.clear()?;
+        let path = self.dir.short(&self.stem, "sock");
+        let listener = UnixListener::bind(&path)?;
+        self.is_listening = true;
+        // a user that may enter the folder may ask
+        std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+        Ok(listener)
+    }
 }
 
 impl Drop for RunDirClaim {
     fn drop(&mut self) {
-        self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        if self.is_listening {
+            drop(self.clear());
+        }
+        // a socket without a lock beside it is not a pool's
+        if !self.dir.long(&self.stem, "sock").exists() {
+            drop(std::fs::remove_file(self.dir.long(&self.stem, "lock")));
+        }
     }
 }
 
@@ -253,7 +279,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cenote-rundir-{}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&path).unwrap();
         let dir = RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).unwrap();
-        let (_listener, claim) = dir.claim("tank").unwrap();
+        let mut claim = dir.claim("tank").unwrap();
+        assert!(dir.sockets().unwrap().is_empty());
+        let _listener = claim.listen().unwrap();
         assert_eq!(dir.claim("tank").err().unwrap().kind(), Kind::Exists);
         assert_eq!(dir.sockets().unwrap(), ["tank"]);
         assert!(dir.connect("tank").unwrap().is_some() && dir.connect("none").unwrap().is_none());
@@ -268,6 +296,12 @@ mod tests {
         drop(UnixListener::bind(dir.short("tank", "sock")).unwrap());
         assert!(dir.connect("tank").unwrap().is_none());
         drop(dir.claim("tank").unwrap());
+        assert_eq!(dir.sockets().unwrap(), ["tank"], "not everybody who has the place clears it");
+        dir.claim("tank").unwrap().clear().unwrap();
+        assert!(dir.sockets().unwrap().is_empty() && !dir.long("tank", "lock").exists());
+        drop(UnixListener::bind(dir.short("tank", "sock")).unwrap());
+        drop(dir.claim("tank").unwrap().listen().unwrap());
+        assert!(dir.sockets().unwrap().is_empty());
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert!(RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).is_err());
         let link = path.with_extension("link");

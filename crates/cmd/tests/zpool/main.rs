@@ -482,6 +482,31 @@ fn a_pool_gets_features_a_guid_and_names() {
     );
 }
 
+/// A name that another pool has, a copy of a disk from before, and devices that have moved since a file told of them.
+#[test]
+fn nothing_is_mistaken_for_another() {
+    let world = World::new("mistaken", &[]);
+    for (pool, disk) in [("one", "a"), ("two", "b")] {
+        std::fs::File::create(world.dir.join(disk)).unwrap().set_len(128 << 20).unwrap();
+        world.check(&format!("create -O mountpoint=none {pool} DIR/{disk}"), 0, "");
+    }
+    world.check("export one", 0, "");
+    world.check("import -d DIR one two", 1, "cannot import 'one' as 'two': pool already exists\n");
+    world.check("import -d DIR -o cachefile=DIR/cache one", 0, "");
+    std::fs::copy(world.dir.join("cache"), world.dir.join("copy")).unwrap();
+    world.check("export one", 0, "");
+    std::fs::copy(world.dir.join("a"), world.dir.join("old")).unwrap();
+    world.check("import -d DIR one", 0, "");
+    world.check("set org.me:note=newer one", 0, "");
+    world.check("export one", 0, "");
+    world.check("import -d DIR one", 0, "");
+    world.check("get -Ho value org.me:note one", 0, "newer\n");
+    world.check("export one", 0, "");
+    std::fs::rename(world.dir.join("a"), world.dir.join("moved")).unwrap();
+    world.check("import -c DIR/copy one", 0, "");
+    world.check("get -Ho value org.me:note one", 0, "newer\n");
+}
+
 const UPGRADE: &str = "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n";
 const IOSTAT: &str = "\tiostat [[-lq]|[-rw]] [-T d | u] [-ghHLpPvy]\n\
                       \t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n";

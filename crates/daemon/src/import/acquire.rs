@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Shown};
 use format::ids::Txg;
 use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState, PoolStatePreview, Rewind};
+use protocol::rundir::{RunDir, RunDirClaim};
 use protocol::startup::Notify;
 use protocol::words::time;
 use protocol::{pool_names, pool_properties};
@@ -21,6 +22,8 @@ pub struct Acquired {
     pub pool: ServedPool,
     /// Locks on its devices.
     pub locks: DeviceLocks,
+    /// Its place among the processes of pools.
+    pub claim: RunDirClaim,
     /// This machine had it last, as far as its labels tell.
     pub is_own: bool,
 }
@@ -39,6 +42,8 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         None => format!("cannot import '{name}': {why}"),
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
+    // before anything is written: the pool may get a name that another has
+    let claim = RunDir::make().and_then(|dir| dir.claim(&name)).map_err(|e| failed(e.what()))?;
     let mut options = OpenOptions {
         name: Some(name.clone()),
         is_temporary: args.temporary,
@@ -77,7 +82,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     }
     if args.prop("readonly") == Some("on") {
         let (pool, locks) = read_only;
-        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, is_own }));
+        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, claim, is_own }));
     }
     drop(read_only);
     let opened = live::import(env, &candidate, &options, hostid::host());
@@ -88,14 +93,20 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         _ if [CLAIM_MISSING, CLAIM_FAILED].contains(&e.what()) => failed(e.what()),
         _ => refusal(&e, notify, &failed),
     })?;
+    set_properties(&pool, args).map_err(|e| failed(&e))?;
+    Ok(Some(Acquired { pool, locks, claim, is_own }))
+}
+
+/// Sets what the user asked for with the import; a pool that refuses is let go.
+fn set_properties(pool: &ServedPool, args: &ImportOptions) -> Result<(), String> {
     for (name, value) in args.to_set() {
         if let Err(e) = pool.set_property(name, value) {
             // it is as after a crash, at worst
             let _ = pool.close(PoolState::Active);
-            return Err(failed(&format!("property '{name}' cannot be set: {e}")));
+            return Err(format!("property '{name}' cannot be set: {e}"));
         }
     }
-    Ok(Some(Acquired { pool, locks, is_own }))
+    Ok(())
 }
 
 /// Why the pool can only be read, in the words for the user.

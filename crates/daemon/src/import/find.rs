@@ -1,5 +1,6 @@
 //! Looking for pools that could be imported.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use base::{Env, Kind};
@@ -66,7 +67,8 @@ fn places(args: &ImportOptions) -> Result<Vec<PathBuf>, String> {
 /// What a cache file tells: OpenZFS writes one list with the configuration of every imported pool.
 struct Cached {
     guids: Vec<Guid>,
-    /// Devices that are there.
+    /// Devices that are there, and the folders where devices are or were: they may have got other names since, and
+    /// others may have come to the pool.
     paths: Vec<PathBuf>,
 }
 
@@ -83,6 +85,8 @@ fn read_cachefile(file: &Path) -> Result<Cached, String> {
             leaf_paths(tree, &mut cached.paths);
         }
     }
+    let folders: BTreeSet<PathBuf> = cached.paths.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
+    cached.paths.extend(folders);
     cached.paths.retain(|path| path.exists());
     Ok(cached)
 }
@@ -113,7 +117,8 @@ mod tests {
         let file = std::env::temp_dir().join(format!("cenote-cachefile-{}", std::process::id()));
         std::fs::write(&file, &packed).unwrap();
         let cached = read_cachefile(&file).unwrap();
-        assert_eq!((cached.guids, cached.paths), (vec![Guid::new(7)], vec![PathBuf::from("/dev/null")]));
+        let paths = ["/dev/null", "/dev"].map(PathBuf::from).to_vec();
+        assert_eq!((cached.guids, cached.paths), (vec![Guid::new(7)], paths));
         std::fs::write(&file, &packed[..40]).unwrap();
         assert!(read_cachefile(&file).is_err());
         std::fs::remove_file(&file).unwrap();
