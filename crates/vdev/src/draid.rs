@@ -26,6 +26,7 @@
 pub mod permutation;
 
 use std::fmt;
+use std::ops::Range;
 
 use base::{Error, Kind, Result};
 use permutation::Permutations;
@@ -208,6 +209,41 @@ impl DraidLayout {
             also: Vec::new(),
             is_copied: false,
         }
+    }
+
+    /// The bytes of a child that have the whole lines in a range of the address space, group by group.
+    pub fn ranges_on_child(&self, child: usize, range: &Range<u64>) -> Vec<Range<u64>> {
+        let (bytes, line) = (self.group_bytes(), self.group_width() << self.ashift);
+        let mut ranges = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let first = at / bytes * bytes;
+            let end = range.end.min(first.saturating_add(bytes));
+            let lines = (at - first).div_ceil(line)..(end - first) / line;
+            let columns = self.row(first, 0, self.ndata << self.ashift).columns;
+            if let Some(column) = columns.iter().find(|column| column.child == child)
+                && !lines.is_empty()
+            {
+                let on_child = |lines: u64| column.offset.saturating_add(lines << self.ashift);
+                ranges.push(on_child(lines.start)..on_child(lines.end));
+            }
+            at = end;
+        }
+        ranges
+    }
+
+    /// The offset on every child in front of which there is nothing of the addresses from `address` on.
+    pub fn first_offset(&self, address: u64) -> u64 {
+        let group = address / self.group_bytes();
+        let (slice, group) = (group / self.ngroups, group % self.ngroups);
+        (slice * self.slice_rows() + group * self.group_width() / self.ndisks).saturating_mul(ROW_BYTES)
+    }
+
+    /// The address up to which everything is in front of `offset` on every child.
+    pub fn first_address(&self, offset: u64) -> u64 {
+        let row = offset / ROW_BYTES;
+        let (slice, row) = (row / self.slice_rows(), row % self.slice_rows());
+        (slice * self.ngroups + row * self.ndisks / self.group_width()).saturating_mul(self.group_bytes())
     }
 
     /// The child that stands in for distributed spare `spare` at `offset`, the same offset that the

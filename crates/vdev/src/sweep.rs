@@ -4,6 +4,7 @@
 //!   mirror   address space = bytes of each leaf, behind the front labels
 //!   raidz    sectors 0 1 2 3 4 5 6 ... row by row over the children: of a range each child has the rows whose sector
 //!            of its own is in it
+//!   draid    the lines of each group that are whole in the range, on the children of that group
 //! ```
 
 use std::ops::Range;
@@ -15,31 +16,48 @@ use crate::expansion::SectorLayout;
 use crate::geometry::FRONT_BYTES;
 use crate::spec::TopSpec;
 use crate::tree::Tree;
-use crate::vdev::{LeafVdev, Placement};
+use crate::vdev::{LeafVdev, Placement, Vdev, VdevId};
 
 impl Tree {
-    /// The bytes of a leaf's device that have a range of its top-level vdev's address space; empty if it has nothing of
+    /// The bytes of a leaf's device that have a range of its top-level vdev's address space: none if it has nothing of
     /// it. Errors: `Unsupported` on a vdev of a kind for which that is not known.
-    pub fn range_on_leaf(&self, leaf: LeafVdev<'_>, range: &Range<u64>) -> Result<Range<u64>> {
+    pub fn ranges_on_leaf(&self, leaf: LeafVdev<'_>, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
         let top = self.top_of(leaf.vdev());
-        let Range { start, end } = match top.place() {
-            Placement::Device | Placement::Copies => range.clone(),
+        let ranges = match top.place() {
+            Placement::Device | Placement::Copies => vec![range.clone()],
             // sectors are on the move
-            Placement::Raidz(_) if top.top_spec().is_some_and(TopSpec::is_expanding) => 0..0,
+            Placement::Raidz(_) if top.top_spec().is_some_and(TopSpec::is_expanding) => Vec::new(),
             Placement::Raidz(_) => {
-                let is_below =
-                    |child: &crate::VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());
-                let number = top.children().iter().position(is_below).unwrap_or(0);
+                let number = self.number_below(top, leaf);
                 let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
-                let rows = |sector: u64| layout.lines_before(sector, number);
-                rows(range.start >> shift) << shift..rows(range.end >> shift) << shift
+                let rows = |address: u64| layout.lines_before(address >> shift, number) << shift;
+                let of_leaf = rows(range.start)..rows(range.end);
+                vec![of_leaf]
             }
+            Placement::Draid(layout) => layout.ranges_on_child(self.number_below(top, leaf), range),
             _ => {
                 let what = "operation not supported on this type of vdev";
                 return Err(Error::new(ErrorKind::Unsupported, what).at_vdev(top.name()));
             }
         };
-        Ok(start.saturating_add(FRONT_BYTES)..end.saturating_add(FRONT_BYTES))
+        let behind_labels = |at: u64| at.saturating_add(FRONT_BYTES);
+        let there = ranges.into_iter().filter(|range| range.start < range.end);
+        Ok(there.map(|range| behind_labels(range.start)..behind_labels(range.end)).collect())
+    }
+
+    /// The offset on a leaf's device in front of which there is nothing of the addresses behind `address` of its
+    /// top-level vdev.
+    pub fn offset_on_leaf(&self, leaf: LeafVdev<'_>, address: u64) -> u64 {
+        let top = self.top_of(leaf.vdev());
+        let offset = match top.place() {
+            Placement::Raidz(_) => {
+                let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
+                layout.lines_before(address >> shift, self.number_below(top, leaf)) << shift
+            }
+            Placement::Draid(layout) => layout.first_offset(address),
+            _ => address,
+        };
+        offset.saturating_add(FRONT_BYTES)
     }
 
     /// The address in a leaf's top-level vdev up to which everything is in front of byte `offset` of its device.
@@ -51,8 +69,15 @@ impl Tree {
                 let (rows, width) = (offset >> top.ashift(), top.children().len() as u64);
                 rows.saturating_sub(1).saturating_mul(width) << top.ashift()
             }
+            Placement::Draid(layout) => layout.first_address(offset),
             _ => offset,
         }
+    }
+
+    /// Which child of a top-level vdev a leaf is below.
+    fn number_below(&self, top: &Vdev, leaf: LeafVdev<'_>) -> usize {
+        let is_below = |child: &VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());
+        top.children().iter().position(is_below).unwrap_or(0)
     }
 
     /// Writes `pattern` all over some bytes of a leaf's device, so many in a write. Errors: `Missing` if the leaf is not

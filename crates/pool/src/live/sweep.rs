@@ -118,7 +118,7 @@ impl SyncContext<'_> {
                 return Err(Error::new(Kind::Busy, under_way));
             }
             SweepAction::Start { rate, secure } => {
-                tree.range_on_leaf(leaf, &(0..0))?;
+                tree.ranges_on_leaf(leaf, &(0..0))?;
                 let is_secure = secure || is_suspended && before.secure;
                 if kind == SweepKind::Trim {
                     self.probe_discard(leaf, is_secure)?;
@@ -193,10 +193,7 @@ impl SyncContext<'_> {
         let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
         let lent = allocator.lend(top, cursor, bytes)?;
         let (Some(first), Some(last)) = (lent.first(), lent.last()) else { return Ok(None) };
-        let each = |range: &Range<u64>| match tree.range_on_leaf(leaf, range)? {
-            on_leaf if on_leaf.is_empty() => Ok(()),
-            on_leaf => with(on_leaf),
-        };
+        let each = |range: &Range<u64>| tree.ranges_on_leaf(leaf, range)?.into_iter().try_for_each(with);
         let done: Vec<Result<()>> = lent.iter().map(each).collect();
         allocator.give_back(top, &lent);
         Ok(Some((first.start..last.end, done.into_iter().collect())))
@@ -261,7 +258,7 @@ impl SyncContext<'_> {
             Err(error) => tracing::debug!(pool = pool.name(), vdev = leaf.name(), "not swept: {error}"),
             Ok(()) => {}
         }
-        let offset = tree.range_on_leaf(leaf, &(0..range.end))?.end;
+        let offset = tree.offset_on_leaf(leaf, range.end);
         let pass_bytes = sweep.pass_bytes + (range.end - range.start);
         let sweep = Sweep { cursor: range.end, offset, pass_bytes, ..sweep };
         pool.sweeps().lock().by_leaf.insert((kind, leaf.guid()), sweep);
@@ -281,11 +278,9 @@ impl SyncContext<'_> {
             };
             for leaf in leaves.into_iter().filter(is_settled) {
                 for range in &ranges {
-                    let told = match tree.range_on_leaf(leaf, range) {
-                        Ok(on_leaf) if on_leaf.is_empty() => Ok(()),
-                        Ok(on_leaf) => tree.discard_on_leaf(leaf, on_leaf, false),
-                        Err(error) => Err(error),
-                    };
+                    let ranges = tree.ranges_on_leaf(leaf, range);
+                    let discard = |on_leaf: Range<u64>| tree.discard_on_leaf(leaf, on_leaf, false);
+                    let told = ranges.and_then(|ranges| ranges.into_iter().try_for_each(discard));
                     if let Err(error) = told {
                         tracing::debug!(pool = self.pool.name(), vdev = leaf.name(), "not trimmed: {error}");
                         break;

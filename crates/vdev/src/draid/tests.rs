@@ -120,3 +120,34 @@ fn small_blocks_and_blocks_that_cross_groups() {
         assert!(draid.map(far << 12, 4096).is_ok() && draid.map(far << 12, 512 << 20).is_err());
     }
 }
+
+/// What blocks have on a child is what the ranges of their addresses have there, and progress over addresses leads to
+/// offsets and back to no address behind.
+#[test]
+fn ranges_of_addresses_on_children() {
+    for shape in shapes() {
+        let draid = DraidLayout::new(12, shape).unwrap();
+        let (line, bytes) = (draid.group_width() << 12, draid.group_bytes());
+        let far = bytes * (shape.ngroups + 1);
+        for (start, lines) in [(0, 1), (bytes - 3 * line, 7), (far - line, 2), (far + 5 * line, 4096 + 9)] {
+            let size = lines as usize * shape.ndata as usize * 4096;
+            let rows = draid.map(start, size).unwrap();
+            for child in 0..shape.children as usize {
+                let columns = rows.iter().flat_map(|row| &row.columns).filter(|column| column.child == child);
+                let expect: Vec<_> = columns.map(|c| c.offset..c.offset + c.size as u64).collect();
+                let found = draid.ranges_on_child(child, &(start..start + lines * line));
+                assert_eq!(found, expect, "{shape:?} child {child}");
+                for at in [start, start + (lines - 1) * line] {
+                    for range in draid.ranges_on_child(child, &(at..at + line)) {
+                        assert!(draid.first_offset(at) <= range.start && draid.first_address(range.start) <= at);
+                    }
+                }
+                // of a line that is not whole nothing is free
+                assert!(draid.ranges_on_child(child, &(start + 4096..start + line)).is_empty());
+            }
+        }
+        for address in [0, bytes, far, far + 17 * line] {
+            assert!(draid.first_address(draid.first_offset(address)) <= address);
+        }
+    }
+}
