@@ -122,6 +122,8 @@ tunables! {
     ZFS_DIRTY_DATA_MAX_PERCENT = "zfs_dirty_data_max_percent", 10;
     /// Percent of `zfs_dirty_data_max` with which a group is closed early.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20;
+    /// Of top-level vdevs with more metaslabs, one is kept for the intent log.
+    ZFS_EMBEDDED_SLOG_MIN_MS = "zfs_embedded_slog_min_ms", 64;
     /// Bytes of a write that initializes a device.
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20;
     /// What is written to initialize a device, in each eight bytes.
@@ -180,10 +182,20 @@ tunables! {
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
     /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
     ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
+    /// New vdevs with more metaslabs of the default size get that many larger ones.
+    ZFS_VDEV_DEFAULT_MS_COUNT = "zfs_vdev_default_ms_count", 200;
+    /// Binary logarithm of the default size of metaslabs.
+    ZFS_VDEV_DEFAULT_MS_SHIFT = "zfs_vdev_default_ms_shift", 29;
     /// The ashift of new vdevs for which none is asked is no more, if their devices can have it.
     ZFS_VDEV_MAX_AUTO_ASHIFT = "zfs_vdev_max_auto_ashift", 14;
+    /// Binary logarithm of the size of metaslabs, at most.
+    ZFS_VDEV_MAX_MS_SHIFT = "zfs_vdev_max_ms_shift", 34;
     /// The ashift of new vdevs for which none is asked is no less, if their devices can have it.
     ZFS_VDEV_MIN_AUTO_ASHIFT = "zfs_vdev_min_auto_ashift", 9;
+    /// New vdevs with fewer metaslabs of the default size get at least about that many smaller ones.
+    ZFS_VDEV_MIN_MS_COUNT = "zfs_vdev_min_ms_count", 16;
+    /// Most metaslabs of a new vdev, whatever their size.
+    ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17;
     /// Reads of a scan that are on their way at once, for each leaf.
     ZFS_VDEV_SCRUB_MAX_ACTIVE = "zfs_vdev_scrub_max_active", 3;
     /// Events that are kept.

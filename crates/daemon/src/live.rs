@@ -284,14 +284,14 @@ impl ServedPool {
         history: &str,
         locks: &DeviceLocks,
     ) -> Result<()> {
-        let mut stored = Vec::new();
+        let (live, mut stored) = (self.live()?, Vec::new());
+        let when = pool_props::When::Split(live.view().uberblock().version);
         for (property, value) in properties {
-            let checked = pool_props::check(property, value, pool_props::When::Split);
-            let known = checked.and_then(|()| pool_props::stored(property, value));
+            let known = pool_props::check(property, value, when).and_then(|()| pool_props::stored(property, value));
             let known = known.map_err(|why| Error::new(Kind::Unsupported, why))?;
             stored.extend(known.map(|known| (property.clone(), known)));
         }
-        let paths = self.live()?.split(name, vdevs, stored, history)?;
+        let paths = live.split(name, vdevs, stored, history)?;
         locks.let_go(&paths);
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use base::{Error, Kind, Mutex, Result};
 use device::{Device, FileDevice, OpenMode};
 use format::ids::Guid;
-use pool::{Candidate, FoundDevice};
+use pool::{Candidate, FoundDevice, LabelKind};
 
 /// Locks on devices, until dropped.
 pub struct DeviceLocks {
@@ -133,13 +133,14 @@ pub fn open_blank(path: &str) -> Result<(Arc<dyn Device>, bool)> {
     Ok((reopen(path)?, std::fs::metadata(path)?.is_file()))
 }
 
-/// Makes a device that has just left the pool nobody's, if it still has the label with that guid. That this fails is
-/// logged: the pool does not know the device any more.
+/// Makes a spare or cache device that has just left the pool nobody's, if it still has the label with that guid. That
+/// this fails is logged: the pool does not know the device any more.
 pub fn clear_label(path: &str, guid: Guid) {
     let clear = || -> Result<()> {
         let device = open_for_writing(path)?;
         let device: Arc<dyn Device> = Arc::new(device);
-        if FoundDevice::examine(path, device.clone())?.iter().any(|found| found.guid() == Some(guid)) {
+        let is_it = |found: &FoundDevice| found.kind() != LabelKind::Member && found.guid() == Some(guid);
+        if FoundDevice::examine(path, device.clone())?.iter().any(is_it) {
             vdev::label::clear(&*device)?;
             device.flush()?;
         }

@@ -26,8 +26,8 @@ pub enum When {
     Create,
     /// Later.
     Set,
-    /// When a pool is split from another.
-    Split,
+    /// When a pool is split from another, which has that version.
+    Split(u64),
 }
 
 /// Whether a property may have that value, or why not: what stands behind "cannot create 'tank': ".
@@ -64,7 +64,7 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
         "readonly" => Err(format!("property '{name}' can only be set at import time")),
         "altroot" if !is_create => Err(format!("property '{name}' can only be set during pool creation or import")),
         "altroot" if !value.starts_with('/') => Err(format!("bad alternate root '{value}'")),
-        "bootfs" if when == When::Split => Err(format!("'{value}' is an invalid name")),
+        "bootfs" if matches!(when, When::Split(_)) => Err(format!("'{value}' is an invalid name")),
         "bootfs" if is_create => Err(format!("property '{name}' cannot be set at creation or import time")),
         "ashift" => {
             let ashift: u64 = value.parse().map_err(|_| format!("bad numeric value '{value}'"))?;
@@ -74,10 +74,11 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
         }
         "version" => {
             let version: u64 = value.parse().map_err(|_| format!("bad numeric value '{value}'"))?;
+            let least = if let When::Split(of_other) = when { of_other } else { 1 };
             match version == pool_properties::VERSION {
                 true => Ok(()),
-                false if (1..=28).contains(&version) && !is_create => Ok(()),
-                false if (1..=28).contains(&version) => {
+                false if (least..=28).contains(&version) && !is_create => Ok(()),
+                false if (1..=28).contains(&version) && is_create => {
                     Err(format!("this version of Cenote makes only pools of version {}", pool_properties::VERSION))
                 }
                 false => Err(format!("property '{name}' number {version} is invalid.")),

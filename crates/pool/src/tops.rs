@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use base::{Result, ResultExt};
+use base::{Result, ResultExt, tunables};
 use device::Device;
 use format::feature::SPACEMAP_HISTOGRAM;
 use format::ids::{ObjectId, VdevNumber};
@@ -97,12 +97,17 @@ impl Pool {
             slabs.push(self.slab(spec, ObjectId::new(u64::from_le_bytes(*raw.first_chunk().expect("chunks of 8"))))?);
         }
         let is_normal = !spec.is_log && spec.bias.is_none();
-        if is_normal && slabs.len() > EMBEDDED_LOG_SLABS_MIN {
+        if is_normal && self.keeps_log_slab(slabs.len() as u64) {
             // the emptiest one is set aside for the intent log
             let emptiest = (0..slabs.len()).min_by_key(|&i| slabs[i].allocated_bytes);
             emptiest.map(|i| slabs.remove(i));
         }
         Ok(fragmentation(&slabs))
+    }
+
+    /// Whether one of so many metaslabs of a vdev for all is kept for the intent log.
+    pub(crate) fn keeps_log_slab(&self, slabs: u64) -> bool {
+        slabs > self.cache().zio().env().tunable(tunables::ZFS_EMBEDDED_SLOG_MIN_MS)
     }
 
     fn slab(&self, spec: &vdev::spec::TopSpec, map: ObjectId) -> Result<Slab> {
@@ -146,9 +151,6 @@ impl Pool {
         }
     }
 }
-
-/// Vdevs with more metaslabs than this have one for the intent log.
-pub(crate) const EMBEDDED_LOG_SLABS_MIN: usize = 64;
 
 /// Fragmentation of a class of vdevs, each weighted by its size; `None` if one of them does not tell.
 pub fn class_fragmentation<'a>(tops: impl IntoIterator<Item = &'a TopSpace>) -> Option<u64> {

@@ -16,7 +16,6 @@ use format::ids::ObjectId;
 use format::object_type::ObjectType;
 
 use crate::status::Progress;
-use crate::tops::EMBEDDED_LOG_SLABS_MIN;
 use crate::{Pool, TopSpace, object_directory};
 
 const SLOP_SHIFT: u32 = 5;
@@ -41,7 +40,8 @@ impl Pool {
             if removing.as_ref().is_some_and(|removal| removal.vdev == top.number) {
                 continue;
             }
-            let kept = kept_for_log(&top, spec.metaslabs(), deflates);
+            let slabs = spec.metaslabs();
+            let kept = if self.keeps_log_slab(slabs) { slab_bytes(&top, slabs, deflates) } else { 0 };
             log = log.saturating_add(kept);
             space = space.saturating_add(size(&top, deflates).saturating_sub(kept));
         }
@@ -72,9 +72,9 @@ fn size(top: &TopSpace, deflates: bool) -> u64 {
     if deflates { top.deflated_bytes } else { top.size_bytes }
 }
 
-/// One metaslab of a vdev that has many. Those of a draid are not all of one size; this is the mean.
-fn kept_for_log(top: &TopSpace, slabs: u64, deflates: bool) -> u64 {
-    if slabs > EMBEDDED_LOG_SLABS_MIN as u64 { size(top, deflates) / slabs } else { 0 }
+/// Bytes of a metaslab. Those of a draid are not all of one size; this is the mean.
+fn slab_bytes(top: &TopSpace, slabs: u64, deflates: bool) -> u64 {
+    size(top, deflates) / slabs.max(1)
 }
 
 /// What ZFS does not let datasets use, so that the pool can always be worked on.
@@ -106,8 +106,7 @@ mod tests {
     #[test]
     fn a_metaslab_for_the_log() {
         let top = TopSpace { size_bytes: 100 << 20, deflated_bytes: 80 << 20, ..TopSpace::default() };
-        assert_eq!(kept_for_log(&top, 64, true), 0);
-        assert_eq!(kept_for_log(&top, 100, true), 838_860);
-        assert_eq!(kept_for_log(&top, 100, false), 1 << 20);
+        assert_eq!(slab_bytes(&top, 100, true), 838_860);
+        assert_eq!(slab_bytes(&top, 100, false), 1 << 20);
     }
 }

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Error, Kind as ErrorKind, Result};
+use base::{Env, Error, Kind as ErrorKind, Result, tunables};
 use device::Device;
 use format::ids::Guid;
 
@@ -36,17 +36,8 @@ pub const ASHIFT_MIN: u32 = 9;
 /// See [`ASHIFT_MIN`].
 pub const ASHIFT_MAX: u32 = 16;
 
-/// Vdevs with fewer metaslabs of the default size get this many smaller ones (`zfs_vdev_min_ms_count`).
-const SLABS_MIN: u64 = 16;
-/// Vdevs with more metaslabs of the default size get this many larger ones (`zfs_vdev_default_ms_count`).
-const SLABS_DEFAULT: u64 = 200;
-/// Most metaslabs of a new vdev (`zfs_vdev_ms_count_limit`).
-const SLABS_MAX: u64 = 1 << 17;
-/// Binary logarithm of a metaslab's size: the least, the default, and the most while the number of
-/// metaslabs is within its limit.
-const SLAB_SHIFT_MIN: u32 = 24;
-const SLAB_SHIFT_DEFAULT: u32 = 29;
-const SLAB_SHIFT_MAX: u32 = 34;
+/// Binary logarithm of the smallest metaslab.
+const SLAB_SHIFT_MIN: u64 = 24;
 
 /// The measures of a new top-level vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +57,7 @@ pub struct TopGeometry {
 /// Errors: [`ErrorKind::Missing`] if a leaf has no device; [`ErrorKind::Invalid`] if a device is
 /// smaller than [`DEVICE_BYTES_MIN`], the ashift is impossible, or the vdev is of a kind that is not
 /// made anew.
-pub fn plan(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: u32) -> Result<TopGeometry> {
+pub fn plan(env: &Env, spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: u32) -> Result<TopGeometry> {
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
         return Err(Error::new(ErrorKind::Invalid, format!("the ashift {ashift} is not between 9 and 16")));
     }
@@ -76,7 +67,7 @@ pub fn plan(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, ashift: u
         leaf_asize(device.size()).map_err(|e| e.at_vdev(device.path()))
     };
     let asize = asize(spec, &leaf_bytes)?;
-    let metaslab_shift = metaslab_shift(asize);
+    let metaslab_shift = metaslab_shift(env, asize);
     Ok(TopGeometry { ashift, asize, metaslab_shift, metaslab_count: asize >> metaslab_shift })
 }
 
@@ -102,23 +93,26 @@ pub(crate) fn on_device(offset: u64) -> Option<u64> {
 }
 
 /// Binary logarithm of the size of the metaslabs that a new vdev of `asize` bytes is cut into.
-pub fn metaslab_shift(asize: u64) -> u32 {
+pub fn metaslab_shift(env: &Env, asize: u64) -> u32 {
+    let number = |tunable| env.tunable(tunable).max(1);
+    let shift = |tunable| env.tunable(tunable).clamp(SLAB_SHIFT_MIN, 62);
+    let (default, most) = (shift(tunables::ZFS_VDEV_DEFAULT_MS_SHIFT), shift(tunables::ZFS_VDEV_MAX_MS_SHIFT));
+    let count_max = number(tunables::ZFS_VDEV_MS_COUNT_LIMIT);
     // the logarithm, rounded up, of a `count`th
-    let shift_for = |count: u64| u64::BITS - (asize / count).leading_zeros();
-    let count = asize >> SLAB_SHIFT_DEFAULT;
-    let shift = if count < SLABS_MIN {
-        shift_for(SLABS_MIN)
-    } else if count > SLABS_DEFAULT {
-        shift_for(SLABS_DEFAULT)
-    } else {
-        SLAB_SHIFT_DEFAULT
+    let shift_for = |count: u64| u64::from(u64::BITS - (asize / count).leading_zeros());
+    let (least_count, default_count) =
+        (number(tunables::ZFS_VDEV_MIN_MS_COUNT), number(tunables::ZFS_VDEV_DEFAULT_MS_COUNT));
+    let wanted = match asize >> default {
+        count if count < least_count => shift_for(least_count),
+        count if count > default_count => shift_for(default_count),
+        _ => default,
     };
-    match shift {
-        0..SLAB_SHIFT_MIN => SLAB_SHIFT_MIN,
-        SLAB_SHIFT_MIN..=SLAB_SHIFT_MAX => shift,
-        _ if asize >> SLAB_SHIFT_MAX > SLABS_MAX => shift_for(SLABS_MAX),
-        _ => SLAB_SHIFT_MAX,
-    }
+    let shift = match wanted.max(SLAB_SHIFT_MIN) {
+        wanted if wanted <= most => wanted,
+        _ if asize >> most > count_max => shift_for(count_max),
+        _ => most,
+    };
+    shift as u32
 }
 
 /// Bytes of the address space of a vdev; `leaf_bytes` says how many a leaf has that are not labels, by its guid.

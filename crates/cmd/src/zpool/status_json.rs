@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::json::{self, NumberStyle};
 use super::pools::Timestamp;
-use super::status_options::{PoolStatus, StatusOptions, article, is_healthy};
+use super::status_options::{PoolStatus, StatusOptions, article};
 use super::{names::NameStyle, reason, reason::Reason};
 
 /// The whole output.
@@ -120,7 +120,7 @@ struct VdevPosition<'a> {
 
 impl Vdevs<'_> {
     fn add(&self, vdev: &VdevReport, at: VdevPosition, out: &mut Map<String, Value>) {
-        if vdev.is_indirect() || self.options.only_unhealthy && at.depth > 0 && is_healthy(vdev) {
+        if self.options.hides(vdev, at.depth) {
             return;
         }
         let name = self.options.style.name(vdev, self.pool);

@@ -37,6 +37,20 @@ pub struct StatusOptions {
     pub json_guid_keys: bool,
 }
 
+impl StatusOptions {
+    /// Whether a vdev, so many levels below the pool, is not listed.
+    pub fn hides(&self, vdev: &VdevReport, depth: usize) -> bool {
+        let is_well = |vdev: &&VdevReport| {
+            vdev.state == VdevState::Healthy
+                && vdev.errors == [0; 3]
+                && !(self.slow && vdev.slow_ios > 0)
+                && !vdev.is_removing
+                && !vdev.awaits_resilver
+        };
+        vdev.is_indirect() || self.only_unhealthy && depth > 0 && vdev.all().iter().all(is_well)
+    }
+}
+
 /// A pool, and what else `-v` and `-D` ask for.
 pub struct PoolStatus {
     /// The pool.
@@ -50,12 +64,4 @@ pub struct PoolStatus {
 /// Address of an article.
 pub fn article(id: &str) -> String {
     format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
-}
-
-/// Whether no vdev below has anything wrong with it.
-pub fn is_healthy(vdev: &VdevReport) -> bool {
-    let is_well = |vdev: &&VdevReport| {
-        vdev.state == VdevState::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
-    };
-    vdev.all().iter().all(is_well)
 }

@@ -8,7 +8,7 @@ use protocol::words::time;
 
 use super::reason::{self, Reason};
 use super::scan_text;
-use super::status_options::{PoolStatus, StatusOptions, article, is_healthy};
+use super::status_options::{PoolStatus, StatusOptions, article};
 
 /// All lines about one pool.
 pub fn text(subject: &PoolStatus, options: &StatusOptions) -> String {
@@ -84,7 +84,7 @@ struct StatusLines<'a> {
 
 impl StatusLines<'_> {
     fn vdev(&self, vdev: &VdevReport, depth: usize, is_spare: bool, out: &mut String) {
-        if vdev.is_indirect() || self.options.only_unhealthy && depth > 0 && is_healthy(vdev) {
+        if self.options.hides(vdev, depth) {
             return;
         }
         let state = match (is_spare, vdev.aux, vdev.state) {
@@ -282,6 +282,9 @@ errors: No known data errors
             "{verbose}"
         );
         assert!(!verbose.contains("sda") && !verbose.contains("sdd"), "{verbose}");
+        let mut crawls = subject.pool.root.children[0].children[0].clone();
+        crawls.slow_ios = 1;
+        assert!(!options.hides(&crawls, 2) && StatusOptions { slow: false, ..options.clone() }.hides(&crawls, 2));
         assert!(verbose.ends_with("following files:\n\n        tank:/x\n\n dedup: no DDT entries\n"), "{verbose}");
         assert!(text(&subject, &StatusOptions::default()).contains("errors: 2 data errors, use '-v' for a list\n"));
     }

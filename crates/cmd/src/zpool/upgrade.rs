@@ -164,8 +164,45 @@ fn features() -> String {
         let note = if feature.readonly_compatible { " (read-only compatible)" } else { "" };
         text += &format!("{:<37}{note}\n", feature.name);
     }
+    text += "\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION\n";
+    text += &format!("---  {}\n", "-".repeat(56));
+    for (number, what) in (1..).zip(LEGACY) {
+        text += &format!("{number:2}   {what}\n");
+    }
     text + "\n"
 }
+
+/// What came with each version before there were features.
+const LEGACY: [&str; 28] = [
+    "The first version",
+    "Copies of metadata (ditto blocks)",
+    "Hot spares, and raidz2",
+    "zpool history",
+    "Compression by gzip",
+    "Property bootfs",
+    "Devices for the intent log",
+    "Rights of users on datasets",
+    "refquota and refreservation",
+    "Cache devices",
+    "Faster scrubs",
+    "Properties of snapshots",
+    "Property snapused",
+    "aclinherit=passthrough-x",
+    "Space accounting for users and groups",
+    "Property stmf of volumes",
+    "raidz3",
+    "Holds of snapshots",
+    "Removal of devices for the log",
+    "Compression by zle",
+    "Dedup",
+    "Received properties",
+    "Small symbolic links in the attributes",
+    "System attributes",
+    "Statistics of scrubs",
+    "Faster destroys of snapshots",
+    "Faster creation of snapshots",
+    "Several changes of the vdev tree at once",
+];
 
 fn older(reports: &[PoolReport]) -> String {
     let old: Vec<&PoolReport> = reports.iter().filter(|report| report.version < VERSION).collect();

@@ -19,7 +19,6 @@ use vdev::{MapEntry, Vdev, VdevKind};
 
 use super::segments::Segments;
 use crate::metaslabs::{self, MetaslabRecord};
-use crate::tops::EMBEDDED_LOG_SLABS_MIN;
 use crate::{Pool, mos};
 
 /// How often a removed vdev may lead to another one.
@@ -101,7 +100,7 @@ impl Claims {
             Claims { tops: Vec::new(), classes: [ClassSpace::default(); 5], unflushed: 0, checkpoint: 0, removing: 0 };
         for top in pool.tree().tops() {
             let metaslabs = metaslabs::read(pool, top)?;
-            claims.add_to_classes(top, &metaslabs, whole);
+            claims.add_to_classes((top, &metaslabs), pool.keeps_log_slab(metaslabs.len() as u64), whole);
             let entry = if whole { load(pool, top, metaslabs)? } else { ClaimedTop::default() };
             claims.tops.push(entry);
         }
@@ -112,7 +111,7 @@ impl Claims {
         Ok(claims)
     }
 
-    fn add_to_classes(&mut self, top: &Vdev, metaslabs: &[MetaslabRecord], whole: bool) {
+    fn add_to_classes(&mut self, (top, metaslabs): (&Vdev, &[MetaslabRecord]), keeps_log_slab: bool, whole: bool) {
         let Some(spec) = top.top_spec() else { return };
         if whole && top.kind() == VdevKind::Indirect {
             // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
@@ -132,9 +131,7 @@ impl Claims {
         };
         // of a vdev with many, the emptiest metaslab is kept for the log
         let kept = match class {
-            SpaceClass::Normal if metaslabs.len() > EMBEDDED_LOG_SLABS_MIN => {
-                (0..metaslabs.len()).min_by_key(|&i| metaslabs[i].allocated)
-            }
+            SpaceClass::Normal if keeps_log_slab => (0..metaslabs.len()).min_by_key(|&i| metaslabs[i].allocated),
             _ => None,
         };
         for (i, metaslab) in metaslabs.iter().enumerate() {

@@ -16,8 +16,10 @@
 use base::{Error, Kind, Result};
 use dmu::zap::ZapValue;
 use dsl::write::feature;
-use format::feature::{RAIDZ_EXPANSION, ZPOOL_CHECKPOINT};
+use format::feature::{RAIDZ_EXPANSION, SPACEMAP_V2, ZPOOL_CHECKPOINT};
+use format::space_map;
 use format::uberblock::Uberblock;
+use vdev::spec::TopSpec;
 
 use super::checkpoint_stage::CheckpointStage;
 use super::{LivePool, SyncContext};
@@ -29,7 +31,8 @@ const CUTS_PER_TXG: usize = 4;
 
 impl LivePool {
     /// Keeps the state that the pool has now. Errors: `Exists` if there is a checkpoint, or one is being
-    /// discarded; `Unsupported` if the pool lacks the feature; those of writing.
+    /// discarded; `Unsupported` if the pool lacks the feature; `TooBig` if it would need one more for its maps; those of
+    /// writing.
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.refuse_with_checkpoint()?;
@@ -37,6 +40,12 @@ impl LivePool {
         self.refuse_with_expansion()?;
         if self.view().features().state(ZPOOL_CHECKPOINT) == FeatureState::Disabled || !self.maps().can_keep() {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
+        }
+        if self.view().features().state(SPACEMAP_V2) == FeatureState::Disabled {
+            let is_too_large = |spec: &TopSpec| !space_map::has_short_offsets(spec.asize, spec.ashift);
+            if self.tree().tops().filter_map(|top| top.top_spec()).any(is_too_large) {
+                return Err(Error::new(Kind::TooBig, "device exceeds supported size"));
+            }
         }
         // what waits now shall be in it
         self.sync()?;

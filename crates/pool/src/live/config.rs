@@ -73,6 +73,17 @@ impl Config {
         list
     }
 
+    /// The label of a leaf that is in no pool any more, as OpenZFS writes it: of txg 0.
+    pub(super) fn label_of_removed(&self, leaf: &Vdev) -> NvList {
+        let mut list = self.head();
+        list.set("txg", Value::U64(0));
+        list.set("top_guid", Value::U64(leaf.guid().get()));
+        list.set("guid", Value::U64(leaf.guid().get()));
+        list.set("vdev_tree", Value::List(leaf.spec().to_nvlist()));
+        list.set("create_txg", Value::U64(0));
+        list
+    }
+
     /// The configuration of a top-level vdev. Of one that is as it was imported, it has all that was said of it then.
     fn top_config(&self, tree: &Tree, top: &Vdev) -> NvList {
         let imported =

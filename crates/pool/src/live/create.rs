@@ -309,7 +309,7 @@ fn top_of(
     spec.id = id;
     let has_files = vdev.leaves.iter().any(|leaf| leaf.is_file);
     let ashift = ashift.unwrap_or_else(|| auto_ashift(env, geometry::sector_shift(&spec, devices), has_files));
-    let measures = geometry::plan(&spec, devices, ashift)?;
+    let measures = geometry::plan(env, &spec, devices, ashift)?;
     spec.top = Some(TopSpec {
         ashift: measures.ashift,
         asize: measures.asize,

@@ -10,13 +10,14 @@
 
 use base::{Env, Error, Kind, Result, WorkKind, tunables};
 use dmu::zap::ZapValue;
+use format::feature::HEAD_ERRLOG;
 use format::scan::{ErrorScrubPhys, ScanState};
 use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
-use crate::Pool;
 use crate::errlog::{ErrlogEntry, LOOKS_MAX};
 use crate::mos::DIRECTORY;
+use crate::{FeatureState, Pool};
 
 /// Entry of the object directory.
 const ERROR_SCRUB: &str = "error_scrub";
@@ -29,8 +30,11 @@ pub(super) fn busy() -> Error {
 impl LivePool {
     /// Begins to scrub the blocks in the error log, or goes on if that is paused. Without such blocks nothing is done.
     /// Errors: `Busy` if a scrub is under way or paused, `Exists` if a resilver is, `Invalid` if this is; those of
-    /// writing.
+    /// `Unsupported` in a pool without feature `head_errlog`; writing.
     pub fn scrub_errors(&self) -> Result<()> {
+        if self.view().features().state(HEAD_ERRLOG) == FeatureState::Disabled {
+            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
+        }
         // what readers found meanwhile is in the log then
         self.sync()?;
         self.run(|context| {

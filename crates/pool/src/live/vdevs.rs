@@ -135,8 +135,8 @@ impl LivePool {
         Err(Error::new(Kind::Unsupported, why))
     }
 
-    /// Lets leaves that are not in the pool any more be nobody's. That this fails harms nobody: their labels are
-    /// older than those of the pool.
+    /// Lets leaves that are not in the pool any more be nobody's: labels of txg 0 say where they were, which counts
+    /// for nothing. That this fails harms nobody: their labels are older than those of the pool.
     pub(super) fn let_go(&self, leaves: &[LeafVdev<'_>]) {
         for leaf in leaves {
             let Some(device) = leaf.device() else { continue };
@@ -144,7 +144,10 @@ impl LivePool {
             if self.tree().leaves().any(|other| other.guid() != leaf.guid() && other.state().is_on(&device.now())) {
                 continue;
             }
-            if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
+            let told = self.config().label_of_removed(leaf.vdev()).pack();
+            let cleared = label::initialize(device);
+            let told = cleared.and_then(|()| label::write_config(device, &[0, 1, 2, 3], &told));
+            if let Err(error) = told.and_then(|()| device.flush()) {
                 tracing::warn!(pool = self.name(), vdev = leaf.name(), "its label is left: {error}");
             }
         }

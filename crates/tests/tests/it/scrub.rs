@@ -174,53 +174,55 @@ fn judge_leaks(dir: &Path) {
 /// Only what is in the log is read, and leaves it when it is right, or is no more.
 #[test]
 fn the_error_log_is_scrubbed() {
-    for features in [&[][..], &["com.delphix:head_errlog"]] {
-        let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), NewVdevShape::Mirror, 2, "1", features);
-        let pool = import_disks(dir.path(), 2);
-        pool.scrub_errors().unwrap();
-        assert_eq!(error_scrub(&pool), None, "there are no errors");
-        let file = file_of(&open(&pool));
-        let at = |blkid: u64| FRONT + file.object().data_pointer(blkid).unwrap().dvas()[0].offset();
-        let places = [at(3), at(5), at(7)];
-        let (one, other) = (dir.path().join("disk0"), dir.path().join("disk1"));
-        let before = std::fs::read(&one).unwrap();
-        for (disk, place) in [&one, &other].into_iter().flat_map(|disk| places.map(|place| (disk, place))) {
-            spoil(disk, place, 4096);
-        }
-        assert_eq!(scrub(&pool).errors, 3);
-        assert_eq!(errors_left(&pool), (3, 3), "{features:?}: nothing has changed");
-        // one is right again on one disk, one is written anew
-        let bytes = &before[places[0] as usize..][..4096];
-        let device = std::fs::OpenOptions::new().write(true).open(&one).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&device, bytes, places[0]).unwrap();
-        file.write(5 * (128 << 10), &contents()[5 * (128 << 10)..][..128 << 10]).unwrap();
-        pool.sync().unwrap();
-        assert_eq!(errors_left(&pool), (1, 1), "{features:?}");
-        assert_eq!(&std::fs::read(&other).unwrap()[places[0] as usize..][..4096], bytes, "the other disk has it");
-        pool.close(PoolState::Exported).unwrap();
-        drop((file, pool));
-        judge_leaks_of(features, dir.path());
-        // paused, it stays so
-        let held = Env::real().with_tunables(|name| (name == "zfs_scrub_error_blocks_per_txg").then_some(0));
-        let pool = import_with(&held, dir.path(), 2);
-        pool.scrub_errors().unwrap();
-        assert!(pool.scrub_errors().is_err() && pool.scrub(ScrubRange::All).is_err(), "it is under way");
-        pool.pause_error_scrub().unwrap();
-        assert!(pool.pause_error_scrub().is_err() && pool.scrub(ScrubRange::All).is_err(), "it is paused");
-        pool.close(PoolState::Exported).unwrap();
-        drop(pool);
-        let pool = import_disks(dir.path(), 2);
-        let paused = error_scrub(&pool).unwrap();
-        assert!(paused.is_paused && (paused.progress, paused.examined_blocks) == (Progress::Running, 0));
-        assert_eq!(errors_left(&pool), (1, 1), "{features:?}: it goes on");
-        assert!(pool.cancel_error_scrub().is_err(), "it is over");
-        assert_eq!(scrub(&pool).errors, 1);
-        assert_eq!(error_scrub(&pool), None, "a scrub of all makes it forgotten");
-        pool.close(PoolState::Exported).unwrap();
-        drop(pool);
-        judge_leaks_of(features, dir.path());
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
+    assert_eq!(import_disks(dir.path(), 1).scrub_errors().unwrap_err().kind(), Kind::Unsupported);
+    let features = &["com.delphix:head_errlog"];
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", features);
+    let pool = import_disks(dir.path(), 2);
+    pool.scrub_errors().unwrap();
+    assert_eq!(error_scrub(&pool), None, "there are no errors");
+    let file = file_of(&open(&pool));
+    let at = |blkid: u64| FRONT + file.object().data_pointer(blkid).unwrap().dvas()[0].offset();
+    let places = [at(3), at(5), at(7)];
+    let (one, other) = (dir.path().join("disk0"), dir.path().join("disk1"));
+    let before = std::fs::read(&one).unwrap();
+    for (disk, place) in [&one, &other].into_iter().flat_map(|disk| places.map(|place| (disk, place))) {
+        spoil(disk, place, 4096);
     }
+    assert_eq!(scrub(&pool).errors, 3);
+    assert_eq!(errors_left(&pool), (3, 3), "nothing has changed");
+    // one is right again on one disk, one is written anew
+    let bytes = &before[places[0] as usize..][..4096];
+    let device = std::fs::OpenOptions::new().write(true).open(&one).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&device, bytes, places[0]).unwrap();
+    file.write(5 * (128 << 10), &contents()[5 * (128 << 10)..][..128 << 10]).unwrap();
+    pool.sync().unwrap();
+    assert_eq!(errors_left(&pool), (1, 1));
+    assert_eq!(&std::fs::read(&other).unwrap()[places[0] as usize..][..4096], bytes, "the other disk has it");
+    pool.close(PoolState::Exported).unwrap();
+    drop((file, pool));
+    judge_leaks_of(features, dir.path());
+    // paused, it stays so
+    let held = Env::real().with_tunables(|name| (name == "zfs_scrub_error_blocks_per_txg").then_some(0));
+    let pool = import_with(&held, dir.path(), 2);
+    pool.scrub_errors().unwrap();
+    assert!(pool.scrub_errors().is_err() && pool.scrub(ScrubRange::All).is_err(), "it is under way");
+    pool.pause_error_scrub().unwrap();
+    assert!(pool.pause_error_scrub().is_err() && pool.scrub(ScrubRange::All).is_err(), "it is paused");
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let pool = import_disks(dir.path(), 2);
+    let paused = error_scrub(&pool).unwrap();
+    assert!(paused.is_paused && (paused.progress, paused.examined_blocks) == (Progress::Running, 0));
+    assert_eq!(errors_left(&pool), (1, 1), "it goes on");
+    assert!(pool.cancel_error_scrub().is_err(), "it is over");
+    assert_eq!(scrub(&pool).errors, 1);
+    assert_eq!(error_scrub(&pool), None, "a scrub of all makes it forgotten");
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge_leaks_of(features, dir.path());
 }
 
 fn error_scrub(pool: &LivePool) -> Option<pool::ErrorScrub> {

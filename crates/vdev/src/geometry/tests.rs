@@ -9,7 +9,8 @@ const TIB: u64 = 1 << 40;
 
 #[test]
 fn metaslabs_by_size() {
-    let counted = |asize: u64| (metaslab_shift(asize), asize >> metaslab_shift(asize));
+    let env = Env::fixed(0);
+    let counted = |asize: u64| (metaslab_shift(&env, asize), asize >> metaslab_shift(&env, asize));
     for (asize, expect) in [
         (59 << 20, (24, 3)),
         (255 << 20, (24, 15)),
@@ -54,7 +55,9 @@ fn devices(mib: &[u64]) -> HashMap<Guid, Arc<dyn Device>> {
 
 #[test]
 fn sizes_of_each_kind() {
-    let mib = |spec: &VdevSpec, sizes: &[u64]| plan(spec, &devices(sizes), 9).map(|plan| plan.asize as f64 / 1048576.0);
+    let mib = |spec: &VdevSpec, sizes: &[u64]| {
+        plan(&Env::fixed(0), spec, &devices(sizes), 9).map(|plan| plan.asize as f64 / 1048576.0)
+    };
     assert_eq!(mib(&leaf(0), &[100]).unwrap(), 95.5);
     assert_eq!(mib(&above(VdevKind::Mirror, 3), &[100, 65, 70]).unwrap(), 60.5);
     assert_eq!(mib(&above(VdevKind::Raidz { nparity: 2 }, 4), &[64, 100, 100, 100]).unwrap(), 4.0 * 59.5);
@@ -101,7 +104,7 @@ fn the_largest_sector_counts() {
         let disks =
             (0..).map(Guid::new).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
         let spec = above(VdevKind::Mirror, sectors.len() as u64);
-        plan(&spec, &disks, ashift).map(|plan| (sector_shift(&spec, &disks), plan.ashift))
+        plan(&Env::fixed(0), &spec, &disks, ashift).map(|plan| (sector_shift(&spec, &disks), plan.ashift))
     };
     assert_eq!(shift(&[512, 512], 9).unwrap(), (9, 9));
     assert_eq!(shift(&[512, 4096], 9).unwrap(), (12, 9));

@@ -114,7 +114,7 @@ fn measures_are_those_of_real_pools() {
             |other: &Image| (other.config.guid("guid").unwrap(), Arc::new(Sized(other.size)) as Arc<dyn Device>);
         let devices: HashMap<Guid, Arc<dyn Device>> = same.map(device).collect();
         let top = spec.top.as_ref().unwrap();
-        let Ok(plan) = geometry::plan(&spec, &devices, top.ashift) else { continue };
+        let Ok(plan) = geometry::plan(&base::Env::fixed(0), &spec, &devices, top.ashift) else { continue };
         assert_eq!((plan.ashift, plan.asize), (top.ashift, top.asize), "{}", image.case);
         // older software has smaller metaslabs
         if image.maker == "openzfs" {

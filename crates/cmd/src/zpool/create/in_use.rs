@@ -47,6 +47,8 @@ impl Membership {
         let of_pool = || imported.iter().find(|hello| Some(hello.guid) == pool_guid);
         let with_aux = || imported.iter().find(|hello| guid.is_some_and(|guid| hello.aux.contains(&guid)));
         let (state, active) = match config.opt_u64("state")? {
+            // it has left its pool, or never came to be in it
+            0 | 1 if config.opt_u64("txg").is_none_or(|txg| txg == 0) => return None,
             0 => of_pool().map_or((MemberState::PotentiallyActive, None), |hello| (MemberState::Active, Some(hello))),
             1 => of_pool().map_or((MemberState::Exported, None), |hello| (MemberState::Active, Some(hello))),
             3 => (MemberState::Spare, Some(with_aux()?)),

@@ -259,16 +259,17 @@ fn imported(pool: &str, guid: Guid, aux: Vec<Guid>) -> [Hello; 1] {
 
 #[test]
 fn what_labels_say() {
-    let label = |state: u64| {
-        let numbers = [("pool_guid", 7), ("guid", 8), ("state", state)];
+    let label_of = |state: u64, txg: u64| {
+        let numbers = [("pool_guid", 7), ("guid", 8), ("state", state), ("txg", txg)];
         let numbers = numbers.map(|(name, n)| (name.to_owned(), Value::U64(n)));
         numbers.into_iter().chain([("name".to_owned(), Value::Str("tank".into()))]).collect::<NvList>()
     };
-    let of = |state, imported: &[Hello]| Membership::of(&label(state), imported).map(|member| member.state);
+    let of = |state, imported: &[Hello]| Membership::of(&label_of(state, 4), imported).map(|member| member.state);
     let tank = imported("tank", Guid::new(7), Vec::new());
     assert_eq!(of(0, &[]), Some(MemberState::PotentiallyActive));
     assert_eq!(of(1, &[]), Some(MemberState::Exported));
     assert_eq!((of(0, &tank), of(1, &tank)), (Some(MemberState::Active), Some(MemberState::Active)));
+    assert_eq!(Membership::of(&label_of(0, 0), &tank).map(|member| member.state), None, "it has left the pool");
     // a spare may serve many pools, and those that are not imported do not count
     assert_eq!([2, 3, 4].map(|state| of(state, &tank)), [None; 3]);
     let owner = imported("tank", Guid::new(9), vec![Guid::new(1), Guid::new(8)]);
