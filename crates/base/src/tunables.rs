@@ -180,6 +180,9 @@ tunables! {
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
+    /// Bytes of reads next to each other that are asked of a device as one at most, if nobody waits for them; 0: none are
+    /// put together. No more than 16 MiB.
+    ZFS_VDEV_AGGREGATION_LIMIT = "zfs_vdev_aggregation_limit", 1 << 20;
     /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
     ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
     /// New vdevs with more metaslabs of the default size get that many larger ones.
@@ -196,7 +199,9 @@ tunables! {
     ZFS_VDEV_MIN_MS_COUNT = "zfs_vdev_min_ms_count", 16;
     /// Most metaslabs of a new vdev, whatever their size.
     ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17;
-    /// Reads of a scan that are on their way at once, for each leaf.
+    /// Bytes between two reads at most that are read along where the two are put together.
+    ZFS_VDEV_READ_GAP_LIMIT = "zfs_vdev_read_gap_limit", 32 << 10;
+    /// Runs of blocks that a scan reads at once, for each leaf.
     ZFS_VDEV_SCRUB_MAX_ACTIVE = "zfs_vdev_scrub_max_active", 3;
     /// Events that are kept.
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512;

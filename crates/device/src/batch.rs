@@ -1,9 +1,14 @@
 //! Many reads, writes or flushes at once, of any devices.
 //!
-//! Those of files go to the ring together; of any other device, one after the other.
+//! Those of files go to the ring together; of any other device, one after the other. Reads that nobody waits for are put
+//! together first ([`join`]).
+
+use std::io;
 
 use base::{Error, Kind, Result};
 
+use crate::item::BatchItem;
+use crate::join::{self, JoinedRead};
 use crate::meter::Ticket;
 use crate::ring::{self, IoTask, RingJob};
 use crate::{Device, io_error, refusal};
@@ -62,26 +67,35 @@ impl<'a> Write<'a> {
 
 /// Does all `reads` and leaves in each its result. Reads of files are in flight together.
 pub fn read_batch(reads: &mut [Read<'_>]) {
-    run(reads.iter_mut().map(|read| BatchItem {
+    let may_join = |read: &&Read<'_>| read.ticket.as_ref().is_some_and(Ticket::may_be_joined);
+    let is_worth_looking = reads.iter().filter(may_join).nth(1).is_some();
+    let items = reads.iter_mut().map(|read| BatchItem {
         device: read.device,
         offset: read.offset,
         task: IoTask::Fill(read.buf),
         result: &mut read.result,
         ticket: read.ticket.take(),
-    }));
+    });
+    if is_worth_looking {
+        let (alone, together) = join::put_together(items);
+        run(alone.into_iter(), together);
+    } else {
+        run(items, Vec::new());
+    }
 }
 
 /// Does all `writes`, in any order, and leaves in each its result. Writes of files are in flight
 /// together. What of a failed write is on the device is unspecified; nothing is sure to last
 /// before the device has been flushed.
 pub fn write_batch(writes: &mut [Write<'_>]) {
-    run(writes.iter_mut().map(|write| BatchItem {
+    let items = writes.iter_mut().map(|write| BatchItem {
         device: write.device,
         offset: write.offset,
         task: IoTask::Store(write.buf),
         result: &mut write.result,
         ticket: write.ticket.take(),
-    }));
+    });
+    run(items, Vec::new());
 }
 
 /// Flushes all `devices`, as [`Device::flush`] does, and returns the results in their order.
@@ -89,7 +103,9 @@ pub fn write_batch(writes: &mut [Write<'_>]) {
 pub fn flush_batch(devices: &[&dyn Device]) -> Vec<Result<()>> {
     let mut results: Vec<Result<()>> = devices.iter().map(|_| not_run()).collect();
     let pairs = devices.iter().zip(&mut results);
-    run(pairs.map(|(&device, result)| BatchItem { device, offset: 0, task: IoTask::Flush, result, ticket: None }));
+    let items =
+        pairs.map(|(&device, result)| BatchItem { device, offset: 0, task: IoTask::Flush, result, ticket: None });
+    run(items, Vec::new());
     results
 }
 
@@ -97,34 +113,12 @@ fn not_run() -> Result<()> {
     Err(Error::new(Kind::Invalid, "this has not run"))
 }
 
-/// What is to be done, and the place for what comes of it.
-struct BatchItem<'a> {
-    device: &'a dyn Device,
-    offset: u64,
-    task: IoTask<'a>,
-    result: &'a mut Result<()>,
-    ticket: Option<Ticket<'a>>,
-}
-
-impl BatchItem<'_> {
-    fn run_alone(mut self) {
-        self.ticket.iter_mut().for_each(Ticket::issued);
-        *self.result = match self.task {
-            IoTask::Fill(buf) => self.device.read_at(self.offset, buf),
-            IoTask::Store(buf) => self.device.write_at(self.offset, buf),
-            IoTask::Flush => self.device.flush(),
-        };
-        if self.result.is_ok() {
-            self.ticket.into_iter().for_each(Ticket::done);
-        }
-    }
-}
-
-fn run<'a>(mut items: impl ExactSizeIterator<Item = BatchItem<'a>>) {
-    if items.len() == 1 {
+fn run<'a>(mut items: impl ExactSizeIterator<Item = BatchItem<'a>>, together: Vec<JoinedRead<'a>>) {
+    if items.len() == 1 && together.is_empty() {
         return items.by_ref().for_each(BatchItem::run_alone);
     }
-    let mut jobs = Vec::with_capacity(items.len());
+    let (mut together, without_file): (Vec<_>, Vec<_>) = together.into_iter().partition(JoinedRead::has_file);
+    let mut jobs = Vec::with_capacity(items.len() + together.len());
     let mut places = Vec::with_capacity(items.len());
     for item in items {
         let Some(raw) = item.device.raw() else {
@@ -140,8 +134,16 @@ fn run<'a>(mut items: impl ExactSizeIterator<Item = BatchItem<'a>>) {
         jobs.push(RingJob::new(raw, raw.base + offset, task, ticket));
         places.push((device, offset, what, result));
     }
+    without_file.into_iter().for_each(JoinedRead::run_alone);
+    jobs.extend(together.iter_mut().filter_map(JoinedRead::job));
     ring::run(&mut jobs);
+    let of_joined: Vec<io::Result<()>> = jobs.split_off(places.len()).into_iter().map(|job| job.result).collect();
     for (job, (device, offset, what, result)) in jobs.into_iter().zip(places) {
         *result = job.result.map_err(|e| io_error(device.path(), offset, what, e));
+    }
+    let joined = together.into_iter().zip(of_joined);
+    let failed: Vec<BatchItem<'a>> = joined.flat_map(|(read, result)| read.finish(result.is_ok())).collect();
+    if !failed.is_empty() {
+        run(failed.into_iter(), Vec::new());
     }
 }

@@ -170,6 +170,12 @@ impl InjectedFaults {
         self.is_any.load(Ordering::Acquire)
     }
 
+    /// Whether what goes wrong is meant to be so often for each request that is asked for, so that none may be put
+    /// together. A device that is slow takes what it is given.
+    pub(crate) fn mean_single_requests(&self) -> bool {
+        self.is_any() && self.faults.read().iter().any(|fault| !matches!(fault.effect, FaultEffect::Slow(_)))
+    }
+
     /// Whether the device cannot be opened again.
     pub fn refuse_opening(&self) -> bool {
         let refuses = |fault: &Arc<InjectedFault>| match fault.ops.contains(&DeviceOp::Probe) {

@@ -12,8 +12,9 @@
 //!           └── any other device ──────────> read_at, write_at, flush, one after the other
 //! ```
 //!
-//! What a batch is given a ticket for, a [`meter`] counts and times. Within a batch there is no order. What has been written is there for every reader at once, but
-//! lasts through a power cut only when a flush that began after the write has returned.
+//! Reads that nobody waits for become one request where they lie next to each other. What a batch is given a ticket for,
+//! a [`meter`] counts and times. Within a batch there is no order. What has been written is there for every reader at
+//! once, but lasts through a power cut only when a flush that began after the write has returned.
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
 //! partition of a disk image found by [`gpt`]), [`DeviceSlot`] (a place that devices take one after the
@@ -26,10 +27,13 @@ mod faulty;
 mod file;
 pub mod gpt;
 mod injected;
+mod item;
+mod join;
 mod mem;
 pub mod meter;
 mod raw;
 mod ring;
+mod scatter;
 mod slot;
 mod window;
 
@@ -102,6 +106,11 @@ pub trait Device: Send + Sync + Debug {
     /// at least 512.
     fn sector_bytes(&self) -> u64 {
         512
+    }
+
+    /// Whether reads that lie next to each other may be asked for as one.
+    fn may_join_reads(&self) -> bool {
+        true
     }
 
     /// The file below, through which batches may go without calling [`Device::read_at`] and the

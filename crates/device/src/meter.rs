@@ -89,6 +89,11 @@ impl Purpose {
     fn is_urgent(self) -> bool {
         matches!(self, Purpose::SyncRead | Purpose::SyncWrite)
     }
+
+    /// Whether it reads for nobody who waits.
+    fn is_patient_read(self) -> bool {
+        !self.is_urgent() && !self.is_write()
+    }
 }
 
 /// Counters of one device. Adding to them is cheap, and reading them gives no common instant.
@@ -115,6 +120,8 @@ struct IoQueue {
     active: AtomicU64,
     waits: Histogram<TIME_BUCKETS>,
     sizes: Histogram<SIZE_BUCKETS>,
+    /// Of requests that several were put together to.
+    joined_sizes: Histogram<SIZE_BUCKETS>,
 }
 
 #[derive(Debug)]
@@ -140,8 +147,16 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 impl Meter {
     /// A request of `bytes` has been handed over; `env` has the clock.
     pub fn ticket<'a>(&'a self, env: &'a Env, purpose: Purpose, bytes: usize) -> Ticket<'a> {
-        let ticket =
-            Ticket { meter: self, env, purpose, bytes: bytes as u64, begun_ns: env.ticks_ns(), issued_ns: None };
+        let ticket = Ticket {
+            meter: self,
+            env,
+            purpose,
+            bytes: bytes as u64,
+            begun_ns: env.ticks_ns(),
+            issued_ns: None,
+            is_joined: false,
+            stands_back: false,
+        };
         ticket.queue().pending.fetch_add(1, Ordering::Relaxed);
         ticket
     }
@@ -163,9 +178,14 @@ impl Meter {
         self.queues[purpose as usize].waits.read()
     }
 
-    /// How big they were.
+    /// How big they were, those that were made by themselves.
     pub fn sizes(&self, purpose: Purpose) -> [u64; SIZE_BUCKETS] {
         self.queues[purpose as usize].sizes.read()
+    }
+
+    /// How big those were that several requests had been put together to.
+    pub fn joined_sizes(&self, purpose: Purpose) -> [u64; SIZE_BUCKETS] {
+        self.queues[purpose as usize].joined_sizes.read()
     }
 
     /// How many requests took the device very long since this was last set to 0: 30 seconds, or what was set.
@@ -207,9 +227,39 @@ pub struct Ticket<'a> {
     bytes: u64,
     begun_ns: u64,
     issued_ns: Option<u64>,
+    /// Several requests were put together to this one.
+    is_joined: bool,
+    /// It is a part of another request, and counts nowhere, unless that fails and this is issued after all.
+    stands_back: bool,
 }
 
-impl Ticket<'_> {
+impl<'a> Ticket<'a> {
+    pub(crate) fn env(&self) -> &'a Env {
+        self.env
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Whether the request can be made together with its neighbours.
+    pub(crate) fn may_be_joined(&self) -> bool {
+        self.purpose.is_patient_read() && self.issued_ns.is_none()
+    }
+
+    /// A ticket for a request of `bytes` that this one and others are put together to.
+    pub(crate) fn of_joined(&self, bytes: u64) -> Ticket<'a> {
+        self.queue().pending.fetch_add(1, Ordering::Relaxed);
+        Ticket { bytes, is_joined: true, ..*self }
+    }
+
+    /// Another request is made for this one, too.
+    pub(crate) fn stand_back(&mut self) {
+        if !std::mem::replace(&mut self.stands_back, true) {
+            self.queue().pending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     fn queue(&self) -> &IoQueue {
         &self.meter.queues[self.purpose as usize]
     }
@@ -232,7 +282,9 @@ impl Ticket<'_> {
             if !self.purpose.is_urgent() {
                 self.meter.patient_bytes.fetch_add(self.bytes, Ordering::Relaxed);
             }
-            self.queue().pending.fetch_sub(1, Ordering::Relaxed);
+            if !std::mem::take(&mut self.stands_back) {
+                self.queue().pending.fetch_sub(1, Ordering::Relaxed);
+            }
             self.queue().active.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -245,7 +297,8 @@ impl Ticket<'_> {
             let hurry_ns = now_ns.saturating_sub(self.begun_ns).saturating_mul(HURRY_TIMES).min(HURRY_NS_MAX);
             self.meter.hurry_until_ns.store(now_ns.saturating_add(hurry_ns), Ordering::Relaxed);
         }
-        self.queue().sizes.add(self.bytes);
+        let sizes = if self.is_joined { &self.queue().joined_sizes } else { &self.queue().sizes };
+        sizes.add(self.bytes);
         self.queue().waits.add(issued_ns.saturating_sub(self.begun_ns));
         let disk_ns = now_ns.saturating_sub(issued_ns);
         if disk_ns >= self.meter.slow_ns() {
@@ -258,6 +311,9 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        if self.stands_back {
+            return;
+        }
         let gauge = if self.issued_ns.is_some() { &self.queue().active } else { &self.queue().pending };
         gauge.fetch_sub(1, Ordering::Relaxed);
         if self.issued_ns.is_some() && !self.purpose.is_urgent() {

@@ -1,9 +1,10 @@
 //! One io_uring per thread, and plain system calls where there is none.
 //!
 //! ```text
-//!   read  | Task::Fill  | pread      IORING_OP_READ
-//!   write | Task::Store | pwrite     IORING_OP_WRITE
-//!   flush | Task::Flush | fdatasync  IORING_OP_FSYNC
+//!   read  | IoTask::Fill    | pread      IORING_OP_READ
+//!         | IoTask::FillAll | preadv     IORING_OP_READV
+//!   write | IoTask::Store   | pwrite     IORING_OP_WRITE
+//!   flush | IoTask::Flush   | fdatasync  IORING_OP_FSYNC
 //! ```
 //!
 //! The kernel works on buffers that are only borrowed, so [`run`] must not return, and not unwind,
@@ -18,6 +19,7 @@ use io_uring::{IoUring, opcode, types};
 
 use crate::meter::Ticket;
 use crate::raw::Raw;
+use crate::scatter::Scatter;
 
 /// Jobs in flight at most, per thread.
 const DEPTH: u32 = 128;
@@ -33,6 +35,8 @@ const LENGTH_MAX: usize = 1 << 30;
 pub(crate) enum IoTask<'a> {
     /// Read them.
     Fill(&'a mut [u8]),
+    /// Read them, those of several buffers at once. If not all can be read, that is an error.
+    FillAll(Scatter<'a>),
     /// Write them.
     Store(&'a [u8]),
     /// Make what has been written last.
@@ -43,6 +47,7 @@ impl IoTask<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             IoTask::Fill(buf) => buf.len(),
+            IoTask::FillAll(bufs) => bufs.len(),
             IoTask::Store(buf) => buf.len(),
             IoTask::Flush => 0,
         }
@@ -51,7 +56,7 @@ impl IoTask<'_> {
     /// The word for it in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            IoTask::Fill(_) => "read",
+            IoTask::Fill(_) | IoTask::FillAll(_) => "read",
             IoTask::Store(_) => "write",
             IoTask::Flush => "flush",
         }
@@ -72,6 +77,7 @@ pub(crate) struct RingJob<'a> {
 /// The next system call of a job.
 enum Syscall {
     Read(i32, u64, *mut u8, usize),
+    ReadAll(i32, u64, *const libc::iovec, usize),
     Write(i32, u64, *const u8, usize),
     Flush(i32),
 }
@@ -86,7 +92,7 @@ impl<'a> RingJob<'a> {
         self.ticket.as_ref().is_none_or(Ticket::should_go)
     }
 
-    /// How it goes on. The pointer is valid for as long as the job's borrow.
+    /// How it goes on. The pointer is valid for as long as the job's borrow, or until this is asked again.
     fn call(&mut self) -> Syscall {
         self.ticket.iter_mut().for_each(Ticket::issued);
         let at = self.file_offset + self.done as u64;
@@ -95,6 +101,11 @@ impl<'a> RingJob<'a> {
             IoTask::Fill(buf) => {
                 let rest = &mut buf[rest];
                 Syscall::Read(self.raw.fd_for(at, rest), at, rest.as_mut_ptr(), rest.len())
+            }
+            IoTask::FillAll(bufs) => {
+                let fd = self.raw.fd_for(at, bufs.first());
+                let vectors = bufs.vectors();
+                Syscall::ReadAll(fd, at, vectors.as_ptr(), vectors.len())
             }
             IoTask::Store(buf) => {
                 let rest = &buf[rest];
@@ -109,6 +120,10 @@ impl<'a> RingJob<'a> {
     fn goes_on(&mut self, result: io::Result<usize>) -> bool {
         match result {
             Ok(0) if self.unfinished() => self.result = Err(io::ErrorKind::UnexpectedEof.into()),
+            // the buffers that are not full are read one by one
+            Ok(n) if n < self.task.len() && matches!(self.task, IoTask::FillAll(_)) => {
+                self.result = Err(io::ErrorKind::UnexpectedEof.into());
+            }
             Ok(n) => self.done += n,
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => return true,
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) && self.raw.direct.is_some() => {
@@ -131,6 +146,11 @@ impl<'a> RingJob<'a> {
             let n = match self.call() {
                 // SAFETY: the bytes are borrowed for writing; the device keeps the descriptor open.
                 Syscall::Read(fd, at, ptr, len) => unsafe { libc::pread(fd, ptr.cast(), len, at as libc::off_t) },
+                // SAFETY: the vectors are the job's, and their bytes borrowed for writing; the device keeps the descriptor
+                // open.
+                Syscall::ReadAll(fd, at, ptr, len) => unsafe {
+                    libc::preadv(fd, ptr, len as libc::c_int, at as libc::off_t)
+                },
                 // SAFETY: the bytes are borrowed; the device keeps the descriptor open.
                 Syscall::Write(fd, at, ptr, len) => unsafe { libc::pwrite(fd, ptr.cast(), len, at as libc::off_t) },
                 // SAFETY: the device keeps the descriptor open.
@@ -191,13 +211,16 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [RingJob<'_>]) -> Result<(), Vec<u
         {
             let entry = match jobs[i].call() {
                 Syscall::Read(fd, at, ptr, len) => opcode::Read::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
+                Syscall::ReadAll(fd, at, ptr, len) => {
+                    opcode::Readv::new(types::Fd(fd), ptr, len as u32).offset(at).build()
+                }
                 Syscall::Write(fd, at, ptr, len) => {
                     opcode::Write::new(types::Fd(fd), ptr, len as u32).offset(at).build()
                 }
                 Syscall::Flush(fd) => opcode::Fsync::new(types::Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
             };
-            // SAFETY: the buffer is borrowed by `jobs`, which this function holds until the call
-            // has completed, and the device keeps the descriptor open.
+            // SAFETY: the buffers are borrowed by `jobs`, which this function holds until the call
+            // has completed, as are the vectors, and the device keeps the descriptor open.
             if unsafe { ring.submission().push(&entry.user_data(i as u64)) }.is_err() {
                 break;
             }
@@ -308,6 +331,42 @@ mod tests {
             drop(jobs);
             for (i, buf) in bufs.iter().enumerate() {
                 assert!(buf[..] == bytes[i * 101..][..buf.len()], "read {i}");
+            }
+        }
+    }
+
+    /// Several buffers are filled by one job, with gaps and without; it is done whole or not at all.
+    #[test]
+    fn many_buffers_of_one_job() {
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
+        for available in [true, false] {
+            RING.set(if available { RingState::Untried } else { RingState::Unavailable });
+            let mut bufs = vec![[0; 700]; 90];
+            let mut jobs: Vec<RingJob> = bufs
+                .chunks_exact_mut(9)
+                .enumerate()
+                .map(|(job, bufs)| {
+                    let parts =
+                        bufs.iter_mut().enumerate().map(|(i, buf)| (if i == 0 { 0 } else { i % 3 }, &mut buf[..]));
+                    RingJob::new(raw, job as u64 * 101, IoTask::FillAll(Scatter::new(parts.collect())), None)
+                })
+                .collect();
+            let mut short = [[1; 100]; 2];
+            let parts = short.iter_mut().map(|buf| (0, &mut buf[..])).collect();
+            let near_end = bytes.len() as u64 - 150;
+            jobs.push(RingJob::new(raw, near_end, IoTask::FillAll(Scatter::new(parts)), None));
+            run(&mut jobs);
+            let results: Vec<bool> = jobs.into_iter().map(|job| job.result.is_ok()).collect();
+            assert_eq!(results, [[true; 10].as_slice(), &[false]].concat());
+            for (job, bufs) in bufs.chunks_exact(9).enumerate() {
+                let mut at = job * 101;
+                for (i, buf) in bufs.iter().enumerate() {
+                    at += if i == 0 { 0 } else { i % 3 };
+                    assert!(buf[..] == bytes[at..][..700], "job {job}, buffer {i}");
+                    at += 700;
+                }
             }
         }
     }

@@ -96,6 +96,10 @@ impl Device for DeviceSlot {
         self.now().sector_bytes()
     }
 
+    fn may_join_reads(&self) -> bool {
+        !self.faults.mean_single_requests() && self.now().may_join_reads()
+    }
+
     fn raw(&self) -> Option<Raw> {
         if self.faults.is_any() { None } else { self.now().raw() }
     }

@@ -69,6 +69,10 @@ impl Device for Window {
         self.inner.sector_bytes()
     }
 
+    fn may_join_reads(&self) -> bool {
+        self.inner.may_join_reads()
+    }
+
     fn raw(&self) -> Option<Raw> {
         self.inner.raw().map(|raw| Raw { base: raw.base + self.start, ..raw })
     }

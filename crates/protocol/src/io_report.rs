@@ -48,8 +48,10 @@ pub struct IoCounters {
     pub disk: [Vec<u64>; 2],
     /// Requests by the time that they waited.
     pub waits: [Vec<u64>; PURPOSES],
-    /// Requests by their size.
+    /// Requests that were made by themselves, by their size.
     pub sizes: [Vec<u64>; PURPOSES],
+    /// Those that several were put together to.
+    pub joined_sizes: [Vec<u64>; PURPOSES],
 }
 
 impl IoCounters {
@@ -80,7 +82,11 @@ impl IoCounters {
     fn each_histogram(&mut self, other: &IoCounters, f: fn(u64, u64) -> u64) {
         let times = [(&mut self.total, &other.total), (&mut self.disk, &other.disk)];
         let times = times.into_iter().flat_map(|(own, other)| own.iter_mut().zip(other));
-        let queues = [(&mut self.waits, &other.waits), (&mut self.sizes, &other.sizes)];
+        let queues = [
+            (&mut self.waits, &other.waits),
+            (&mut self.sizes, &other.sizes),
+            (&mut self.joined_sizes, &other.joined_sizes),
+        ];
         let queues = queues.into_iter().flat_map(|(own, other)| own.iter_mut().zip(other));
         for (own, other) in times.chain(queues) {
             own.resize(own.len().max(other.len()), 0);

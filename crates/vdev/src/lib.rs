@@ -80,4 +80,4 @@ pub use relocate::{Relocated, Relocation};
 pub use spec::{VdevKind, VdevSpec};
 pub use tree::Tree;
 pub use vdev::{LeafVdev, Vdev, VdevId};
-pub use verify::Lacking;
+pub use verify::{ExtentCopies, Lacking};

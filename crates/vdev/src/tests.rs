@@ -13,6 +13,7 @@ mod write;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
@@ -20,7 +21,7 @@ use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
-use crate::{Extent, LeafVdev, Tree, VdevKind, VdevSpec};
+use crate::{Extent, Lacking, LeafVdev, Tree, VdevKind, VdevSpec};
 
 /// A pool under construction: images of leaves by guid. Pools that are opened share them.
 #[derive(Default)]
@@ -85,6 +86,50 @@ impl Pool {
     fn errors(&self, guid: u64) -> (u64, u64) {
         let [read, _, checksum] = self.leaf(guid).stats().errors();
         (read, checksum)
+    }
+}
+
+/// Scrubs `blocks` of two pools that `open` makes, one by one and read ahead together, while leaves err in every way: what
+/// comes of it, and what leaves are charged with, is the same.
+fn scrub_alone_and_together(open: impl Fn() -> Pool, blocks: &[(Extent, Vec<u8>)]) {
+    type Fault = fn(&FaultyDevice);
+    let faults: [Fault; 5] = [
+        |_| {},
+        |device| device.noise(0..DEVICE_BYTES_MIN),
+        |device| device.broken(0..DEVICE_BYTES_MIN),
+        |device| device.vanish(true),
+        |device| device.zero(FRONT_BYTES + 4096..FRONT_BYTES + 16_384),
+    ];
+    let guids: Vec<u64> = open().tree.leaves().map(|leaf| leaf.guid().get()).collect();
+    let outcome = |first: Fault, second: Fault, together: bool| {
+        let pool = open();
+        let faulty = |guid: &u64| pool.devices.get(guid);
+        faulty(&guids[0]).into_iter().for_each(|device| first(device));
+        guids.last().and_then(faulty).into_iter().for_each(|device| second(device));
+        // of other leaves, something rots
+        faulty(&guids[1 % guids.len()]).into_iter().for_each(|device| device.noise(FRONT_BYTES..FRONT_BYTES + 100));
+        let scrub = |extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool| pool.tree.scrub(extent, Lacking::Leave, good);
+        let results: Vec<_> = match together {
+            false => blocks.iter().map(|(extent, block)| scrub(*extent, &mut |bytes| bytes == block)).collect(),
+            true => {
+                let ahead = pool.tree.read_ahead(blocks.iter().map(|(extent, _)| *extent));
+                let good = |copies, block| pool.tree.scrub_ahead(copies, Lacking::Leave, &mut |bytes| bytes == block);
+                ahead.into_iter().zip(blocks).map(|(copies, (_, block))| good(copies, block)).collect()
+            }
+        };
+        let results: Vec<_> = results.into_iter().map(|result| result.map_err(|error| error.to_string())).collect();
+        let charged: Vec<_> = pool
+            .tree
+            .leaves()
+            .map(|leaf| (leaf.stats().errors(), leaf.stats().healed_bytes.load(Ordering::Relaxed)))
+            .collect();
+        (results, charged)
+    };
+    for first in faults {
+        for second in faults {
+            let alone = outcome(first, second, false);
+            assert_eq!(outcome(first, second, true), alone);
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::health::VdevStats;
 use crate::locate::Extent;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
-pub use heal::Lacking;
+pub use heal::{ExtentCopies, Lacking};
 use source::VersionSource;
 
 /// Leaves named in an error at most.

@@ -1,9 +1,11 @@
 //! Mending blocks: the right bytes are written to every place that has others.
 
-use base::{Bookmark, Error, Kind, Result, ResultExt};
+use std::iter;
+
+use base::{Bookmark, Error, Kind, Result, ResultExt, tunables};
 use codec::checksum::Checksum;
 use format::blkptr::BlkPtr;
-use vdev::Lacking;
+use vdev::{Extent, ExtentCopies, Lacking};
 
 use crate::gang::{DEPTH_MAX, is_good_header, members_in};
 use crate::pointer::{check_shape, checksum_kind, extent};
@@ -17,13 +19,17 @@ struct Mending {
     lacking: Lacking,
 }
 
+/// What was read ahead of the copies of a block that are no gangs, in their order; where it ends, they are read.
+type CopiesAhead<'a> = dyn Iterator<Item = ExtentCopies> + 'a;
+
 impl Zio {
     /// Writes right bytes to every place of a block that has others, gang members included; how many bytes. The block
     /// has to stay in use until this is done. Errors: of the first copy that has no right bytes, with the others
     /// mended from each other.
     pub fn heal(&self, bp: &BlkPtr, lacking: Lacking) -> Result<u64> {
         let mut healed = 0;
-        self.heal_at(bp, (0, None), Mending { is_scrub: false, lacking }, &mut healed).map(|()| healed)
+        self.heal_at(bp, (0, None), Mending { is_scrub: false, lacking }, &mut iter::empty(), &mut healed)
+            .map(|()| healed)
     }
 
     /// As [`Zio::heal`], with the bytes of the block, `psize` of them, which come from elsewhere. Errors: `Checksum` if
@@ -35,7 +41,7 @@ impl Zio {
         }
         let mut healed = 0;
         let how = Mending { is_scrub: false, lacking: Lacking::Leave };
-        self.heal_at(bp, (0, Some(right)), how, &mut healed).map(|()| healed)
+        self.heal_at(bp, (0, Some(right)), how, &mut iter::empty(), &mut healed).map(|()| healed)
     }
 
     /// Whether these are the bytes of the block, by a sum that tells.
@@ -47,12 +53,41 @@ impl Zio {
     /// As [`Zio::heal`], to see whether all is right: leaves are charged with what is wrong, and a block of
     /// which nothing could be read is an error, too. Its place is noted in [`crate::Damage`] if no copy is right.
     pub fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark, lacking: Lacking) -> Result<u64> {
+        self.scrub_ahead(bp, bookmark, lacking, &mut iter::empty())
+    }
+
+    /// As [`Zio::scrub`] of each of the blocks, which lie next to each other: they are read together, unless they are so
+    /// large that it is not worth their memory.
+    pub fn scrub_run(&self, blocks: &[(BlkPtr, Bookmark)], lacking: Lacking) -> Vec<Result<u64>> {
+        let bytes = blocks.iter().fold(0u64, |sum, (bp, _)| sum.saturating_add(bp.psize()));
+        let extents = match bytes <= self.env().tunable(tunables::ZFS_VDEV_AGGREGATION_LIMIT) {
+            true => blocks.iter().map(|(bp, _)| plain_copies(bp)).collect(),
+            false => vec![Vec::new(); blocks.len()],
+        };
+        let mut ahead = self.tree().read_ahead(extents.iter().flatten().copied()).into_iter();
+        let scrub = |((bp, bookmark), extents): (&(BlkPtr, Bookmark), &Vec<Extent>)| {
+            let mut own = ahead.by_ref().take(extents.len());
+            let outcome = self.scrub_ahead(bp, *bookmark, lacking, &mut own);
+            // those of a block that makes no sense
+            own.for_each(drop);
+            outcome
+        };
+        blocks.iter().zip(&extents).map(scrub).collect()
+    }
+
+    fn scrub_ahead(
+        &self,
+        bp: &BlkPtr,
+        bookmark: Bookmark,
+        lacking: Lacking,
+        ahead: &mut CopiesAhead<'_>,
+    ) -> Result<u64> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(0);
         }
         let mut healed = 0;
         let outcome = self
-            .heal_at(bp, (0, None), Mending { is_scrub: true, lacking }, &mut healed)
+            .heal_at(bp, (0, None), Mending { is_scrub: true, lacking }, ahead, &mut healed)
             .map(|()| healed)
             .at_block(bookmark);
         if outcome.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Checksum | Kind::Io)) {
@@ -67,6 +102,7 @@ impl Zio {
         bp: &BlkPtr,
         (depth, known): (usize, Option<&[u8]>),
         how: Mending,
+        ahead: &mut CopiesAhead<'_>,
         healed: &mut u64,
     ) -> Result<()> {
         let Mending { is_scrub, lacking } = how;
@@ -95,9 +131,11 @@ impl Zio {
                 good
             };
             let tree = self.tree();
-            let healing = match is_scrub {
-                true => tree.scrub(extent, lacking, &mut good),
-                false => tree.heal(extent, lacking, &mut good),
+            let read = if dva.is_gang() { None } else { ahead.next() };
+            let healing = match (is_scrub, read) {
+                (true, Some(copies)) => tree.scrub_ahead(copies, lacking, &mut good),
+                (true, None) => tree.scrub(extent, lacking, &mut good),
+                (false, _) => tree.heal(extent, lacking, &mut good),
             };
             match healing {
                 Ok(bytes) => *healed += bytes,
@@ -120,10 +158,16 @@ impl Zio {
             for member in members_in(bp, &header)? {
                 let (part, behind) = rest.split_at_checked(member.psize() as usize).unwrap_or_default();
                 let part = Some(part).filter(|part| known.is_some() && self.is_right_for(&member, part));
-                outcome = outcome.and(self.heal_at(&member, (depth + 1, part), how, healed));
+                outcome = outcome.and(self.heal_at(&member, (depth + 1, part), how, &mut iter::empty(), healed));
                 rest = behind;
             }
         }
         outcome
     }
+}
+
+/// Where the copies of a block are that are no gangs.
+fn plain_copies(bp: &BlkPtr) -> Vec<Extent> {
+    let is_on_disk = !bp.is_hole() && !bp.is_embedded() && check_shape(bp).is_ok();
+    bp.copies().filter(|dva| is_on_disk && !dva.is_gang()).map(|dva| extent(bp, dva)).collect()
 }

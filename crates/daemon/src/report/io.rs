@@ -63,6 +63,7 @@ fn of_meter(meter: &Meter) -> IoCounters {
         disk: meter.disks().map(Vec::from),
         waits: Purpose::ALL.map(|purpose| meter.waits(purpose).into()),
         sizes: Purpose::ALL.map(|purpose| meter.sizes(purpose).into()),
+        joined_sizes: Purpose::ALL.map(|purpose| meter.joined_sizes(purpose).into()),
         ..IoCounters::default()
     }
 }

@@ -22,8 +22,9 @@ use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
+use zio::Zio;
 
-use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
+use super::scan::{BLOCK_BYTES, RunLimits, ScanInMemory, ScanPass, ScanStage};
 use super::txg_time_log::ScrubRange;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
@@ -309,31 +310,28 @@ impl SyncContext<'_> {
         let (pool, zio) = (self.pool, self.pool.cache().zio());
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
+        let limits = RunLimits::of(pool.env());
         while !budget.is_over() {
             self.look_at_leaves()?;
-            let (blocks, covered) = {
+            let (runs, covered) = {
                 let mut state = pool.scan().lock();
-                (state.take(at_once), Vec::from_iter(state.covers.keys().copied()))
+                (state.take(at_once, limits), Vec::from_iter(state.covers.keys().copied()))
             };
             let lacking = if covered.is_empty() { Lacking::Leave } else { Lacking::Fill };
-            if blocks.is_empty() {
+            if runs.is_empty() {
                 break;
             }
-            let bytes: u64 = blocks.iter().map(|(bp, _)| bytes_of(bp)).sum();
-            let results = pool.env().map(blocks, WORK_THAT_WAITS, |(bp, bookmark)| {
-                let result = Env::doing(WorkKind::Scan, || match bookmark.level {
-                    // that a log ends with a block that is not there is no damage
-                    LOG_LEVEL => zio.heal(&bp, lacking).or(Ok(0)),
-                    _ => zio.scrub(&bp, bookmark, lacking),
-                });
-                ((bp, bookmark), result)
+            let bytes: u64 = runs.iter().flatten().map(|(bp, _)| bytes_of(bp)).sum();
+            let results = pool.env().map(runs, WORK_THAT_WAITS, |run| {
+                let results = Env::doing(WorkKind::Scan, || verify_run(zio, &run, lacking));
+                run.into_iter().zip(results).collect::<Vec<_>>()
             });
             // after an import nobody knows what that was: it is to begin anew then
             let is_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
             let mut state = pool.scan().lock();
             state.fails_if(is_unfilled);
             state.pass.issued_bytes += bytes;
-            for ((bp, bookmark), result) in results {
+            for ((bp, bookmark), result) in results.into_iter().flatten() {
                 if let Err(error) = &result {
                     tracing::warn!(pool = pool.name(), "scan: {error}");
                     pool.note_unfilled(covered.iter().copied(), bp.physical_birth());
@@ -560,6 +558,19 @@ impl Visitor for BlockFinder<'_> {
             _ => state.failed(),
         }
     }
+}
+
+/// Verifies blocks that lie next to each other.
+fn verify_run(zio: &Zio, run: &[(BlkPtr, Bookmark)], lacking: Lacking) -> Vec<Result<u64>> {
+    let is_of_log = |bookmark: &Bookmark| bookmark.level == LOG_LEVEL;
+    let others: Vec<_> = run.iter().filter(|(_, bookmark)| !is_of_log(bookmark)).copied().collect();
+    let mut verified = zio.scrub_run(&others, lacking).into_iter();
+    let result = |(bp, bookmark): &(BlkPtr, Bookmark)| match is_of_log(bookmark) {
+        // that a log ends with a block that is not there is no damage
+        true => zio.heal(bp, lacking).or(Ok(0)),
+        false => verified.next().expect("one result a block"),
+    };
+    run.iter().map(result).collect()
 }
 
 /// The oldest of the snapshots before a dataset that were made after group `since`.

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{Env, Kind};
+use device::meter::{Meter, Purpose};
 use device::{FileDevice, OpenMode};
 use format::ids::Txg;
 use format::nvlist::NvList;
 use pool::{DamagedObject, LivePool, NewVdevShape, PoolState, Progress, ScanStatus, ScrubRange};
+use vdev::VdevStats;
 
 use crate::heal::{BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_disks, import_with, make, open};
 use crate::heal::{read, spoil, sums};
@@ -43,6 +45,8 @@ fn end_scrub(pool: &LivePool) -> ScanStatus {
 pub(crate) fn hasty() -> Env {
     Env::real().with_tunables(|name| match name {
         "zfs_scrub_min_time_ms" | "zfs_txg_timeout" | "zfs_scan_checkpoint_intval" => Some(0),
+        // block by block
+        "zfs_vdev_aggregation_limit" => Some(0),
         "zfs_vdev_scrub_max_active" => Some(1),
         _ => None,
     })
@@ -72,6 +76,50 @@ fn rot_is_mended_on_all_sides() {
         spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
         let pool = import_disks(dir.path(), leaves);
         assert!(read(&open(&pool)).unwrap() == contents());
+    }
+}
+
+/// Blocks that lie next to each other are read together, and verified each by itself.
+#[test]
+fn neighbours_are_read_as_one() {
+    for (shape, leaves) in [(NewVdevShape::Single, 1), (NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), shape, leaves, "1", &[]);
+        let requests = |limit: Option<u64>| {
+            let env = Env::real().with_tunables(move |name| match name {
+                "zfs_vdev_aggregation_limit" => limit,
+                _ => None,
+            });
+            let pool = import_with(&env, dir.path(), leaves);
+            assert_eq!(scrub(&pool).errors, 0);
+            let [alone, together] = [Meter::sizes, Meter::joined_sizes].map(|sizes| {
+                let of_leaf = |stats: &VdevStats| sizes(&stats.meter, Purpose::Scrub).iter().sum::<u64>();
+                pool.tree().leaves().map(|leaf| of_leaf(leaf.stats())).max().unwrap()
+            });
+            pool.close(PoolState::Exported).unwrap();
+            (alone, together)
+        };
+        let (blocks, (alone, together)) = (FILE_BYTES as u64 >> 17, requests(Some(0)));
+        assert!(alone > blocks && together == 0, "{shape:?}: {alone} requests for {blocks} blocks, {together} joined");
+        let (alone, together) = requests(None);
+        assert!(together > 0 && alone + together < blocks, "{shape:?}: {alone} requests, {together} joined");
+        if leaves == 1 {
+            continue;
+        }
+        let pool = import_disks(dir.path(), leaves);
+        let file = file_of(&open(&pool));
+        let bp = file.object().data_pointer(11).unwrap();
+        let place = FRONT + bp.dvas()[0].offset() / if leaves == 3 { 3 } else { 1 } / 4096 * 4096;
+        spoil(&dir.path().join("disk1"), place, 512);
+        let status = scrub(&pool);
+        let (errors, healed) = sums(&pool);
+        assert_eq!((errors, status.errors), (1, 0), "{shape:?}");
+        assert!(healed == status.processed_bytes && healed > 0 && healed <= 128 << 10, "{shape:?}: {healed} bytes");
+        assert_eq!(scrub(&pool).processed_bytes, 0, "{shape:?}");
+        assert!(read(&open(&pool)).unwrap() == contents());
+        pool.close(PoolState::Exported).unwrap();
+        drop((file, pool));
+        judge(dir.path());
     }
 }
 

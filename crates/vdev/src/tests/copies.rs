@@ -135,6 +135,19 @@ fn a_side_that_was_away_is_given_what_it_lacks() {
 }
 
 #[test]
+fn scrubs_read_ahead_as_they_read() {
+    for count in 1..=3 {
+        let mut images = Images::default();
+        let blocks: Vec<_> = (0..6).map(|i| (extent(0, i * 8192, 5120), pattern(i, 5120))).collect();
+        for guid in 100..100 + count {
+            blocks.iter().for_each(|(extent, block)| images.write(guid, extent.offset, block));
+        }
+        scrub_alone_and_together(|| images.open(vec![mirror(count)], &[]), &blocks);
+        scrub_alone_and_together(|| images.open(vec![mirror(count)], &[100]), &blocks);
+    }
+}
+
+#[test]
 fn states_of_leaves() {
     let images = images(4, 0, &[]);
     let mut spec = mirror(4);

@@ -126,6 +126,16 @@ fn wrong_bytes_of_a_distributed_spare_are_its_own() {
     assert!(pool.tree.leaves().filter(|leaf| leaf.guid().get() != 60).all(|leaf| leaf.stats().errors() == [0; 3]));
 }
 
+#[test]
+fn scrubs_of_draids_read_ahead_as_they_read() {
+    let (images, blocks) = draid(Some(3));
+    scrub_alone_and_together(|| images.open(vec![draid_spec()], &[]), &blocks);
+    let mut spec = draid_spec();
+    let spare = vdev(VdevKind::DraidSpare { draid_guid: Guid::new(9), spare: 0 }, 1, 60, vec![]);
+    spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), spare]);
+    scrub_alone_and_together(|| images.open(vec![spec.clone()], &[103]), &blocks);
+}
+
 /// What a leaf had that is lost is made anew from the others, on the distributed spare or a new leaf, by those that know
 /// nothing of blocks.
 #[test]

@@ -340,6 +340,15 @@ fn leaves_that_sit_out_are_asked_when_parity_runs_out() {
     }
 }
 
+#[test]
+fn scrubs_read_ahead_as_they_read() {
+    for nparity in 1..=3 {
+        let raidz = Raidz::new(5, nparity, 9, 0, &[512, 4096, 10_240, 1536]);
+        scrub_alone_and_together(|| raidz.open(&[]), &raidz.blocks);
+        scrub_alone_and_together(|| raidz.open(&[102]), &raidz.blocks);
+    }
+}
+
 /// A new leaf in the place of one that failed is given its columns, parity or data; then it can take the place.
 #[test]
 fn a_replacement_is_filled() {

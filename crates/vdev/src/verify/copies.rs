@@ -34,7 +34,7 @@ impl Copies {
         while self.versions.len() <= n && self.tried < self.copies.len() {
             let number = self.tried;
             self.tried += 1;
-            load(tree, self.copies[number..=number].iter_mut(), |_| self.range.len());
+            load(tree, std::iter::once((&mut self.copies[number], self.range.len())));
             let Some(bytes) = self.copies[number].get() else { continue };
             if self.versions.iter().all(|&v| self.copies[v].get() != Some(bytes)) {
                 self.versions.push(number);
@@ -58,7 +58,8 @@ impl Copies {
         None
     }
 
-    pub(super) fn load_all(&mut self, tree: &Tree) {
-        load(tree, self.copies.iter_mut(), |_| self.range.len());
+    /// All copies, with their sizes.
+    pub(super) fn copies_mut(&mut self) -> impl Iterator<Item = (&mut LeafCopy, usize)> {
+        self.copies.iter_mut().map(|copy| (copy, self.range.len()))
     }
 }

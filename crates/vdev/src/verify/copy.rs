@@ -15,11 +15,23 @@ pub(super) struct LeafCopy {
 
 pub(super) enum CopyState {
     Unread,
+    /// What came of reading it, before anybody called for it: it is as if unread until then.
+    Ahead(Result<AlignedBuf>),
     Failed(Error),
     Read(AlignedBuf),
 }
 
 impl LeafCopy {
+    /// Whether nobody has called for it.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.bytes, CopyState::Unread | CopyState::Ahead(_))
+    }
+
+    /// Whether it was read ahead, and the device turned out to be gone.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(&self.bytes, CopyState::Ahead(Err(error)) if error.kind() == ErrorKind::Missing)
+    }
+
     pub(super) fn get(&self) -> Option<&[u8]> {
         match &self.bytes {
             CopyState::Read(bytes) => Some(bytes),
@@ -41,7 +53,7 @@ impl LeafCopy {
             && match &self.bytes {
                 CopyState::Read(bytes) => bytes[..] != *right,
                 CopyState::Failed(error) => error.kind() == ErrorKind::Io,
-                CopyState::Unread => false,
+                CopyState::Unread | CopyState::Ahead(_) => false,
             }
     }
 
@@ -52,7 +64,7 @@ impl LeafCopy {
                 CopyState::Read(bytes) => bytes[..] != *right,
                 // what it lacks it need not be able to read
                 CopyState::Failed(error) => error.kind() != ErrorKind::Missing,
-                CopyState::Unread => false,
+                CopyState::Unread | CopyState::Ahead(_) => false,
             }
     }
 
@@ -73,19 +85,15 @@ impl LeafCopy {
     }
 }
 
-/// Reads those of `copies` that have not been read, `len` bytes each, all at once.
-pub(super) fn load<'a>(tree: &Tree, copies: impl Iterator<Item = &'a mut LeafCopy>, len: impl Fn(usize) -> usize) {
-    let mut unread: Vec<(&mut LeafCopy, AlignedBuf)> = copies
-        .enumerate()
-        .filter(|(_, copy)| matches!(copy.bytes, CopyState::Unread))
-        .map(|(i, copy)| (copy, AlignedBuf::for_overwrite(len(i))))
-        .collect();
-    let mut reads: Vec<Read<'_>> = unread.iter_mut().map(|(copy, buf)| tree.read_of(copy.from, buf)).collect();
-    device::read_batch(&mut reads);
-    let results: Vec<Result<()>> = reads.into_iter().map(|read| read.result).collect();
-    for ((copy, buf), result) in unread.into_iter().zip(results) {
+/// Calls for those of `copies` that nobody has called for, each with its size: those that have not been read are, all
+/// at once.
+pub(super) fn load<'a>(tree: &Tree, copies: impl Iterator<Item = (&'a mut LeafCopy, usize)>) {
+    let mut called: Vec<(&mut LeafCopy, usize)> = copies.filter(|(copy, _)| copy.is_unread()).collect();
+    read_ahead(tree, called.iter_mut().map(|(copy, len)| (&mut **copy, *len)));
+    for (copy, _) in called {
+        let CopyState::Ahead(result) = std::mem::replace(&mut copy.bytes, CopyState::Unread) else { continue };
         copy.bytes = match result {
-            Ok(()) => CopyState::Read(buf),
+            Ok(buf) => CopyState::Read(buf),
             Err(e) => {
                 let leaf = tree.vdev(copy.from.leaf);
                 tracing::warn!(vdev = leaf.name(), error = %e, "read failed");
@@ -93,5 +101,19 @@ pub(super) fn load<'a>(tree: &Tree, copies: impl Iterator<Item = &'a mut LeafCop
                 CopyState::Failed(e)
             }
         };
+    }
+}
+
+/// Reads those of `copies` that have not been read, each with its size, all at once.
+pub(super) fn read_ahead<'a>(tree: &Tree, copies: impl Iterator<Item = (&'a mut LeafCopy, usize)>) {
+    let mut unread: Vec<(&mut LeafCopy, AlignedBuf)> = copies
+        .filter(|(copy, _)| matches!(copy.bytes, CopyState::Unread))
+        .map(|(copy, len)| (copy, AlignedBuf::for_overwrite(len)))
+        .collect();
+    let mut reads: Vec<Read<'_>> = unread.iter_mut().map(|(copy, buf)| tree.read_of(copy.from, buf)).collect();
+    device::read_batch(&mut reads);
+    let results: Vec<Result<()>> = reads.into_iter().map(|read| read.result).collect();
+    for ((copy, buf), result) in unread.into_iter().zip(results) {
+        copy.bytes = CopyState::Ahead(result.map(|()| buf));
     }
 }

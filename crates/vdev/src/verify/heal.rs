@@ -13,7 +13,7 @@ use base::{AlignedBuf, Result};
 use device::meter::Purpose;
 use format::ids::Txg;
 
-use super::copy::LeafCopy;
+use super::copy::{self, LeafCopy};
 use super::rows::columns_of;
 use super::search;
 use super::source::VersionSource;
@@ -31,6 +31,13 @@ pub enum Lacking {
     /// They are given the block, which is what a resilver does. What cannot be written to them they go on lacking
     /// ([`crate::Dtl::note_unfilled`]).
     Fill,
+}
+
+/// An extent of which all that leaves have was read ahead.
+pub struct ExtentCopies {
+    extent: Extent,
+    /// Sources, and the order of their sectors.
+    sources: Result<(Vec<VersionSource>, Option<SectorOrder>)>,
 }
 
 /// Reads sources in every way until `good` says that the `wanted` bytes of the block are right. The whole of it, of
@@ -78,9 +85,42 @@ impl Tree {
     /// As [`Tree::heal`], to see whether all is right: all that leaves return of `extent` is read and compared,
     /// and leaves are charged with what is wrong, as by [`Tree::read_verified`]. How many bytes were written.
     pub fn scrub(&self, extent: Extent, lacking: Lacking, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+        let sources = self.sources_of(&extent);
+        self.scrub_copies(ExtentCopies { extent, sources }, lacking, good)
+    }
+
+    /// Reads all that leaves have of `extents`, all at once, for [`Tree::scrub_ahead`]: neighbours on a leaf are asked
+    /// for together.
+    pub fn read_ahead(&self, extents: impl Iterator<Item = Extent>) -> Vec<ExtentCopies> {
+        let mut all: Vec<ExtentCopies> =
+            extents.map(|extent| ExtentCopies { extent, sources: self.sources_of(&extent) }).collect();
+        let sources = all.iter_mut().filter_map(|copies| copies.sources.as_mut().ok());
+        copy::read_ahead(self, sources.flat_map(|(sources, _)| sources).flat_map(VersionSource::copies_mut));
+        all
+    }
+
+    /// As [`Tree::scrub`], of what [`Tree::read_ahead`] brought. Nobody is charged with more or less than there.
+    pub fn scrub_ahead(
+        &self,
+        copies: ExtentCopies,
+        lacking: Lacking,
+        good: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        let mut sources = copies.sources.iter().flat_map(|(sources, _)| sources);
+        let has_lost_one = sources.any(|source| source.copies().any(LeafCopy::is_gone));
+        // once it is noted that a device is gone, it is asked no more
+        if has_lost_one { self.scrub(copies.extent, lacking, good) } else { self.scrub_copies(copies, lacking, good) }
+    }
+
+    fn sources_of(&self, extent: &Extent) -> Result<(Vec<VersionSource>, Option<SectorOrder>)> {
+        self.sources(extent, self.padded_size(extent, extent.size as usize)?)
+    }
+
+    fn scrub_copies(&self, copies: ExtentCopies, lacking: Lacking, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+        let extent = copies.extent;
+        let (mut sources, order) = copies.sources?;
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
-        let (mut sources, order) = self.sources(&extent, size)?;
         let outcome = search_ordered(self, &mut sources, order, (wanted, size), good);
         if outcome.is_ok() {
             sources.iter_mut().for_each(|source| source.load_all(self));

@@ -17,7 +17,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::copy::{CopyState, LeafCopy, load};
+use super::copy::{LeafCopy, load};
 use crate::raidz::{Row, split_columns};
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -152,7 +152,7 @@ impl RowVersions {
                 return false;
             }
             self.exhausted = true;
-            self.load_all(tree);
+            load(tree, self.copies_mut());
             self.add_other_views();
             if self.expanded == self.views.len() {
                 return false;
@@ -167,26 +167,24 @@ impl RowVersions {
     /// Reads of every column copies that have missed nothing, until one succeeds.
     fn read_trusted(&mut self, tree: &Tree) {
         loop {
-            let mut next: Vec<(usize, &mut LeafCopy)> = Vec::new();
+            let mut next: Vec<(&mut LeafCopy, usize)> = Vec::new();
             for (column, cell) in self.cells.iter_mut().enumerate() {
                 let wanted = self.row.columns[column].size > 0 && cell.iter().all(|copy| copy.get().is_none());
-                let unread = |copy: &&mut LeafCopy| copy.from.trusted && matches!(copy.bytes, CopyState::Unread);
-                next.extend(cell.iter_mut().find(unread).filter(|_| wanted).map(|copy| (column, copy)));
+                let unread = |copy: &&mut LeafCopy| copy.from.trusted && copy.is_unread();
+                let size = self.row.columns[column].size;
+                next.extend(cell.iter_mut().find(unread).filter(|_| wanted).map(|copy| (copy, size)));
             }
             if next.is_empty() {
                 return;
             }
-            let sizes: Vec<usize> = next.iter().map(|(column, _)| self.row.columns[*column].size).collect();
-            load(tree, next.into_iter().map(|(_, copy)| copy), |i| sizes[i]);
+            load(tree, next.into_iter());
         }
     }
 
-    pub(super) fn load_all(&mut self, tree: &Tree) {
-        let row = &self.row;
-        let cells = self.cells.iter_mut().enumerate().filter(|(column, _)| row.columns[*column].size > 0);
-        let (sizes, copies): (Vec<usize>, Vec<&mut LeafCopy>) =
-            cells.flat_map(|(column, cell)| cell.iter_mut().map(move |copy| (row.columns[column].size, copy))).unzip();
-        load(tree, copies.into_iter(), |i| sizes[i]);
+    /// The copies of all columns that there are, with their sizes.
+    pub(super) fn copies_mut(&mut self) -> impl Iterator<Item = (&mut LeafCopy, usize)> {
+        let cells = self.cells.iter_mut().zip(&self.row.columns).filter(|(_, column)| column.size > 0);
+        cells.flat_map(|(cell, column)| cell.iter_mut().map(move |copy| (copy, column.size)))
     }
 
     /// The first copy of each column that was read and that `fits`.

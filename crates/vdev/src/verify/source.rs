@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::copies::Copies;
-use super::copy::{CopyState, LeafCopy};
+use super::copy::{LeafCopy, load};
 use super::rows::RowVersions;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -55,10 +55,15 @@ impl VersionSource {
 
     /// Reads all copies that have not been read.
     pub(super) fn load_all(&mut self, tree: &Tree) {
+        load(tree, self.copies_mut());
+    }
+
+    /// All copies, with their sizes.
+    pub(super) fn copies_mut(&mut self) -> Box<dyn Iterator<Item = (&mut LeafCopy, usize)> + '_> {
         match self {
-            VersionSource::Copies(s) => s.load_all(tree),
-            VersionSource::Row(s) => s.load_all(tree),
-            VersionSource::Any(s) => s.load_all(tree),
+            VersionSource::Copies(s) => Box::new(s.copies_mut()),
+            VersionSource::Row(s) => Box::new(s.copies_mut()),
+            VersionSource::Any(s) => Box::new(s.branches.iter_mut().flat_map(VersionSource::copies_mut)),
         }
     }
 
@@ -72,7 +77,7 @@ impl VersionSource {
 
     /// The leaves that were read.
     pub(super) fn tried(&self) -> impl Iterator<Item = VdevId> {
-        self.copies().filter(|copy| !matches!(copy.bytes, CopyState::Unread)).map(|copy| copy.from.leaf)
+        self.copies().filter(|copy| !copy.is_unread()).map(|copy| copy.from.leaf)
     }
 }
 
@@ -120,9 +125,5 @@ impl Any {
 
     fn compare(&self, right: &[u8], f: &mut dyn FnMut(&LeafCopy, &[u8])) {
         self.branches.iter().for_each(|branch| branch.compare(right, f));
-    }
-
-    fn load_all(&mut self, tree: &Tree) {
-        self.branches.iter_mut().for_each(|branch| branch.load_all(tree));
     }
 }

@@ -207,9 +207,7 @@ impl IostatTable {
         let is_time = group == ColumnGroup::TimeHistogram;
         let columns: Vec<Vec<u64>> = match is_time {
             true => columns_of_times(io).into_iter().map(|h| IoCounters::times(h).to_vec()).collect(),
-            false => {
-                columns_of_sizes(io).into_iter().map(|h| IoCounters::sizes_of(h.unwrap_or(&[])).to_vec()).collect()
-            }
+            false => columns_of_sizes(io).into_iter().map(|h| IoCounters::sizes_of(h).to_vec()).collect(),
         };
         let most = columns.iter().flatten().max().copied().unwrap_or(0);
         let width = if self.literal { most.checked_ilog10().map_or(5, |n| 5.max(n as usize + 1)) } else { 5 };
@@ -245,12 +243,9 @@ fn columns_of_times(io: &IoCounters) -> Vec<&[u64]> {
     io.total.iter().chain(&io.disk).chain(&io.waits).map(Vec::as_slice).collect()
 }
 
-/// Those behind the columns of sizes: of single requests, as none are put together, and as above.
-fn columns_of_sizes(io: &IoCounters) -> [Option<&[u64]>; 14] {
-    std::array::from_fn(|column| {
-        let known = io.sizes.get(column / 2).filter(|_| column.is_multiple_of(2));
-        known.map(Vec::as_slice)
-    })
+/// Those behind the columns of sizes: of requests that were made by themselves, and of those put together.
+fn columns_of_sizes(io: &IoCounters) -> Vec<&[u64]> {
+    io.sizes.iter().zip(&io.joined_sizes).flat_map(|(own, joined)| [own.as_slice(), joined]).collect()
 }
 
 /// Average of a histogram by powers of two, as if everything lay in the middle of its bucket.

@@ -50,6 +50,7 @@ fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> PoolIo {
         disk: [times.clone(), times],
         waits: [vec![0; 37], vec![0; 37], vec![0; 37], vec![1; 37], vec![0; 37], vec![0; 37], vec![0; 37]],
         sizes: [vec![0; 25], vec![0; 25], vec![0; 25], sizes, vec![0; 25], vec![9; 25], vec![0; 25]],
+        joined_sizes: [vec![0; 25], vec![0; 25], vec![0; 25], vec![0; 25], vec![2; 25], vec![0; 25], vec![0; 25]],
     };
     let vdevs = [1, 2, 3].map(|guid| (Guid::new(guid), io.clone())).into();
     PoolIo { pool, io: IoReport { open_ns, vdevs } }
@@ -143,7 +144,7 @@ fn histograms() {
     assert!(lines[2].starts_with("req_size      ind    agg    ind"));
     assert_eq!(
         lines[7],
-        format!("{:10}{}", "4K", [0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0].map(|n| format!("{n:7}")).concat())
+        format!("{:10}{}", "4K", [0, 0, 0, 0, 0, 0, 5, 0, 0, 2, 9, 0, 0, 0].map(|n| format!("{n:7}")).concat())
     );
     assert_eq!((lines[4].split_whitespace().next(), lines[19].split_whitespace().next()), (Some("512"), Some("16M")));
     assert_eq!(lines[20], "-".repeat(10 + 14 * 7));
