@@ -90,7 +90,7 @@ impl Purpose {
         matches!(self, Purpose::SyncRead | Purpose::SyncWrite)
     }
 
-    /// Whether it reads for nobody who waits.
+    /// Whether it reads, and nobody waits for it.
     fn is_patient_read(self) -> bool {
         !self.is_urgent() && !self.is_write()
     }
