@@ -186,11 +186,6 @@ impl ServedPool {
         if discard { self.live()?.discard_checkpoint() } else { self.live()?.checkpoint() }
     }
 
-    /// The scrub that is under way, or the last one, as it is in memory; `None` if nothing changes.
-    pub fn scan_status(&self) -> Option<(pool::ScanStatus, pool::ScanPass)> {
-        self.live().ok()?.scan_status()
-    }
-
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
     pub fn take_off(&self, vdev: Guid, how: OfflineReason, temporary: bool, locks: &DeviceLocks) -> Result<()> {
         let live = self.live()?;

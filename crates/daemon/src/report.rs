@@ -14,7 +14,7 @@ use dmu::zap::Zap;
 use dsl::PropertyValue;
 use format::feature::{BOOKMARK_V2, ENCRYPTION};
 use format::ids::{DatasetId, Guid, VdevNumber};
-use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
+use pool::{Candidate, FeatureState, FoundDevice, LabelKind, LivePool, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
@@ -406,8 +406,17 @@ fn pass_since(scan: &pool::ScanStatus, opened_s: u64) -> pool::ScanPass {
     pool::ScanPass { start_s: opened_s, paused_s, ..pool::ScanPass::default() }
 }
 
+/// What has changed of the scrub or resilver since the group that is on disk.
+pub fn refresh_scan(report: &mut PoolReport, pool: &LivePool) {
+    // in this order: one that begins meanwhile is seen
+    report.is_resilver_due = pool.needs_resilver();
+    if let Some((scan, pass)) = pool.scan_status() {
+        report.scan = Some(scan_report(&scan, &pass));
+    }
+}
+
 /// A scan, and what was done of it since it was begun or the pool was opened.
-pub fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
+fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
     ScanReport {
         is_resilver: scan.function == pool::ScanFunction::Resilver,
         progress: scan.progress,

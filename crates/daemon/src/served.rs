@@ -316,8 +316,8 @@ impl Served {
             report::refresh_caches(&mut report.caches, &pool);
         }
         report.cachefile = self.cachefile.lock().clone();
-        if let Some((scan, pass)) = self.pool.scan_status() {
-            report.scan = Some(report::scan_report(&scan, &pass));
+        if let Ok(live) = self.pool.live() {
+            report::refresh_scan(&mut report, live);
         }
         Ok(report)
     }

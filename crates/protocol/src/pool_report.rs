@@ -49,6 +49,8 @@ pub struct PoolReport {
     pub error_count: u64,
     /// The last scrub or resilver.
     pub scan: Option<ScanReport>,
+    /// Whether a resilver will begin by itself.
+    pub is_resilver_due: bool,
     /// The last scrub of known errors.
     pub error_scrub: Option<ErrorScrub>,
     /// The last removal of a vdev.

@@ -252,7 +252,7 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
             let removal = report.removal.as_ref().filter(|removal| removal.progress == Progress::Running)?;
             Some(removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
         }
-        "resilver" => scan(true).or_else(|| rebuilding(report)),
+        "resilver" => scan(true).or_else(|| rebuilding(report)).or_else(|| report.is_resilver_due.then_some(0)),
         // the old device leaves some time after the resilver
         "replace" => {
             let is_replacing = |vdev: &&VdevReport| match vdev.kind.as_str() {
@@ -344,6 +344,10 @@ mod tests {
         assert_eq!(rows.lines(&report), "100\t4194304\n");
         report.scan.as_mut().unwrap().is_paused = true;
         assert_eq!(remaining(&report, SCRUB), None, "nobody waits for one that is paused");
+        let resilver = activities("resilver").unwrap()[0];
+        assert_eq!(remaining(&report, resilver), None);
+        report.is_resilver_due = true;
+        assert_eq!(remaining(&report, resilver), Some(0), "it is about to begin");
     }
 
     #[test]

@@ -34,8 +34,8 @@ use super::{LivePool, SyncContext};
 const UNFINISHED_MAX: usize = 4;
 
 impl LivePool {
-    /// Whether a leaf lacks something that no resilver was begun for.
-    pub(super) fn needs_resilver(&self) -> bool {
+    /// Whether a leaf lacks something that no resilver was begun for: one begins by itself.
+    pub fn needs_resilver(&self) -> bool {
         let (is_stalled, is_under_way) = {
             let state = self.scan().lock();
             (state.is_stalled, !state.covers.is_empty())
