@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::fs::File;
 
 use device::{FileDevice, OpenMode};
-use protocol::wire::Hello;
+use format::nvlist::NvList;
+use protocol::client;
+use protocol::pool_report::{VdevReport, VdevState};
+use protocol::wire::{Hello, PoolReply, Request};
 use protocol::words::of_system;
 
 use super::command::{CommandResult, Stop};
@@ -60,11 +63,11 @@ fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
             MemberState::Exported => ("exported", false),
             MemberState::PotentiallyActive => ("potentially active", false),
         };
-        if member.state == MemberState::Active && force {
+        if member.state == MemberState::Active && force && is_used(pool, &config) {
             let how = "Offline the disk first to clear its label.";
             return Err(format!("{path} is a member ({word}) of pool \"{pool}\". {how}"));
         }
-        if !force || is_firm {
+        if !force || is_firm && member.state != MemberState::Active {
             return Err(match member.state {
                 MemberState::Exported | MemberState::PotentiallyActive => {
                     format!("use '-f' to override the following error:\n{path} is a member of {word} pool \"{pool}\"")
@@ -77,6 +80,15 @@ fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
     let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(failed)?;
     device.lock(true).map_err(failed)?;
     vdev::label::clear_sound(&device).map_err(failed)
+}
+
+/// Whether an imported pool reads the device with that label: not after it was taken offline, or given up. A pool that
+/// does not answer may.
+fn is_used(pool: &str, config: &NvList) -> bool {
+    let Ok(Some(mut connection)) = client::connect(pool) else { return true };
+    let Ok(PoolReply::Report(report)) = connection.ask(&Request::Report) else { return true };
+    let is_it = |vdev: &&VdevReport| config.opt_guid("guid") == Some(vdev.guid);
+    report.root.all().into_iter().find(is_it).is_none_or(|vdev| vdev.state >= VdevState::Degraded)
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ pub fn attach(args: &[OsString]) -> CommandResult {
         Some("raidz") => "raidz_expand",
         Some(_) => return Err(failed("can only attach to mirrors and top-level disks")),
     };
-    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
+    let ashift = ashift.filter(|&ashift| ashift != 0);
     let history = history_line("attach", args);
     let request = Request::Attach { vdev, new: leaf, replaces: false, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
@@ -188,7 +188,7 @@ pub fn replace(args: &[OsString]) -> CommandResult {
         Some(spare) => (find(&report, old).map_err(&failed)?, spare),
         None => devices_of(&report, old, new, force, &failed)?,
     };
-    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
+    let ashift = ashift.filter(|&ashift| ashift != 0);
     let history = history_line("replace", args);
     let request = Request::Attach { vdev, new: leaf, replaces: true, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
@@ -300,7 +300,7 @@ fn ashift_of(text: &str) -> Result<u32, Stop> {
     }
 }
 
-/// Property `ashift`, if it was set.
+/// Property `ashift`, if it was set: that of new top-level vdevs.
 fn stored_ashift(report: &PoolReport) -> Option<u32> {
     match report.stored.iter().find(|(name, _)| name == "ashift")? {
         (_, PropertyValue::Number(ashift)) => u32::try_from(*ashift).ok(),
