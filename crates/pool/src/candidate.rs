@@ -39,6 +39,8 @@ pub struct Candidate {
     pub vdev_tree: NvList,
     /// Devices with labels of the pool.
     pub devices: Vec<FoundDevice>,
+    /// Devices that have left the pool, or were about to come to it: a state of before may have them.
+    pub former_devices: Vec<FoundDevice>,
     /// Spares and cache devices that were found, of any pool.
     pub aux_devices: Vec<FoundDevice>,
 }
@@ -73,20 +75,23 @@ impl Candidate {
     /// sense are passed over.
     pub fn all(discovery: &Discovery) -> Vec<Candidate> {
         let mut by_guid: BTreeMap<Guid, Vec<FoundDevice>> = BTreeMap::new();
+        let mut former: BTreeMap<Guid, Vec<FoundDevice>> = BTreeMap::new();
         let mut aux_devices = Vec::new();
         for found in &discovery.devices {
             match (found.kind(), found.pool_guid()) {
-                // txg 0: the label was written, and then the pool was not made, or the device not added
-                (LabelKind::Member, Some(guid)) if found.txg() != Txg::ZERO => {
-                    by_guid.entry(guid).or_default().push(found.clone());
+                (LabelKind::Member, Some(guid)) => {
+                    // txg 0: the pool was not made then, or the device not added, or it has left
+                    let of = if found.txg() == Txg::ZERO { &mut former } else { &mut by_guid };
+                    of.entry(guid).or_default().push(found.clone());
                 }
-                (LabelKind::Member, _) => {}
+                (LabelKind::Member, None) => {}
                 _ => aux_devices.push(found.clone()),
             }
         }
-        let candidates = by_guid
-            .into_iter()
-            .filter_map(|(guid, devices)| Candidate::assemble(guid, devices, aux_devices.clone()).ok());
+        let candidates = by_guid.into_iter().filter_map(|(guid, devices)| {
+            let candidate = Candidate::assemble(guid, devices, aux_devices.clone()).ok()?;
+            Some(Candidate { former_devices: former.remove(&guid).unwrap_or_default(), ..candidate })
+        });
         let mut candidates: Vec<Candidate> = candidates.collect();
         candidates.sort_by(|a, b| (&a.name, a.guid).cmp(&(&b.name, b.guid)));
         candidates
@@ -110,6 +115,12 @@ impl Candidate {
                 Err(Error::new(Kind::Invalid, what))
             }
         }
+    }
+
+    /// As it may have been: devices that are not the pool's any more are looked at, too.
+    pub fn with_former_devices(mut self) -> Candidate {
+        self.devices.append(&mut self.former_devices);
+        self
     }
 
     /// The device of each leaf: of several with one guid, such as a disk and an old copy of it, that with the newest
@@ -140,6 +151,7 @@ impl Candidate {
             label,
             vdev_tree,
             devices,
+            former_devices: Vec::new(),
             aux_devices,
         })
     }

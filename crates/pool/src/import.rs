@@ -238,6 +238,7 @@ impl Pool {
             label: config.clone(),
             vdev_tree,
             devices: Vec::new(),
+            former_devices: Vec::new(),
             aux_devices: Vec::new(),
         };
         let uberblock = Uberblock {

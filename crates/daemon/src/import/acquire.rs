@@ -34,7 +34,10 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     let which = args.pool.as_deref().unwrap_or_default();
     let mut candidates = find::find(env, args)?;
     candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
-    let candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
+    let mut candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
+    if matches!(args.wanted_state(), Rewind::Exactly(_) | Rewind::AtMost(_)) {
+        candidate = candidate.with_former_devices();
+    }
     check(&candidate, args)?;
     let is_own = candidate.hostid.is_some_and(|id| id != 0 && id == hostid::system());
     let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());

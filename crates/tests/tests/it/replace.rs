@@ -6,7 +6,9 @@ use std::sync::Arc;
 use base::{Env, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use format::ids::Guid;
-use pool::{AttachAs, LivePool, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
+use pool::{
+    AttachAs, Candidate, LivePool, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction, discover,
+};
 
 use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_paths, import_with, make, open, read, spoil, sums,
@@ -88,6 +90,22 @@ fn a_leaf_of_any_vdev_is_replaced() {
         std::fs::remove_file(path(&old)).unwrap();
         check_without(pool, dir.path(), if leaves == 1 { "" } else { "disk0" }, &expect);
     }
+}
+
+/// Its label says so: a state of before may want it.
+#[test]
+fn a_leaf_that_has_left_is_found_for_a_state_of_before() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    let guid = guid_at(&pool, &dir.path().join("disk1"));
+    pool.detach(guid).unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    let found = discover(&Env::real(), &[dir.path().to_path_buf()]).unwrap();
+    let candidate = Candidate::pick(&Candidate::all(&found), "live").unwrap();
+    let has_it = |candidate: &Candidate| candidate.devices.iter().any(|found| found.guid() == Some(guid));
+    assert!(!has_it(&candidate));
+    assert!(has_it(&candidate.with_former_devices()));
 }
 
 #[test]
