@@ -109,6 +109,14 @@ tunables! {
     ZFS_CONDENSE_MAX_OBSOLETE_BYTES = "zfs_condense_max_obsolete_bytes", 1 << 30;
     /// Tables of removed vdevs with so many bytes at most are short enough.
     ZFS_CONDENSE_MIN_MAPPING_BYTES = "zfs_condense_min_mapping_bytes", 128 << 10;
+    /// Milliseconds between two looks for requests that devices do not answer.
+    ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000;
+    /// Whether it is looked for them: 0 or 1.
+    ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1;
+    /// Milliseconds after which a group that is not on disk is late; then requests that took as long are told.
+    ZFS_DEADMAN_SYNCTIME_MS = "zfs_deadman_synctime_ms", 600_000;
+    /// Milliseconds after which a request is told that its device does not answer.
+    ZFS_DEADMAN_ZIOTIME_MS = "zfs_deadman_ziotime_ms", 300_000;
     /// Most entries of a log of a dedup table that go into the table in a group. OpenZFS has no limit, but keeps the
     /// entries in memory.
     ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", 50_000;
@@ -138,6 +146,8 @@ tunables! {
     ZFS_MAX_MISSING_TVDS = "zfs_max_missing_tvds", 0;
     /// Intervals without a heartbeat after which a pool with `multihost` is suspended; 0: it never is.
     ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", 10;
+    /// Heartbeats of a pool with `multihost` that are kept to be looked at.
+    ZFS_MULTIHOST_HISTORY = "zfs_multihost_history", 0;
     /// Intervals for which a pool with `multihost` is watched before it is imported, at least.
     ZFS_MULTIHOST_IMPORT_INTERVALS = "zfs_multihost_import_intervals", 20;
     /// Milliseconds between the heartbeats of a leaf.
@@ -178,6 +188,8 @@ tunables! {
     ZFS_TRIM_EXTENT_BYTES_MIN = "zfs_trim_extent_bytes_min", 32 << 10;
     /// Groups until it is a metaslab's turn again to be trimmed by itself.
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
+    /// Groups whose times are kept to be looked at.
+    ZFS_TXG_HISTORY = "zfs_txg_history", 100;
     /// Seconds after which a group is closed.
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
     /// Bytes of reads next to each other that are asked of a device as one at most, if nobody waits for them; 0: none are

@@ -28,6 +28,7 @@ mod descriptors;
 mod disk_listening;
 pub mod exports;
 mod files_version;
+mod histories;
 pub mod hostid;
 pub mod import;
 mod injections;

@@ -31,6 +31,7 @@ use protocol::wire::ScrubAction;
 use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
+use crate::histories;
 use crate::locks::{self, DeviceLocks};
 use crate::verbs::{DatasetChange, Limit, SnapshotChange, SnapshotGuard};
 use crate::{files_version, new_contents, pool_props, report};
@@ -81,8 +82,9 @@ impl ServedPool {
             // there is no such cache, as in OpenZFS since 2.2; tools of 2.1 want to read it
             Kstat::new("vdev_cache_stats", ["delegations", "hits", "misses"].map(|name| (name, 0))),
         ];
-        let mut logs = HashMap::new();
+        let (mut own, mut logs) = (Vec::new(), HashMap::new());
         if let Ok(live) = self.live() {
+            own.extend(histories::tables(live));
             logs.extend(live.log_stats());
             let mut sums = zil::Stats::default().all();
             let add = |stats: &Vec<_>| sums.iter_mut().zip(stats).for_each(|((_, sum), (_, value))| *sum += value);
@@ -91,7 +93,7 @@ impl ServedPool {
         }
         let health = view.tree().health(view.tree().root().id()).name();
         let word = if self.suspended().is_some() { "SUSPENDED" } else { health };
-        let mut own = vec![vdev_io(&view), Kstat::state(word)];
+        own.extend([vdev_io(&view), Kstat::state(word)]);
         for (id, used) in used {
             // a dataset that is being destroyed has no name any more
             let Ok(name) = view.dsl().name_of(*id) else { continue };

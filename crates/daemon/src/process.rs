@@ -8,6 +8,7 @@ use base::{Env, Mutex};
 use format::ids::Guid;
 use fuse::Helper;
 use nix::sys::signal::SigSet;
+use pool::LivePool;
 use protocol::create::CreateRequest;
 use protocol::datasets::{DatasetRequest, MountRequest, Response};
 use protocol::rundir::{RunDir, RunDirClaim};
@@ -172,6 +173,7 @@ fn serve(
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
     let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
     let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.is_own)));
+    let watched = pool.live().ok().cloned();
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
     if let Some(file) = places.cachefile
         && let Err(e) = served.set_cachefile(file)
@@ -196,8 +198,7 @@ fn serve(
             spawn("report", move || drop(waiting.report()))?;
         }
         begin_scripts(&counted, ready)?;
-        spawn("kstat", move || write_counters(&counted, &written))?;
-        notify.ready()
+        begin_watching(watched, move || write_counters(&counted, &written)).and_then(|()| notify.ready())
     };
     let begun = begun().map_err(failed);
     let why = match begun {
@@ -211,6 +212,14 @@ fn serve(
     drop(counters.lock().take());
     finish(&served, why, claim);
     begun
+}
+
+/// Starts the threads that look after the pool, and tell of it.
+fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 'static) -> base::Result<()> {
+    if let Some(pool) = pool {
+        spawn("deadman", move || pool.watch_for_hangs())?;
+    }
+    spawn("kstat", counting)
 }
 
 /// Serves what is to be served at once: file systems, if that is wanted, and volumes.

@@ -18,7 +18,7 @@
 //! What is in flight is known here, so here it is decided that requests nobody waits for stay back where somebody
 //! waits for others: a disk does one after the other, and hardly ever the urgent first.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::Env;
 
@@ -111,6 +111,37 @@ pub struct Meter {
     slow: AtomicU64,
     /// How long that is, in milliseconds, more than the usual; it wraps.
     slow_ms_more: AtomicU64,
+    under_way: UnderWay,
+}
+
+/// Requests of which it is kept how long they are under way.
+const KEPT_MAX: usize = 64;
+
+/// Since when the device has requests, of as many as there are places for.
+#[derive(Debug)]
+struct UnderWay {
+    /// By [`Env::ticks_ns`]; 0: nothing.
+    since_ns: [AtomicU64; KEPT_MAX],
+    next: AtomicUsize,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        UnderWay { since_ns: [const { AtomicU64::new(0) }; KEPT_MAX], next: AtomicUsize::new(0) }
+    }
+}
+
+impl UnderWay {
+    /// The place where it is noted, if the next one is free.
+    fn begin(&self, now_ns: u64) -> Option<usize> {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % KEPT_MAX;
+        let noted = self.since_ns[place].compare_exchange(0, now_ns.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        noted.ok().map(|_| place)
+    }
+
+    fn end(&self, place: usize) {
+        self.since_ns[place].store(0, Ordering::Relaxed);
+    }
 }
 
 /// What of one purpose there is.
@@ -156,6 +187,7 @@ impl Meter {
             issued_ns: None,
             is_joined: false,
             stands_back: false,
+            place: None,
         };
         ticket.queue().pending.fetch_add(1, Ordering::Relaxed);
         ticket
@@ -202,6 +234,12 @@ impl Meter {
         self.slow_ms_more.load(Ordering::Relaxed).wrapping_add(SLOW_MS).saturating_mul(NS_PER_MS)
     }
 
+    /// How long the device has had the oldest request that is under way, in nanoseconds; `None` if there is none.
+    pub fn oldest_ns(&self, env: &Env) -> Option<u64> {
+        let since_ns = self.under_way.since_ns.iter().map(|since_ns| since_ns.load(Ordering::Relaxed));
+        since_ns.filter(|since_ns| *since_ns != 0).min().map(|since_ns| env.ticks_ns().saturating_sub(since_ns))
+    }
+
     /// Sets the count of slow requests to 0.
     pub fn clear_slow(&self) {
         self.slow.store(0, Ordering::Relaxed);
@@ -231,6 +269,8 @@ pub struct Ticket<'a> {
     is_joined: bool,
     /// It is a part of another request, and counts nowhere, unless that fails and this is issued after all.
     stands_back: bool,
+    /// Where it is noted that the device has it.
+    place: Option<usize>,
 }
 
 impl<'a> Ticket<'a> {
@@ -278,7 +318,9 @@ impl<'a> Ticket<'a> {
     /// The operating system has it. Only the first call counts.
     pub fn issued(&mut self) {
         if self.issued_ns.is_none() {
-            self.issued_ns = Some(self.env.ticks_ns());
+            let now_ns = self.env.ticks_ns();
+            self.issued_ns = Some(now_ns);
+            self.place = self.meter.under_way.begin(now_ns);
             if !self.purpose.is_urgent() {
                 self.meter.patient_bytes.fetch_add(self.bytes, Ordering::Relaxed);
             }
@@ -314,6 +356,7 @@ impl Drop for Ticket<'_> {
         if self.stands_back {
             return;
         }
+        self.place.into_iter().for_each(|place| self.meter.under_way.end(place));
         let gauge = if self.issued_ns.is_some() { &self.queue().active } else { &self.queue().pending };
         gauge.fetch_sub(1, Ordering::Relaxed);
         if self.issued_ns.is_some() && !self.purpose.is_urgent() {

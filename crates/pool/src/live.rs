@@ -30,6 +30,7 @@ mod corrective;
 mod create;
 mod damage;
 mod datasets;
+mod deadman;
 mod dedup;
 mod dedup_changes;
 mod dedup_logs;
@@ -42,10 +43,12 @@ mod expansion;
 mod expansion_state;
 mod features;
 mod frees;
+mod group_times;
 mod groups;
 mod guid;
 mod head;
 mod heads;
+mod heartbeats;
 mod history;
 mod import;
 pub mod inject;
@@ -90,6 +93,7 @@ mod vdev_props;
 mod vdevs;
 mod version;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc::{Cache, Gauge};
@@ -111,10 +115,12 @@ use error_scrub_state::ErrorScrubState;
 pub use events::{Events, EventsSince};
 use expansion_state::ExpansionState;
 use frees::Frees;
+pub use group_times::{DeviceTotals, GroupRecord, GroupStage};
 use groups::Groups;
 pub use head::{Head, HeadKind};
 use heads::Heads;
 pub use heads::{LogMoment, LogTotals};
+pub use heartbeats::{HeartbeatPlace, HeartbeatRecord};
 pub use kept_snapshots::KeepsSnapshots;
 use kept_snapshots::KeptSnapshots;
 pub use leaf_watch::DeviceOpener;
@@ -324,6 +330,10 @@ impl LivePool {
         &self.leaf_watch
     }
 
+    fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
     fn suspension(&self) -> &Arc<Suspension> {
         &self.suspension
     }
@@ -451,13 +461,14 @@ impl LivePool {
         }
         self.suspension.persist(|_| self.multihost.check())?;
         self.leaf_watch.renew_slow_ms();
-        let txg = self.txgs().close();
+        let txg = self.groups.close(&self.env, self.device_totals());
         self.env.failpoint("group closed");
         self.heads.note_logged(txg);
         match self.sync_txg(txg) {
             Ok(()) => {
                 self.env.failpoint("group on disk");
                 self.txgs().synced(txg);
+                self.groups.note_synced(&self.env, self.device_totals());
                 self.heads.synced(txg);
                 Ok(())
             }
@@ -468,6 +479,29 @@ impl LivePool {
                 Err(error)
             }
         }
+    }
+
+    /// What its devices have done since the pool was opened.
+    fn device_totals(&self) -> DeviceTotals {
+        let all = |of: fn(&vdev::VdevStats) -> &AtomicU64| {
+            self.tree().leaves().map(|leaf| of(leaf.stats()).load(Ordering::Relaxed)).sum()
+        };
+        DeviceTotals {
+            read_bytes: all(|stats| &stats.read_bytes),
+            written_bytes: all(|stats| &stats.write_bytes),
+            reads: all(|stats| &stats.reads),
+            writes: all(|stats| &stats.writes),
+        }
+    }
+
+    /// How long the last groups took on their way to disk, and the open one.
+    pub fn group_times(&self) -> Vec<GroupRecord> {
+        self.groups.times(&self.env)
+    }
+
+    /// The last heartbeats, if the pool is guarded by property `multihost`, as many as are kept.
+    pub fn heartbeats(&self) -> Vec<HeartbeatRecord> {
+        self.multihost.history()
     }
 
     /// Brings all that has happened to disk; waits if the pool is suspended. Errors: `Suspended` if nobody is to wait then.

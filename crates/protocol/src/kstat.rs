@@ -7,6 +7,8 @@
 //!   RUN/spl/kstat/zfs/POOL/zil                   what the process of this pool adds to it
 //!   RUN/spl/kstat/zfs/POOL/io                    reads and writes of its vdevs
 //!   RUN/spl/kstat/zfs/POOL/state                 ONLINE, DEGRADED, SUSPENDED, ...
+//!   RUN/spl/kstat/zfs/POOL/txgs                  its last groups, and how long they took on their way to disk
+//!   RUN/spl/kstat/zfs/POOL/multihost             its last heartbeats
 //!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
 //!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are, to be read; RUN/module stands in for /sys/module
 //! ```
@@ -16,7 +18,7 @@
 //! whole, so that nobody reads half of one.
 //!
 //! Format: a line about the table, one with the names of the columns, and a line for each value
-//! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`). Source: kstat(9) as OpenZFS shows it on Linux.
+//! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`), or a line for each thing (`KSTAT_TYPE_RAW`). Source: kstat(9) as OpenZFS shows it on Linux.
 
 mod read;
 
@@ -77,6 +79,8 @@ enum KstatForm {
     Io,
     /// Nothing but the text.
     Raw,
+    /// A line for each of so many rows, which are the text.
+    Rows(usize),
 }
 
 impl Kstat {
@@ -104,6 +108,22 @@ impl Kstat {
         Kstat { text: Some(("state", word.to_owned())), form: KstatForm::Raw, ..Kstat::new("state", nothing) }
     }
 
+    /// A table with a line of so many words for each of many things. Words are made as wide as their columns.
+    pub fn of_rows<const N: usize>(
+        name: &'static str,
+        columns: [(&str, usize); N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Kstat {
+        let nothing: [(&str, u64); 0] = [];
+        let line = |words: [&str; N]| {
+            let cells = words.into_iter().zip(columns).map(|(word, (_, width))| format!("{word:<width$}"));
+            cells.collect::<Vec<_>>().join(" ").trim_end().to_owned() + "\n"
+        };
+        let lines: Vec<String> = rows.into_iter().map(|row| line(row.each_ref().map(String::as_str))).collect();
+        let text = line(columns.map(|(name, _)| name)) + &lines.concat();
+        Kstat { text: Some((name, text)), form: KstatForm::Rows(lines.len()), ..Kstat::new(name, nothing) }
+    }
+
     /// The table `dbufstats`, all 0: there is no cache of buffers above that of blocks, which keeps them
     /// decompressed. Programs that read it expect every name.
     pub fn dbufs() -> Kstat {
@@ -123,6 +143,9 @@ impl Kstat {
     fn file(&self, now_ns: u64) -> String {
         if let (KstatForm::Raw, Some((_, text))) = (self.form, &self.text) {
             return format!("{text}\n");
+        }
+        if let (KstatForm::Rows(count), Some((_, text))) = (self.form, &self.text) {
+            return format!("0 0 0x01 {count} {} 0 {now_ns}\n{text}", text.len());
         }
         if self.form == KstatForm::Io {
             let line = |cells: &mut dyn Iterator<Item = String>| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
 use format::ids::Txg;
+use format::uberblock::Uberblock;
 use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState, PoolStatePreview, Rewind};
 use protocol::rundir::{RunDir, RunDirClaim};
 use protocol::startup::Notify;
@@ -64,7 +65,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
             Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
             _ => failed(&e.to_string()),
         })?;
-        options.watched = candidate.watch(env, hostid::system()).map_err(|e| failed(&in_use(&e, &candidate)))?;
+        options.watched = watch(env, &candidate, notify).map_err(|e| failed(&in_use(&e, &candidate)))?;
         if options.rewind == Rewind::Recover {
             let newest = pool::newest_whole(env, &candidate, &options);
             options.rewind = newest.map_or(Rewind::Recover, Rewind::Exactly);
@@ -123,6 +124,22 @@ fn refuse_writing(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> Strin
     };
     notify.out(&format!("{what}\nThe pool can be imported using '-o readonly=on'.\n"));
     failed("unsupported version or feature")
+}
+
+/// See [`Candidate::watch`]. What came of it is told in OpenZFS's numbers, if that variable is set.
+fn watch(env: &Env, candidate: &Candidate, notify: &Notify) -> base::Result<Option<Uberblock>> {
+    let watched = candidate.watch(env, hostid::system());
+    let result = match &watched {
+        Ok(Some(_)) => 0,
+        Ok(None) => libc::ESRCH,
+        Err(e) if e.kind() == Kind::Elsewhere && hostid::system() == 0 => libc::ENXIO,
+        Err(e) if e.kind() == Kind::Elsewhere => libc::EREMOTEIO,
+        Err(_) => libc::EIO,
+    };
+    if std::env::var_os("ZFS_LOAD_INFO_DEBUG").is_some() {
+        notify.out(&format!("mmp_result: {result}\n"));
+    }
+    watched
 }
 
 /// Why a guarded pool cannot be had.

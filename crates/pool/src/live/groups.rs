@@ -7,6 +7,8 @@ use base::{Env, Mutex, MutexGuard};
 use dmu::{Throttle, Txgs};
 use format::ids::Txg;
 
+use super::group_times::{DeviceTotals, GroupRecord, GroupTimes};
+
 /// The groups of a pool.
 pub(super) struct Groups {
     txgs: Arc<Txgs>,
@@ -17,6 +19,7 @@ pub(super) struct Groups {
     has_thread: AtomicBool,
     /// Is closed when the thread has ended.
     thread: Mutex<Option<mpsc::Receiver<()>>>,
+    times: Mutex<GroupTimes>,
 }
 
 impl Groups {
@@ -28,6 +31,7 @@ impl Groups {
             syncing: Mutex::default(),
             has_thread: AtomicBool::new(false),
             thread: Mutex::default(),
+            times: Mutex::new(GroupTimes::begin(env)),
         }
     }
 
@@ -60,6 +64,30 @@ impl Groups {
     /// Groups are synced one after the other.
     pub(super) fn sync_alone(&self) -> MutexGuard<'_, ()> {
         self.syncing.lock()
+    }
+
+    /// Closes the open group, which is on its way then; devices have done so much before.
+    pub(super) fn close(&self, env: &Env, before: DeviceTotals) -> Txg {
+        let since_ns = env.ticks_ns();
+        let txg = self.txgs.close();
+        self.times.lock().closed(env, txg, since_ns, (self.txgs.dirty_bytes(), before));
+        txg
+    }
+
+    /// The group that was closed last is on disk; devices have done so much by now.
+    pub(super) fn note_synced(&self, env: &Env, now: DeviceTotals) {
+        self.times.lock().synced(env, now);
+    }
+
+    /// How long a group has been on its way to disk; `None` if none is.
+    pub(super) fn syncing_ns(&self, env: &Env) -> Option<u64> {
+        self.times.lock().syncing_ns(env)
+    }
+
+    /// See [`GroupTimes::all`].
+    pub(super) fn times(&self, env: &Env) -> Vec<GroupRecord> {
+        let open = self.txgs.open_txg();
+        self.times.lock().all(env, open)
     }
 
     /// Takes up tunables that have been changed.

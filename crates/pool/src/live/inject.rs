@@ -1,7 +1,8 @@
 //! Faults that a person asks for, to see what a pool makes of them (`zinject`).
 //!
 //! ```text
-//!   a device ────────────────────────────────────────────▶ its bytes but for the labels, or a part of each label
+//!   a device ────────────────────────────────────────────▶ its bytes but for the labels, or a part of each label; if it is
+//!                                                           slow, all
 //!   blocks of an object ─▶ their pointers now ─▶ copies ──▶ the bytes of devices where these are, parity among them
 //! ```
 //!
@@ -48,7 +49,7 @@ pub enum InjectionTarget {
     Leaf {
         /// Its guid.
         guid: Guid,
-        /// The part of its labels; without one, all but the labels.
+        /// The part of its labels; without one, all but the labels, but a slow device is slow everywhere.
         label: Option<LabelRegion>,
     },
     /// With blocks of an object.
@@ -169,7 +170,9 @@ impl LivePool {
                     self.sync()?;
                 }
                 let size = leaf.state().device().map_or(0, device::Device::size);
-                places.insert(leaf.id(), vdev::region_ranges(size, label));
+                let all = label.is_none() && matches!(injection.effect, InjectedEffect::Slow { .. });
+                let ranges = if all { std::iter::once(0..size).collect() } else { vdev::region_ranges(size, label) };
+                places.insert(leaf.id(), ranges);
             }
             InjectionTarget::Blocks { objset, object, level, blocks, copies } => {
                 self.sync()?;

@@ -1,7 +1,8 @@
 //! Property `multihost`: heartbeats, by which other hosts see that the pool is in use.
 //!
 //! ```text
-//!   thread `mmp`   one leaf after the other: is the last heartbeat still there? ─▶ the next one
+//!   thread `mmp`   one leaf after the other, but for those that are busy with their last heartbeat
+//!   a thread each  is the last heartbeat still there? ─▶ the next one
 //!                     └── another host's   └── none got through for too long ──▶ lost
 //!   the syncer     before a group, and before its uberblock: lost, or overdue? ──▶ suspended
 //!   zpool clear    does another host use it? ──▶ goes on
@@ -12,17 +13,18 @@
 //! longer ([`crate::activity`]). So a process that was stopped for longer must not write an uberblock when it goes on,
 //! and does not: it looks at its clock first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Condvar, Env, Error, Kind, Mutex, Result};
 use dsl::PropertyValue;
-use format::ids::Guid;
+use format::ids::{Guid, Txg};
 use format::uberblock::{Mmp, Uberblock};
 use vdev::{Tree, label};
 
+use super::heartbeats::{EIO, HeartbeatHistory, HeartbeatPlace, HeartbeatRecord, SKIPPED_ALL_BUSY, SKIPPED_NO_LEAF};
 use super::suspension::Suspension;
 use crate::activity::{self, fail_intervals, interval_ms};
 use crate::discover::uberblocks_of;
@@ -37,6 +39,9 @@ pub(super) struct Multihost {
     has_thread: AtomicBool,
     heart: Mutex<Heart>,
     changed: Condvar,
+    /// A heartbeat is over.
+    is_quiet: Condvar,
+    history: Mutex<HeartbeatHistory>,
 }
 
 #[derive(Default)]
@@ -55,10 +60,26 @@ struct Heart {
     count: usize,
     /// By guid of the leaf: label and content of its last heartbeat.
     left: HashMap<Guid, (usize, Uberblock)>,
+    /// Leaves to which one is being written.
+    busy: HashSet<Guid>,
     /// Why the pool may be another host's by now.
     lost: Option<&'static str>,
     is_beating: bool,
     ends: bool,
+}
+
+/// A heartbeat that is to be written.
+#[derive(Clone)]
+struct Heartbeat {
+    leaf: Guid,
+    label: usize,
+    next: Uberblock,
+    /// Label and content of the last one of that leaf.
+    before: Option<(usize, Uberblock)>,
+    /// How many leaves take turns.
+    leaves: usize,
+    /// Its number in the history.
+    record: u64,
 }
 
 /// Uberblocks that failed to be written, of which any may be the newest on disk: the last ones.
@@ -76,9 +97,17 @@ impl Multihost {
         suspension: &Arc<Suspension>,
         properties: &[(String, PropertyValue)],
     ) -> Multihost {
-        let (is_on, has_thread, changed) = Default::default();
-        let (env, tree, suspension) = (env.clone(), Arc::downgrade(tree), suspension.clone());
-        let multihost = Multihost { env, tree, suspension, is_on, has_thread, heart: Mutex::default(), changed };
+        let multihost = Multihost {
+            env: env.clone(),
+            tree: Arc::downgrade(tree),
+            suspension: suspension.clone(),
+            is_on: AtomicBool::default(),
+            has_thread: AtomicBool::default(),
+            heart: Mutex::default(),
+            changed: Condvar::default(),
+            is_quiet: Condvar::default(),
+            history: Mutex::default(),
+        };
         properties.iter().for_each(|(name, value)| multihost.note_property(name, value));
         multihost
     }
@@ -165,8 +194,8 @@ impl Multihost {
     pub(super) fn end(&self) {
         self.stop();
         let mut heart = self.heart.lock();
-        while heart.is_beating {
-            heart = self.changed.wait(heart);
+        while heart.is_beating || !heart.busy.is_empty() {
+            heart = self.is_quiet.wait(heart);
         }
     }
 
@@ -181,47 +210,89 @@ impl Multihost {
         self.has_thread.store(started, Ordering::Relaxed);
     }
 
-    /// Writes a heartbeat on the leaf whose turn it is, and notes what came of it.
-    fn beat(&self, tree: &Tree) {
+    /// Begins a heartbeat on the leaf whose turn it is. One that hangs does not keep the others from theirs.
+    fn beat(self: &Arc<Self>, tree: &Arc<Tree>) {
+        let Some(heartbeat) = self.next_heartbeat(tree) else { return };
+        let (multihost, tree) = (self.clone(), tree.clone());
+        let write = move || multihost.write(&tree, &heartbeat);
+        if !self.env.spawn("heartbeat", write.clone()) {
+            write();
+        }
+    }
+
+    /// What to write, and where; `None` if there is nothing to write, or no leaf that could take it.
+    fn next_heartbeat(&self, tree: &Tree) -> Option<Heartbeat> {
         let leaves = tree.hearts();
         let is_suspended = self.suspension.is_suspended();
-        let (number, next, before) = {
-            let mut heart = self.heart.lock();
-            if is_suspended && heart.lost.is_none() {
-                // devices have failed: when it is resumed, it is looked whether another host has it
-                heart.last_ns = self.env.ticks_ns();
-                return;
-            }
-            let Some(uberblock) = &heart.uberblock else { return };
-            if leaves.is_empty() {
-                return;
-            }
-            let leaf = leaves[heart.count % leaves.len()];
-            let now_s = self.env.now_s();
-            let is_new_second = uberblock.timestamp_s != now_s;
-            let seq = if is_new_second { 1 } else { heart.seq };
-            let mmp = Some(self.fields_with(heart.delay_ns, seq));
-            let next = Uberblock { timestamp_s: now_s, mmp, ..uberblock.clone() };
-            (heart.seq, heart.count) = (seq + 1, heart.count + 1);
-            heart.tries(&next);
-            (leaf, next, heart.left.get(&leaf).cloned())
-        };
-        let found = before.and_then(|(at, ours)| Some((ours, tree.read_heartbeat(number, at).ok()??)));
-        if let Some((ours, now)) = found
-            && self.heart.lock().is_foreign(&ours, &now)
-        {
-            self.heart.lock().lost = Some(FOREIGN);
-            return;
+        let mut heart = self.heart.lock();
+        if is_suspended && heart.lost.is_none() {
+            // devices have failed: when it is resumed, it is looked whether another host has it
+            heart.last_ns = self.env.ticks_ns();
+            return None;
         }
-        let at = (self.env.random() % label::COUNT as u64) as usize;
-        match tree.write_heartbeat(number, at, &next) {
+        let uberblock = heart.uberblock.as_ref()?;
+        let txg = uberblock.txg;
+        let free = (0..leaves.len()).find(|after| !heart.busy.contains(&leaves[(heart.count + after) % leaves.len()]));
+        let Some(after) = free else {
+            let why = if leaves.is_empty() { SKIPPED_NO_LEAF } else { SKIPPED_ALL_BUSY };
+            let record = HeartbeatRecord { error: why, ..self.record(txg, heart.delay_ns) };
+            self.history.lock().add(&self.env, record);
+            return None;
+        };
+        let turn = heart.count + after;
+        let leaf = leaves[turn % leaves.len()];
+        let now_s = self.env.now_s();
+        let seq = if uberblock.timestamp_s == now_s { heart.seq } else { 1 };
+        let mmp = Some(self.fields_with(heart.delay_ns, seq));
+        let next = Uberblock { timestamp_s: now_s, mmp, ..uberblock.clone() };
+        (heart.seq, heart.count) = (seq + 1, turn + 1);
+        heart.tries(&next);
+        heart.busy.insert(leaf);
+        let label = (self.env.random() % label::COUNT as u64) as usize;
+        let path = tree.leaf(leaf).map(|leaf| leaf.name().to_owned()).unwrap_or_default();
+        let place = HeartbeatPlace { leaf, label, path };
+        let record = HeartbeatRecord { place: Some(place), ..self.record(txg, heart.delay_ns) };
+        let record = self.history.lock().add(&self.env, record);
+        Some(Heartbeat { leaf, label, next, before: heart.left.get(&leaf).cloned(), leaves: leaves.len(), record })
+    }
+
+    fn record(&self, txg: Txg, delay_ns: u64) -> HeartbeatRecord {
+        HeartbeatRecord { id: 0, txg, time_s: self.env.now_s(), error: 0, duration_ns: 0, delay_ns, place: None }
+    }
+
+    /// Writes a heartbeat, and notes what came of it.
+    fn write(&self, tree: &Tree, heartbeat: &Heartbeat) {
+        let Heartbeat { leaf, label, next, before, leaves, record } = heartbeat;
+        let begun_ns = self.env.ticks_ns();
+        let found = before.as_ref().and_then(|(at, ours)| Some((ours, tree.read_heartbeat(*leaf, *at).ok()??)));
+        let is_foreign = found.is_some_and(|(ours, now)| self.heart.lock().is_foreign(ours, &now));
+        let written = if is_foreign { Ok(()) } else { tree.write_heartbeat(*leaf, *label, next) };
+        let duration_ns = self.env.ticks_ns().saturating_sub(begun_ns);
+        self.history.lock().finish(*record, duration_ns, written.as_ref().map_or(EIO, |()| 0));
+        let mut heart = self.heart.lock();
+        match written {
+            _ if is_foreign => heart.lost = Some(FOREIGN),
             Ok(()) => {
-                let mut heart = self.heart.lock();
-                heart.has_written(&next, &self.env, leaves.len());
-                heart.left.insert(number, (at, next));
+                heart.has_written(next, &self.env, *leaves);
+                heart.left.insert(*leaf, (*label, next.clone()));
             }
             Err(error) => tracing::warn!(pool = self.suspension.pool(), "no heartbeat: {error}"),
         }
+        heart.busy.remove(leaf);
+        drop(heart);
+        self.raise_if_lost();
+        self.is_quiet.notify_all();
+    }
+
+    fn raise_if_lost(&self) {
+        if let Some(why) = self.lost().filter(|_| self.is_on() && !self.suspension.is_suspended()) {
+            self.suspension.raise(why);
+        }
+    }
+
+    /// The last heartbeats, as many as are kept.
+    pub(super) fn history(&self) -> Vec<HeartbeatRecord> {
+        self.history.lock().all(&self.env)
     }
 
     /// Before a suspended pool goes on: whether another host has it by now. Errors: `Elsewhere`.
@@ -263,11 +334,11 @@ impl Heart {
 
     /// An uberblock was written. Their distance is a decaying mean, in which long waits show at once.
     fn has_written(&mut self, uberblock: &Uberblock, env: &Env, leaves: usize) {
-        // a heartbeat may come later than the next group
-        if self.uberblock.as_ref().is_none_or(|current| current.txg <= uberblock.txg) {
+        // a heartbeat may come later than the next group, or than that of another leaf
+        if self.uberblock.as_ref().is_none_or(|current| current.rank() <= uberblock.rank()) {
             self.uberblock = Some(uberblock.clone());
         }
-        self.tried.clear();
+        self.tried.retain(|tried| tried.rank() > uberblock.rank());
         let now_ns = env.ticks_ns();
         let delay_ns = now_ns.saturating_sub(self.last_ns);
         let least_ns = interval_ms(env) * 1_000_000 / leaves.max(1) as u64;
@@ -319,15 +390,13 @@ fn beat_on(multihost: &Weak<Multihost>) {
         if is_on && multihost.check().is_ok() {
             multihost.beat(&tree);
         }
-        if let Some(why) = multihost.lost().filter(|_| is_on && !multihost.suspension.is_suspended()) {
-            multihost.suspension.raise(why);
-        }
+        multihost.raise_if_lost();
         let leaves = tree.hearts().len().max(1) as u64;
         let pause = Duration::from_millis((interval_ms(&multihost.env) / leaves).max(1));
         drop(tree);
         let mut heart = multihost.heart.lock();
         heart.is_beating = false;
-        multihost.changed.notify_all();
+        multihost.is_quiet.notify_all();
         if heart.ends {
             return;
         }

@@ -1,13 +1,16 @@
 //! Faults that are asked for: what goes wrong, and that nothing does afterwards.
 
-use base::Kind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::{Env, Kind};
 use device::ALWAYS;
 use format::ids::{DatasetId, ObjectId};
 use pool::inject::{InjectedEffect, InjectedRequests, Injection, InjectionTarget};
 use pool::{LivePool, NewVdevShape, PoolState};
 use vdev::{LabelRegion, VdevState};
 
-use crate::heal::{contents, file_of, import_disks, make, open, read, sums};
+use crate::heal::{contents, file_of, import_disks, import_with, make, open, read, sums};
 use crate::live::judge;
 
 fn on_file(pool: &LivePool, blocks: (u64, u64), copies: u8, effect: InjectedEffect) -> Injection {
@@ -120,4 +123,42 @@ fn devices_go_wrong() {
     // it has everything: the other one can go
     let alone = crate::heal::import_paths([dir.path().join("disk1")].into_iter());
     assert!(read(&open(&alone)).unwrap() == contents());
+}
+
+/// A device that does not answer is told while it does not.
+#[test]
+fn what_hangs_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
+    let env = Env::real().with_tunables(|name| (name == "zfs_deadman_ziotime_ms").then_some(20));
+    let pool = import_with(&env, dir.path(), 1);
+    let guid = pool.tree().leaves().next().unwrap().guid();
+    let target = InjectionTarget::Leaf { guid, label: None };
+    let effect = InjectedEffect::Slow { ms: 200, lanes: 1 };
+    let requests = InjectedRequests::Reads;
+    let slow = pool.inject(Injection { target, effect, requests, per_million: ALWAYS }).unwrap();
+    assert_eq!(pool.tell_of_hangs(), 0);
+    let zpl = open(&pool);
+    let is_read = AtomicBool::new(false);
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(read(&zpl).unwrap() == contents());
+            is_read.store(true, Ordering::Relaxed);
+        });
+        let mut told = 0;
+        while !is_read.load(Ordering::Relaxed) {
+            told += pool.tell_of_hangs();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        told
+    });
+    slow.end(pool.tree());
+    assert!(told > 0);
+    assert_eq!(pool.tell_of_hangs(), 0);
+    let events = pool.events().since(0, Duration::ZERO).events;
+    let of_deadman = events.iter().filter(|event| event.opt_str("class") == Some("ereport.fs.zfs.deadman"));
+    let about: Vec<_> = of_deadman.map(|event| event.opt_u64("vdev_guid")).collect();
+    assert!(!about.is_empty() && about.iter().all(|leaf| *leaf == Some(guid.get())), "{about:?}");
+    drop(zpl);
+    pool.close(PoolState::Exported).unwrap();
 }

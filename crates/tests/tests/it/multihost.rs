@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Env, Kind};
-use device::Device;
+use device::{ALWAYS, Device};
 use dsl::PropertyValue;
 use format::uberblock::Uberblock;
-use pool::{Candidate, LivePool, NewVdevShape, PoolState, discover};
+use pool::inject::{InjectedEffect, InjectedRequests, Injection, InjectionTarget};
+use pool::{Candidate, HeartbeatRecord, LivePool, NewVdevShape, PoolState, discover};
 use testkit::workload::{self, PoolLayout, Workload};
 
 use super::live::{judge, make_fs, new_pool};
@@ -196,5 +197,37 @@ fn who_was_away_for_too_long_stops() {
     assert!(!pool.is_lost());
     guard(&pool, false);
     assert!(newest(&devices).txg > txg);
+    pool.close(PoolState::Exported).unwrap();
+}
+
+/// A side that hangs does not keep the others' heartbeats from them.
+#[test]
+fn one_side_hangs() {
+    const FAIL_INTERVALS: u64 = 20;
+    let env = Env::real().with_tunables(|name| match name {
+        "zfs_multihost_interval" => Some(100),
+        "zfs_multihost_fail_intervals" => Some(FAIL_INTERVALS),
+        "zfs_multihost_history" => Some(1000),
+        _ => None,
+    });
+    let (_, pool) = guarded(&env, PoolLayout::Mirror);
+    let [sound, hung] = [0, 1].map(|side| pool.tree().leaves().nth(side).unwrap().guid());
+    let target = InjectionTarget::Leaf { guid: hung, label: None };
+    let effect = InjectedEffect::Slow { ms: 50 * FAIL_INTERVALS * 5, lanes: 1 };
+    let requests = InjectedRequests::Writes;
+    let slow = pool.inject(Injection { target, effect, requests, per_million: ALWAYS }).unwrap();
+    let of = |leaf| {
+        let is_its = |record: &HeartbeatRecord| record.place.as_ref().is_some_and(|place| place.leaf == leaf);
+        pool.heartbeats().into_iter().filter(is_its).collect::<Vec<_>>()
+    };
+    // its number, and whether it is over
+    let last = |leaf| of(leaf).last().map_or((0, true), |record| (record.id, record.duration_ns > 0));
+    wait_until("a heartbeat that hangs", || !last(hung).1 && last(hung).0 + 5 < last(sound).0);
+    let before = of(sound).len();
+    wait_until("heartbeats of the other side", || of(sound).len() > before + 3 * FAIL_INTERVALS as usize / 2);
+    assert!(!last(hung).1, "it is still under way");
+    assert!(of(sound).iter().rev().skip(1).all(|record| record.error == 0 && record.duration_ns > 0));
+    assert_eq!(pool.suspended(), None);
+    slow.end(pool.tree());
     pool.close(PoolState::Exported).unwrap();
 }
