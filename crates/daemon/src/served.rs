@@ -171,7 +171,7 @@ impl Served {
             Request::History => self.history(part),
             Request::Events { after } => Ok(self.events_since(*after)),
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
-            Request::Export { force, history } => self.export(*force, history),
+            Request::Export { force, stays_active, history } => self.export((*force, *stays_active), history),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
             Request::Online { vdev, expand, history } => {
@@ -347,7 +347,7 @@ impl Served {
         Ok(PoolReply::History(records))
     }
 
-    fn export(&self, force: bool, history: &str) -> Result<PoolReply> {
+    fn export(&self, (force, stays_active): (bool, bool), history: &str) -> Result<PoolReply> {
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
         if self.pool.suspended().is_some() {
@@ -363,7 +363,8 @@ impl Served {
         if self.pool.is_writable() {
             self.record_last(history);
         }
-        self.pool.close(PoolState::Exported).map_err(failed)?;
+        let state = if stays_active { PoolState::Active } else { PoolState::Exported };
+        self.pool.close(state).map_err(failed)?;
         self.leave_for_good();
         Ok(PoolReply::Exported)
     }

@@ -74,6 +74,8 @@ pub enum Request {
         history: String,
         /// Also what is in use.
         force: bool,
+        /// The labels go on saying that the pool is in use, as if the process had been killed.
+        stays_active: bool,
     },
     /// To unmount everything, mark the pool as destroyed, and end.
     Destroy {
@@ -379,11 +381,11 @@ mod tests {
     #[test]
     fn messages_come_through() {
         let mut bytes = Vec::new();
-        send(&mut bytes, &Request::Export { force: true, history: "x".to_owned() }).unwrap();
+        send(&mut bytes, &Request::Export { force: true, stays_active: false, history: "x".to_owned() }).unwrap();
         send(&mut bytes, &Answer::Failed { errno: 16, why: "busy".into() }).unwrap();
         let mut rest = bytes.as_slice();
         let request: Option<Request> = receive(&mut rest, REQUEST_BYTES_MAX).unwrap();
-        assert_eq!(request, Some(Request::Export { force: true, history: "x".to_owned() }));
+        assert_eq!(request, Some(Request::Export { force: true, stays_active: false, history: "x".to_owned() }));
         let answer: Option<Answer> = receive(&mut rest, REPLY_BYTES_MAX).unwrap();
         assert_eq!(answer, Some(Answer::Failed { errno: 16, why: "busy".into() }));
         assert_eq!(receive::<Request>(&mut rest, 10).unwrap(), None);

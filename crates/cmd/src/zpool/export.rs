@@ -14,12 +14,12 @@ use crate::getopt::{self, Opt};
 /// Runs the command.
 pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "afF", &[]);
-    let (mut all, mut force) = (false, false);
+    let (mut all, mut force, mut stays_active) = (false, false, false);
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('a') => all = true,
-            // there is no difference: nothing is written on export
-            Opt::Flag('f' | 'F') => force = true,
+            Opt::Flag('f') => force = true,
+            Opt::Flag('F') => (force, stays_active) = (true, true),
             other => return Err(Stop::bad_option(other)),
         }
     }
@@ -50,7 +50,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
         let name = open.name.clone();
         // a pool that cannot be asked is exported all the same
         open.report().iter().for_each(warn_of_stale);
-        if let Err(why) = export(&name, force, &history) {
+        if let Err(why) = export(&name, (force, stays_active), &history) {
             eprintln!("{why}");
             failed = true;
         }
@@ -71,11 +71,11 @@ fn warn_of_stale(report: &PoolReport) {
     }
 }
 
-fn export(name: &str, force: bool, history: &str) -> Result<(), String> {
+fn export(name: &str, (force, stays_active): (bool, bool), history: &str) -> Result<(), String> {
     let failed = |e: base::Error| format!("cannot export '{name}': {}", e.what());
     let mut connection =
         client::connect(name).map_err(failed)?.ok_or_else(|| format!("cannot open '{name}': no such pool"))?;
-    let request = Request::Export { force, history: history.to_owned() };
+    let request = Request::Export { force, stays_active, history: history.to_owned() };
     let mut asked = connection.ask(&request);
     if asked.as_ref().is_err_and(|e| e.what().contains(fuse::NO_HELPER)) {
         leftovers::unmount(name, force).map_err(failed)?;

@@ -505,6 +505,15 @@ fn nothing_is_mistaken_for_another() {
     std::fs::rename(world.dir.join("a"), world.dir.join("moved")).unwrap();
     world.check("import -c DIR/copy one", 0, "");
     world.check("get -Ho value org.me:note one", 0, "newer\n");
+    let state = || {
+        let found = pool::discover(&Env::real(), std::slice::from_ref(&world.dir)).unwrap();
+        pool::Candidate::pick(&pool::Candidate::all(&found), "one").unwrap().state
+    };
+    world.check("export -F one", 0, "");
+    assert_eq!(state(), PoolState::Active, "another host has to be sure");
+    world.check("import -d DIR one", 0, "");
+    world.check("export -f one", 0, "");
+    assert_eq!(state(), PoolState::Exported);
 }
 
 const UPGRADE: &str = "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n";

@@ -28,6 +28,8 @@ const CHUNK_BYTES_MAX: u64 = 16 << 20;
 const TURN_TXGS_MAX: u64 = 1 << 20;
 /// Milliseconds that a group is held up while somebody waits for it.
 const STEP_MS_MIN: u64 = 100;
+/// Groups after which all is free that was freed before.
+const FREED_GROUPS: u64 = 3;
 /// Bytes that are discarded to see whether a device can.
 const PROBE_BYTES: u64 = 1 << 20;
 
@@ -127,7 +129,9 @@ impl SyncContext<'_> {
                 let begun = if is_suspended { before } else { Sweep { action_s: now_s, ..Sweep::default() } };
                 let rate = if rate == 0 { begun.rate } else { rate };
                 let state = SweepState::Active;
-                let sweep = Sweep { state, rate, secure: is_secure, pass_bytes: 0, pass_start_ns, ..begun };
+                let from_txg = self.change.tx.txg().plus(FREED_GROUPS);
+                let secure = is_secure;
+                let sweep = Sweep { state, rate, secure, pass_bytes: 0, pass_start_ns, from_txg, ..begun };
                 (sweep, " activated", if is_suspended { "resume" } else { "start" })
             }
             SweepAction::Suspend if is_active => {
@@ -201,12 +205,13 @@ impl SyncContext<'_> {
 
     /// Goes on with all sweeps for a while.
     pub(super) fn step_sweeps(&self) -> Result<()> {
-        let pool = self.pool;
+        let (pool, txg) = (self.pool, self.change.tx.txg());
         let start_ns = self.change.env.ticks_ns();
         let max_ms = self.change.env.tunable(tunables::ZFS_TXG_TIMEOUT).saturating_mul(1000);
         loop {
+            let is_due = |guid: Guid, sweep: &Sweep| sweep.from_txg <= txg && pool.is_due(guid, sweep);
             let due: Vec<_> =
-                pool.sweeps().active().into_iter().filter(|((_, guid), s)| pool.is_due(*guid, s)).collect();
+                pool.sweeps().active().into_iter().filter(|((_, guid), sweep)| is_due(*guid, sweep)).collect();
             for ((kind, guid), sweep) in &due {
                 if let Some(leaf) = pool.tree().leaf(*guid) {
                     self.sweep_on(*kind, leaf, *sweep)?;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use base::{Mutex, MutexGuard, Result};
 use dmu::zap::Zap;
 use dsl::write::Change;
-use format::ids::{Guid, ObjectId};
+use format::ids::{Guid, ObjectId, Txg};
 use serde::{Deserialize, Serialize};
 
 /// What is done with all that is free on a leaf.
@@ -69,6 +69,8 @@ pub(super) struct Sweep {
     /// Bytes since then, for the rate.
     pub(super) pass_bytes: u64,
     pub(super) pass_start_ns: u64,
+    /// It goes on from that group on: what was freed before it began can be lent then.
+    pub(super) from_txg: Txg,
 }
 
 /// All sweeps of a pool, by kind and the guid of the leaf.
