@@ -387,9 +387,6 @@ impl Served {
     }
 
     fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
-        if !self.pool.is_writable() {
-            return Err(Error::new(Kind::ReadOnly, "pool is read-only"));
-        }
         let name = self.pool.view().name().to_owned();
         if self.pool.suspended().is_some() {
             return Err(suspended());
@@ -398,10 +395,13 @@ impl Served {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)
         })?;
-        self.record_last(history);
-        self.pool.close(PoolState::Destroyed)?;
+        let is_destroyed = self.pool.is_writable();
+        if is_destroyed {
+            self.record_last(history);
+            self.pool.close(PoolState::Destroyed)?;
+        }
         self.leave_for_good();
-        Ok(PoolReply::Exported)
+        Ok(if is_destroyed { PoolReply::Exported } else { PoolReply::Done })
     }
 
     /// The pool is no longer in use here.

@@ -26,7 +26,10 @@ pub fn destroy(args: &[OsString]) -> CommandResult {
     }
     let mut connection = connect(name)?;
     match connection.ask(&Request::Destroy { force, history: history_line("destroy", args) }) {
-        Ok(_) => {
+        Ok(reply) => {
+            if matches!(reply, PoolReply::Done) {
+                eprintln!("'{name}' is imported read-only: it is exported, and not destroyed");
+            }
             connection.wait_for_end();
             Ok(true)
         }
