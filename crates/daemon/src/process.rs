@@ -50,7 +50,8 @@ pub fn create(is_started: bool) -> ExitCode {
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
         let (env, new) = (environment(), &request.pool);
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
-        let claim = RunDir::make().and_then(|dir| dir.claim(&new.name)).map_err(|e| failed(e.what()))?;
+        let name = new.temporary_name.as_deref().unwrap_or(&new.name);
+        let claim = RunDir::make().and_then(|dir| dir.claim(name)).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());

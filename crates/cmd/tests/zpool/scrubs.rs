@@ -44,6 +44,9 @@ fn scrubs_mend_and_tell() {
     write(&file, &bytes).unwrap();
     world.check("scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub\n");
     world.check("scrub -p tank", 1, "cannot pause scrubbing tank: there is no active scrub\n");
+    let refused = "cannot scrub tank: operation not supported on this type of pool\n";
+    world.check("scrub -e tank", 1, refused);
+    world.check("set feature@head_errlog=enabled tank", 0, "");
     world.check("scrub -e tank", 0, "");
     world.check("wait -t scrub tank", 0, "");
     world.check("scrub -w tank", 0, "");
