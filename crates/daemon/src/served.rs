@@ -395,13 +395,12 @@ impl Served {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)
         })?;
-        let is_destroyed = self.pool.is_writable();
-        if is_destroyed {
+        if self.pool.is_writable() {
             self.record_last(history);
             self.pool.close(PoolState::Destroyed)?;
         }
         self.leave_for_good();
-        Ok(if is_destroyed { PoolReply::Exported } else { PoolReply::Done })
+        Ok(PoolReply::Exported)
     }
 
     /// The pool is no longer in use here.

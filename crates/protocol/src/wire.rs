@@ -77,8 +77,7 @@ pub enum Request {
         /// The labels go on saying that the pool is in use, as if the process had been killed.
         stays_active: bool,
     },
-    /// To unmount everything, mark the pool as destroyed, and end. One that is read-only is only exported: the reply is
-    /// [`PoolReply::Done`] then.
+    /// To unmount everything, mark the pool as destroyed, and end. One that is read-only is only exported.
     Destroy {
         /// Also what is in use.
         force: bool,

@@ -25,9 +25,12 @@ pub fn destroy(args: &[OsString]) -> CommandResult {
         return Err(Stop::Failed(format!("cannot open '{name}': {why}{hint}")));
     }
     let mut connection = connect(name)?;
+    // a pool that cannot be asked is no reason
+    let report = connection.ask(&Request::Report);
+    let is_read_only = matches!(&report, Ok(PoolReply::Report(report)) if !report.is_writable);
     match connection.ask(&Request::Destroy { force, history: history_line("destroy", args) }) {
-        Ok(reply) => {
-            if matches!(reply, PoolReply::Done) {
+        Ok(_) => {
+            if is_read_only {
                 eprintln!("'{name}' is imported read-only: it is exported, and not destroyed");
             }
             connection.wait_for_end();

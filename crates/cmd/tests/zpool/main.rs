@@ -514,6 +514,9 @@ fn nothing_is_mistaken_for_another() {
     world.check("import -d DIR one", 0, "");
     world.check("export -f one", 0, "");
     assert_eq!(state(), PoolState::Exported);
+    world.check("import -d DIR -o readonly=on one", 0, "");
+    world.check("destroy one", 0, "'one' is imported read-only: it is exported, and not destroyed\n");
+    assert_eq!(state(), PoolState::Exported);
 }
 
 const UPGRADE: &str = "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n";
