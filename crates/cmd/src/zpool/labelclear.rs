@@ -54,7 +54,8 @@ fn find(word: &str) -> Result<String, String> {
 
 fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
     let config = label_of(path).ok_or_else(|| format!("failed to read label from {path}"))?;
-    if let Some(member) = Membership::of(&config, imported) {
+    let member = Membership::of(&config, imported);
+    if let Some(member) = &member {
         let pool = &member.pool;
         let (word, is_firm) = match member.state {
             MemberState::Active => ("ACTIVE", true),
@@ -78,7 +79,10 @@ fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
     }
     let failed = |e: base::Error| format!("failed to clear label for {path}: {}", e.what());
     let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(failed)?;
-    device.lock(true).map_err(failed)?;
+    // a pool that does not use its device keeps its lock all the same
+    if member.is_none_or(|member| member.state != MemberState::Active) {
+        device.lock(true).map_err(failed)?;
+    }
     vdev::label::clear_sound(&device).map_err(failed)
 }
 

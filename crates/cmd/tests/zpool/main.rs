@@ -519,6 +519,25 @@ fn nothing_is_mistaken_for_another() {
     assert_eq!(state(), PoolState::Exported);
 }
 
+/// What a pool has and does not use may lose its label, if that is asked for twice.
+#[test]
+fn the_label_of_a_device_that_is_offline_goes() {
+    let world = World::new("unlabelled", &[]);
+    for disk in ["a", "b"] {
+        std::fs::File::create(world.dir.join(disk)).unwrap().set_len(128 << 20).unwrap();
+    }
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b", 0, "");
+    let used = "DIR/b is a member (ACTIVE) of pool \"tank\"";
+    world.check("labelclear -f DIR/b", 1, &format!("{used}. Offline the disk first to clear its label.\n"));
+    for how in ["offline", "offline -f"] {
+        world.check(&format!("{how} tank DIR/b"), 0, "");
+        world.check("labelclear DIR/b", 1, &format!("{used}\n"));
+        world.check("labelclear -f DIR/b", 0, "");
+        world.check("replace -w tank DIR/b", 0, "");
+        world.check("get -Ho value health tank", 0, "ONLINE\n");
+    }
+}
+
 const UPGRADE: &str = "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n";
 const IOSTAT: &str = "\tiostat [[-lq]|[-rw]] [-T d | u] [-ghHLpPvy]\n\
                       \t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n";
