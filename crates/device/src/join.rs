@@ -8,6 +8,8 @@
 //! A disk does a large request in about the time of a small one, as does one that is slow to answer. What lies in small
 //! gaps is read along. If such a request fails, each of its reads is made by itself, so that each has its own error.
 
+use std::ops::Range;
+
 use base::{AlignedBuf, Env, Result, tunables};
 
 use crate::item::BatchItem;
@@ -22,9 +24,9 @@ const PIECES_MAX: usize = 512;
 /// Bytes of one request at most, whatever is asked for.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// How much becomes one request.
-#[derive(Clone, Copy)]
-struct JoinLimits {
+/// How much is read together.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinLimits {
     /// Bytes of all of it.
     bytes: u64,
     /// Bytes between two reads.
@@ -32,11 +34,17 @@ struct JoinLimits {
 }
 
 impl JoinLimits {
-    fn of(env: &Env) -> JoinLimits {
+    /// As tunables say.
+    pub fn of(env: &Env) -> JoinLimits {
         JoinLimits {
             bytes: env.tunable(tunables::ZFS_VDEV_AGGREGATION_LIMIT).min(BYTES_MAX),
             gap: env.tunable(tunables::ZFS_VDEV_READ_GAP_LIMIT),
         }
+    }
+
+    /// Whether what lies at `next`, which does not begin before `run` does, may be read together with what lies there.
+    pub fn allow(self, run: &Range<u64>, next: Range<u64>) -> bool {
+        next.start.saturating_sub(run.end) <= self.gap && next.end - run.start <= self.bytes
     }
 }
 
@@ -105,13 +113,12 @@ impl<'a> JoinedRead<'a> {
     fn has_room_for(&self, next: &BatchItem<'_>, limits: JoinLimits) -> bool {
         let (first, len) = (self.first(), next.task.len());
         let purpose = |item: &BatchItem<'_>| item.ticket.as_ref().map(Ticket::purpose);
-        let is_near = next.offset >= self.end && next.offset - self.end <= limits.gap;
         let is_inside = self.end <= self.size && fits(next.offset, len, self.size);
         address(first.device) == address(next.device)
             && purpose(first) == purpose(next)
-            && is_near
+            && next.offset >= self.end
             && is_inside
-            && next.offset + len as u64 - first.offset <= limits.bytes
+            && limits.allow(&(first.offset..self.end), next.offset..next.offset + len as u64)
             && self.pieces.len() < PIECES_MAX
             && self.goes_the_way_of(next)
     }

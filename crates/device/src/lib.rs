@@ -48,6 +48,7 @@ pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
 pub use injected::{ALWAYS, DeviceOp, FaultEffect, InjectedFault, InjectedFaults, SlowLanes};
+pub use join::JoinLimits;
 pub use mem::MemDevice;
 pub use raw::{DirectFile, Raw};
 pub use slot::DeviceSlot;

@@ -122,14 +122,13 @@ const DEBUG: u64 = 0b10 << 62;
 const LONG: u64 = 0b11 << 62;
 const SHORT_RUN_MAX: u64 = 1 << 15;
 const SHORT_OFFSETS: u64 = 1 << 47;
+const LONG_RUN_MAX: u64 = 1 << 36;
+const LONG_OFFSETS: u64 = 1 << 63;
 
 /// Whether a map of so many bytes, in units of `1 << shift`, can be told without feature `spacemap_v2`.
 pub fn has_short_offsets(bytes: u64, shift: u32) -> bool {
     bytes >> shift < SHORT_OFFSETS
 }
-
-const LONG_RUN_MAX: u64 = 1 << 36;
-const LONG_OFFSETS: u64 = 1 << 63;
 
 /// Makes the bytes to be added to the end of a map.
 #[derive(Debug)]

@@ -18,7 +18,8 @@
 //! whole, so that nobody reads half of one.
 //!
 //! Format: a line about the table, one with the names of the columns, and a line for each value
-//! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`), or a line for each thing (`KSTAT_TYPE_RAW`). Source: kstat(9) as OpenZFS shows it on Linux.
+//! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`), or a line for each thing
+//! (`KSTAT_TYPE_RAW`). Source: kstat(9) as OpenZFS shows it on Linux.
 
 mod read;
 

@@ -28,10 +28,7 @@ impl Tree {
             // sectors are on the move
             Placement::Raidz(_) if top.top_spec().is_some_and(TopSpec::is_expanding) => Vec::new(),
             Placement::Raidz(_) => {
-                let number = self.number_below(top, leaf);
-                let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
-                let rows = |address: u64| layout.lines_before(address >> shift, number) << shift;
-                let of_leaf = rows(range.start)..rows(range.end);
+                let of_leaf = self.raidz_offset(top, leaf, range.start)..self.raidz_offset(top, leaf, range.end);
                 vec![of_leaf]
             }
             Placement::Draid(layout) => layout.ranges_on_child(self.number_below(top, leaf), range),
@@ -50,10 +47,7 @@ impl Tree {
     pub fn offset_on_leaf(&self, leaf: LeafVdev<'_>, address: u64) -> u64 {
         let top = self.top_of(leaf.vdev());
         let offset = match top.place() {
-            Placement::Raidz(_) => {
-                let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
-                layout.lines_before(address >> shift, self.number_below(top, leaf)) << shift
-            }
+            Placement::Raidz(_) => self.raidz_offset(top, leaf, address),
             Placement::Draid(layout) => layout.first_offset(address),
             _ => address,
         };
@@ -72,6 +66,12 @@ impl Tree {
             Placement::Draid(layout) => layout.first_address(offset),
             _ => offset,
         }
+    }
+
+    /// Bytes of a leaf, behind the front labels, that are in front of an address of its raidz.
+    fn raidz_offset(&self, top: &Vdev, leaf: LeafVdev<'_>, address: u64) -> u64 {
+        let (layout, shift) = (SectorLayout { width: top.children().len(), start: 0 }, top.ashift());
+        layout.lines_before(address >> shift, self.number_below(top, leaf)) << shift
     }
 
     /// Which child of a top-level vdev a leaf is below.

@@ -14,6 +14,8 @@ use format::ids::Guid;
 use format::nvlist::{NvList, Value};
 use vdev::Health;
 
+/// The number of the error of a device that fails, as events and histories tell it: EIO.
+pub(super) const EIO: i32 = 5;
 /// More events are never kept, whatever zfs_zevent_len_max says.
 pub(super) const EVENTS_MAX_EVER: u64 = 65_536;
 

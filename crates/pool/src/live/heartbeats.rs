@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use base::{Env, tunables};
 use format::ids::{Guid, Txg};
 
-/// The number of the system's error for a device that fails.
-pub(super) const EIO: i32 = 5;
 /// Why a heartbeat is left out, as [`HeartbeatRecord::error`]: no leaf can be written to.
 pub(super) const SKIPPED_NO_LEAF: i32 = 1;
 /// All leaves are still busy with their last one.

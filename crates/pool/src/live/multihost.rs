@@ -24,7 +24,8 @@ use format::ids::{Guid, Txg};
 use format::uberblock::{Mmp, Uberblock};
 use vdev::{Tree, label};
 
-use super::heartbeats::{EIO, HeartbeatHistory, HeartbeatPlace, HeartbeatRecord, SKIPPED_ALL_BUSY, SKIPPED_NO_LEAF};
+use super::events::EIO;
+use super::heartbeats::{HeartbeatHistory, HeartbeatPlace, HeartbeatRecord, SKIPPED_ALL_BUSY, SKIPPED_NO_LEAF};
 use super::suspension::Suspension;
 use crate::activity::{self, fail_intervals, interval_ms};
 use crate::discover::uberblocks_of;

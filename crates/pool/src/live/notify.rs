@@ -12,13 +12,12 @@ use base::{Bookmark, tunables};
 use format::nvlist::{NvList, Value};
 use vdev::{Aux, Health, LeafVdev, Vdev, VdevState};
 
-use super::events::{EVENTS_MAX_EVER, Events, LeafSeen};
+use super::events::{EIO, EVENTS_MAX_EVER, Events, LeafSeen};
 use super::{LivePool, SyncContext};
 
 /// Blocks of a group that are reported as lost, at most.
 const LOST_MAX: usize = 20;
-/// Errors by their numbers in events: EIO and EBADE.
-const EIO: i32 = 5;
+/// The number of the error for wrong bytes in events: EBADE.
 const EBADE: i32 = 52;
 
 impl LivePool {

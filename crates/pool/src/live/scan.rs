@@ -14,8 +14,9 @@ mod rebuilds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use base::{Bookmark, Env, Mutex, MutexGuard, tunables};
-use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr};
+use base::{Bookmark, Mutex, MutexGuard};
+use device::JoinLimits;
+use format::blkptr::BlkPtr;
 use format::ids::{DatasetId, Txg, VdevNumber};
 use format::scan::{ScanPhys, ScanState};
 
@@ -24,29 +25,6 @@ pub(super) use rebuilds::{Lacked, RebuildStage};
 
 /// Bytes of memory that a block takes that waits to be issued.
 pub(super) const BLOCK_BYTES: u64 = 256;
-
-/// How far blocks are from each other that are read together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RunLimits {
-    /// Bytes from the first to the end of the last.
-    bytes: u64,
-    /// Bytes between two of them.
-    gap: u64,
-}
-
-impl RunLimits {
-    pub(super) fn of(env: &Env) -> RunLimits {
-        RunLimits {
-            bytes: env.tunable(tunables::ZFS_VDEV_AGGREGATION_LIMIT).min(BLOCK_SIZE_MAX),
-            gap: env.tunable(tunables::ZFS_VDEV_READ_GAP_LIMIT),
-        }
-    }
-
-    /// Whether a block that begins behind the first of a run may be one more.
-    fn allow(self, run: &Range<u64>, next: Range<u64>) -> bool {
-        next.start.saturating_sub(run.end) <= self.gap && next.end - run.start <= self.bytes
-    }
-}
 
 /// What has been done since the pool was imported, or the scrub begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -353,7 +331,7 @@ impl ScanInMemory {
     }
 
     /// Takes the next blocks in the order of their places, in so many runs of neighbours at most.
-    pub(super) fn take(&mut self, count: usize, limits: RunLimits) -> Vec<Vec<(BlkPtr, Bookmark)>> {
+    pub(super) fn take(&mut self, count: usize, limits: JoinLimits) -> Vec<Vec<(BlkPtr, Bookmark)>> {
         let mut runs: Vec<Vec<(BlkPtr, Bookmark)>> = Vec::new();
         let mut last: Option<(VdevNumber, Range<u64>)> = None;
         while let Some(entry) = self.blocks.first_entry() {

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, WorkKind, tunables};
+use device::JoinLimits;
 use dmu::traverse::{Descend, Range, Visit, Visitor};
 use dmu::zap::Zap;
 use dmu::zap::ZapValue;
@@ -24,7 +25,7 @@ use format::scan::{ScanPhys, ScanState};
 use vdev::{Lacking, TxgRanges, VdevKind};
 use zio::Zio;
 
-use super::scan::{BLOCK_BYTES, RunLimits, ScanInMemory, ScanPass, ScanStage};
+use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::txg_time_log::ScrubRange;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
@@ -310,7 +311,7 @@ impl SyncContext<'_> {
         let (pool, zio) = (self.pool, self.pool.cache().zio());
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
-        let limits = RunLimits::of(pool.env());
+        let limits = JoinLimits::of(pool.env());
         while !budget.is_over() {
             self.look_at_leaves()?;
             let (runs, covered) = {
