@@ -29,7 +29,7 @@ pub fn scan(pool: &PoolReport, now_s: u64) -> String {
         false => rebuilds.iter().flat_map(|top| &top.rebuild).map(|r| r.end_s).max().unwrap_or(0),
     };
     let resilver_end_s = resilver.map_or(0, |scan| scan.end_s);
-    if let Some(scan) = resilver.filter(|scan| is_resilvering || !is_rebuilding && scan.end_s > rebuild_end_s) {
+    if let Some(scan) = resilver.filter(|scan| is_resilvering || !is_rebuilding && scan.end_s >= rebuild_end_s) {
         text += &scan_lines(scan, now_s);
     } else if is_rebuilding || rebuild_end_s > resilver_end_s {
         for top in rebuilds {
@@ -278,10 +278,10 @@ mod tests {
         let mut resilver = scan_report(Progress::Finished);
         resilver.is_resilver = true;
         let mut report = pool(resilver);
-        let rebuild = Rebuild {
+        let mut rebuild = Rebuild {
             progress: Progress::Finished,
             start_s: 0,
-            end_s: 1_000_000_063,
+            end_s: 1_000_000_062,
             time_ms: 5_000,
             scanned_bytes: 0,
             issued_bytes: 0,
@@ -290,8 +290,11 @@ mod tests {
             errors: 0,
         };
         assert!(scan(&report, 0).starts_with("  scan: resilvered 512B in 00:01:02 with"));
-        report.root.children =
-            vec![VdevReport { kind: "mirror".into(), rebuild: Some(rebuild), ..VdevReport::default() }];
+        let with = |rebuild| vec![VdevReport { kind: "mirror".into(), rebuild, ..VdevReport::default() }];
+        report.root.children = with(Some(rebuild.clone()));
+        assert!(scan(&report, 0).starts_with("  scan: resilvered 512B in 00:01:02 with"), "in the same second");
+        rebuild.end_s += 1;
+        report.root.children = with(Some(rebuild));
         assert!(scan(&report, 0).starts_with("  scan: resilvered (mirror-0) 1M in 00:00:05 with"));
     }
 

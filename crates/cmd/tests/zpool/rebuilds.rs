@@ -178,6 +178,7 @@ fn who_comes_late_waits_for_the_next_resilver() {
     world.check("get -H -o value feature@resilver_defer tank", 0, "enabled\n");
     let history = world.text("history -i tank");
     assert_eq!(history.matches("scan setup func=2").count(), 2, "{history}");
+    assert_eq!(history.matches("starting deferred resilver").count(), 1, "{history}");
     world.check("scrub -w tank", 0, "");
     assert!(world.scan("tank").starts_with("  scan: scrub repaired 0B in "), "{}", world.scan("tank"));
     for side in ["a", "b", "c"] {

@@ -66,6 +66,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
             _ => failed(&e.to_string()),
         })?;
         options.watched = watch(env, &candidate, notify).map_err(|e| failed(&in_use(&e, &candidate)))?;
+        check_host(&candidate, args).map_err(|why| failed(&why))?;
         if options.rewind == Rewind::Recover {
             let newest = pool::newest_whole(env, &candidate, &options);
             options.rewind = newest.map_or(Rewind::Recover, Rewind::Exactly);
@@ -165,22 +166,27 @@ fn check(candidate: &Candidate, args: &ImportOptions) -> Result<(), String> {
     if !is_known {
         return Err(format!("cannot import '{name}': pool is formatted using an unsupported ZFS version"));
     }
-    let hostid = candidate.hostid.unwrap_or(0);
-    if candidate.state != PoolState::Exported && hostid != hostid::system() && !args.force {
-        let host = candidate.hostname.as_deref().unwrap_or("<unknown>");
-        let when = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.timestamp_s);
-        return Err(format!(
-            "cannot import '{name}': pool was previously in use from another system.\n\
-             Last accessed by {host} (hostid={hostid:x}) at {}\n\
-             The pool can be imported, use 'zpool import -f' to import the pool.",
-            time::ctime(when)
-        ));
-    }
     match &args.new_name {
         Some(new) => pool_names::check_new(new).map_err(|why| format!("cannot import '{new}': {why}"))?,
         None => pool_names::check(name).map_err(|why| format!("cannot import '{name}': {why}"))?,
     }
     args.check_values(name)
+}
+
+/// A pool that another host had last is taken only if the user says so.
+fn check_host(candidate: &Candidate, args: &ImportOptions) -> Result<(), String> {
+    let hostid = candidate.hostid.unwrap_or(0);
+    if candidate.state == PoolState::Exported || hostid == hostid::system() || args.force {
+        return Ok(());
+    }
+    let host = candidate.hostname.as_deref().unwrap_or("<unknown>");
+    let when = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.timestamp_s);
+    Err(format!(
+        "pool was previously in use from another system.\n\
+         Last accessed by {host} (hostid={hostid:x}) at {}\n\
+         The pool can be imported, use 'zpool import -f' to import the pool.",
+        time::ctime(when)
+    ))
 }
 
 /// Why the pool cannot be opened, in the words for the user.

@@ -26,6 +26,8 @@ const AUTOREPLACE: &str = "autoreplace";
 const LOOK_FOR_GROWTH_EVERY_S: u64 = 5;
 /// Seconds after which a new device is tried again that could not be used.
 const TRY_NEW_AGAIN_S: u64 = 60;
+/// Why a device is not recognized that nobody has labelled.
+const NO_LABEL: &str = "it has no label";
 
 /// Opens the device at a path for writing, for nobody else's use.
 pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
@@ -157,9 +159,7 @@ impl LeafWatch {
         match open(leaf.name()) {
             Ok(device) => recognize(leaf, pool_guid, device).is_ok(),
             // it is in use, by this pool
-            Err(error) if error.kind() == Kind::Busy => {
-                leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok())
-            }
+            Err(error) if error.kind() == Kind::Busy => recognize_own(leaf, pool_guid).is_ok(),
             Err(_) => false,
         }
     }
@@ -169,14 +169,17 @@ impl LeafWatch {
     pub(super) fn look_again(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> bool {
         let refuse = |aux| leaf.state().set_health(Health::new(VdevState::Unavail, aux));
         match open(leaf.name()) {
-            // another one is there
-            Ok(device) if recognize(leaf, pool_guid, device.clone()).is_err() => refuse(Aux::CorruptData),
+            Ok(device) => {
+                // another one may be there
+                if let Err(error) = recognize(leaf, pool_guid, device) {
+                    refuse(why_not_used(&error));
+                }
+            }
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Missing) => refuse(Aux::OpenFailed),
             // it is in use, by this pool
-            _ => {
-                let answers = leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok());
-                if !answers {
-                    refuse(Aux::OpenFailed);
+            Err(_) => {
+                if let Err(error) = recognize_own(leaf, pool_guid) {
+                    refuse(why_not_used(&error));
                 }
             }
         }
@@ -186,16 +189,14 @@ impl LeafWatch {
     /// Uses the leaf's device again if it answers, or the one that is at its path now.
     fn reopen(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> Result<()> {
         let state = leaf.state();
-        let before = state.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
-        let answers = before.and_then(|slot| recognize(leaf, pool_guid, slot.now()));
-        let found = match answers {
-            Ok(found) => found,
-            Err(_) => {
-                let refuse = |aux| state.set_health(Health::new(VdevState::Unavail, aux));
-                let device = open(leaf.name()).inspect_err(|_| refuse(Aux::OpenFailed))?;
-                recognize(leaf, pool_guid, device).inspect_err(|_| refuse(Aux::CorruptData))?
-            }
-        };
+        let refuse = |error: &Error| state.set_health(Health::new(VdevState::Unavail, why_not_used(error)));
+        let found = recognize_own(leaf, pool_guid).or_else(|before| match open(leaf.name()) {
+            Ok(device) => recognize(leaf, pool_guid, device),
+            // by this pool
+            Err(error) if error.kind() == Kind::Busy => Err(before),
+            Err(error) => Err(error),
+        });
+        let found = found.inspect_err(refuse)?;
         let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(Txg::ZERO);
         // it was away when these were written, or it is an older copy
         state.dtl().insert(newest.next()..self.txgs.synced_txg().next());
@@ -209,7 +210,7 @@ impl LeafWatch {
         let Some(slot) = leaf.state().device().filter(|_| leaf.state().health().is_readable()) else { return false };
         let is_damaged = match recognize(leaf, pool_guid, slot.now()) {
             Ok(found) => found.good_labels < label::COUNT,
-            Err(error) => error.kind() == Kind::Corrupt,
+            Err(error) => matches!(error.kind(), Kind::Corrupt | Kind::NotFound),
         };
         if is_damaged {
             tracing::warn!(pool = self.pool, vdev = leaf.name(), "a label is damaged, and is written anew");
@@ -247,12 +248,31 @@ impl LeafWatch {
     }
 }
 
-/// The device, or the partition in it, that has the leaf's label.
+/// Why a device is not used that was not recognized, or not opened.
+fn why_not_used(error: &Error) -> Aux {
+    match error.kind() {
+        Kind::NotFound if error.what() == NO_LABEL => Aux::BadLabel,
+        Kind::Corrupt => Aux::CorruptData,
+        _ => Aux::OpenFailed,
+    }
+}
+
+/// As [`recognize`], of the device that the leaf has had.
+fn recognize_own(leaf: LeafVdev<'_>, pool_guid: Guid) -> Result<FoundDevice> {
+    let slot = leaf.state().device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"))?;
+    recognize(leaf, pool_guid, slot.now())
+}
+
+/// The device, or the partition in it, that has the leaf's label. Errors: `NotFound` if there is no label at all,
+/// `Corrupt` if it is that of another device; those of reading.
 pub(super) fn recognize(leaf: LeafVdev<'_>, pool_guid: Guid, device: Arc<dyn Device>) -> Result<FoundDevice> {
     if leaf.state().device().is_some_and(|slot| slot.faults().refuse_opening()) {
         return Err(Error::new(Kind::Missing, "a fault was injected"));
     }
     let found = FoundDevice::examine(device.path(), device.clone())?;
+    if found.is_empty() {
+        return Err(Error::new(Kind::NotFound, NO_LABEL));
+    }
     let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool_guid);
     found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))
 }

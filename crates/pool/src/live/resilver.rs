@@ -152,6 +152,11 @@ impl SyncContext<'_> {
         if pool.lacked().values().any(is_new) {
             return Ok(());
         }
+        let waited = pool.tree().leaves().filter(|leaf| leaf.state().set_resilver_deferred(false)).count();
+        let is_given = |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_txg() > Txg::ZERO);
+        if waited > 0 || pool.scan().is_resilvering() && !pool.lacked().keys().all(is_given) {
+            self.log_event("starting deferred resilver", "");
+        }
         if pool.scan().is_scrubbing() {
             self.end_scan(ScanState::Canceled)?;
         }
@@ -170,9 +175,6 @@ impl SyncContext<'_> {
         // the end of the last range, as OpenZFS has it: it takes from what leaves lack only what is before that
         let max_txg = end_txg.min(txg.next());
         self.begin_scan(true, (min_txg, max_txg))?;
-        pool.tree().leaves().for_each(|leaf| {
-            leaf.state().set_resilver_deferred(false);
-        });
         self.count_deferred()?;
         for leaf in pool.tree().leaves() {
             leaf.state().set_resilver_txg(if covers.contains_key(&leaf.guid()) { max_txg } else { Txg::ZERO });

@@ -155,6 +155,12 @@ impl Scan {
         self.lock().now.as_ref().is_some_and(is_scrub)
     }
 
+    /// Whether a resilver is under way.
+    pub(super) fn is_resilvering(&self) -> bool {
+        let is_resilver = |stage: &ScanStage| stage.phys.state == ScanState::Running && stage.phys.is_resilver;
+        self.lock().now.as_ref().is_some_and(is_resilver)
+    }
+
     /// A block was freed.
     pub(super) fn freed(&self, bp: &BlkPtr) {
         let mut state = self.lock();

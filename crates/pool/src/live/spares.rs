@@ -8,6 +8,7 @@
 //! What is to be done is seen after each group, and done by a thread of its own, which waits for groups. Several pools
 //! may have a spare: its label tells which of them uses it, and a pool that uses it has its lock.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, tunables};
@@ -57,20 +58,20 @@ impl LivePool {
     /// Lets spares stand in for leaves that need one, and sends those home that nobody needs any more. Returns when
     /// groups with that are on disk. What cannot be done is logged.
     pub fn use_spares(&self) {
-        let leaves = self.in_need().leaves;
-        for guid in leaves {
-            for config in self.free_spares().into_iter().filter(|config| self.may_stand_in(guid, config)) {
-                let path = config.opt_str("path").unwrap_or_default();
-                match self.stand_in(guid, &config) {
-                    Ok(()) => {
-                        tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "a spare stands in");
-                        break;
-                    }
-                    Err(error) => tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "not used: {error}"),
-                }
+        let mut tried = BTreeSet::new();
+        loop {
+            // leaves may fail, and spares come free, at any time
+            let need = self.in_need();
+            let Some((guid, config)) = self.pair_to_try(&need, &mut tried) else {
+                self.spares().note_in_vain(need, self.env().now_s());
+                break;
+            };
+            let path = config.opt_str("path").unwrap_or_default();
+            match self.stand_in(guid, &config) {
+                Ok(()) => tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "a spare stands in"),
+                Err(error) => tracing::warn!(pool = self.name(), vdev = %guid, spare = path, "not used: {error}"),
             }
         }
-        self.spares().note_in_vain(self.in_need(), self.env().now_s());
         while let Some(guid) = self.idle_spare() {
             match self.detach(guid) {
                 Ok(path) => {
@@ -83,6 +84,18 @@ impl LivePool {
                 }
             }
         }
+    }
+
+    /// The next leaf and spare that have not been tried with each other.
+    fn pair_to_try(&self, need: &SpareNeed, tried: &mut BTreeSet<(Guid, Guid)>) -> Option<(Guid, NvList)> {
+        let spares = self.free_spares();
+        let listed = |config: &&NvList| config.opt_guid("guid").is_some_and(|guid| need.spares.contains(&guid));
+        let spares: Vec<&NvList> = spares.iter().filter(listed).collect();
+        let pairs = need.leaves.iter().flat_map(|leaf| spares.iter().map(|spare| (*leaf, *spare)));
+        let (leaf, spare) = pairs
+            .filter(|(leaf, spare)| self.may_stand_in(*leaf, spare))
+            .find(|(leaf, spare)| spare.opt_guid("guid").is_some_and(|spare| tried.insert((*leaf, spare))))?;
+        Some((leaf, spare.clone()))
     }
 
     /// A distributed spare is for the leaves of its draid.

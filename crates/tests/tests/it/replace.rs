@@ -7,7 +7,7 @@ use base::{Env, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use format::ids::Guid;
 use pool::{
-    AttachAs, Candidate, LivePool, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction, discover,
+    AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction, discover,
 };
 
 use crate::heal::{
@@ -90,6 +90,40 @@ fn a_leaf_of_any_vdev_is_replaced() {
         std::fs::remove_file(path(&old)).unwrap();
         check_without(pool, dir.path(), if leaves == 1 { "" } else { "disk0" }, &expect);
     }
+}
+
+/// A leaf that fails while a spare steps in for another one has not been tried in vain.
+#[test]
+fn each_leaf_that_fails_gets_a_spare() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Raidz(2), 5, "1", &[]);
+    let pool = import_with(&Env::real(), dir.path(), 5);
+    let spares = ["s", "t"].map(|name| dir.path().join(name).display().to_string());
+    let leaves = spares.iter().map(|path| NewLeaf { path: path.clone(), is_file: true }).collect();
+    let open_file = |path: &str| Ok(Arc::new(FileDevice::open(path, OpenMode::ReadWrite)?) as Arc<dyn Device>);
+    let devices = spares.iter().map(|path| {
+        std::fs::File::create(path).unwrap().set_len(DEVICE_BYTES).unwrap();
+        (path.into(), open_file(path).unwrap())
+    });
+    let devices = devices.collect();
+    pool.add(&NewDevices { spares: leaves, ..NewDevices::default() }, &devices).unwrap();
+    let fails = |pool: &LivePool, guid: Guid| pool.take_off(guid, OfflineReason::Faulted, false).unwrap();
+    let [first, second] = ["disk0", "disk1"].map(|name| guid_at(&pool, &dir.path().join(name)));
+    let weak = Arc::downgrade(&pool);
+    pool.let_spares_step_in(move |path| {
+        // the other one fails right now
+        weak.upgrade().iter().for_each(|pool| fails(pool, second));
+        open_file(path)
+    });
+    fails(&pool, first);
+    let began = std::time::Instant::now();
+    while !spares.iter().all(|spare| pool.tree().leaves().any(|leaf| leaf.name() == spare)) {
+        assert!(began.elapsed().as_secs() < 40, "{:?}", names(&pool));
+        pool.sync().unwrap();
+        pool.diagnose();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    pool.close(PoolState::Exported).unwrap();
 }
 
 /// Its label says so: a state of before may want it.
