@@ -13,6 +13,7 @@ use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio, effort};
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::feed::Feeder;
+use crate::held::Held;
 use crate::keep::Keep;
 use crate::kept::{Kept, Unpacking, Use};
 use crate::policy::{AccessPurpose, Contents};
@@ -32,6 +33,7 @@ pub struct Cache {
     zio: Arc<Zio>,
     store: Arc<Store>,
     l2arc: Arc<L2arc>,
+    held: Arc<Held>,
     /// A thread feeds the cache devices.
     is_fed: Arc<AtomicBool>,
     on_failure: OnFailure,
@@ -54,7 +56,7 @@ impl Cache {
 
     fn over(zio: Arc<Zio>, store: Arc<Store>) -> Cache {
         let l2arc = Arc::new(L2arc::new(zio.env()));
-        Cache { zio, store, l2arc, is_fed: Arc::default(), on_failure: OnFailure::Fail }
+        Cache { zio, store, l2arc, held: Arc::default(), is_fed: Arc::default(), on_failure: OnFailure::Fail }
     }
 
     /// A handle to it whose reads wait for devices that fail, or fail with them.
@@ -107,7 +109,15 @@ impl Cache {
                 _ => {}
             }
         }
-        self.get_batch(&[request], keep).pop().expect("one result a request")
+        let read = || self.get_batch(&[request], keep).pop().expect("one result a request");
+        if !is_held(&request, keep) {
+            return read();
+        }
+        let key = L2Key::of(&request.bp);
+        if let Some(block) = self.held.get(&key) {
+            return Ok(block);
+        }
+        read().inspect(|block| self.held.put(key, block.clone()))
     }
 
     /// The contents of many blocks, read in one batch as far as they are not there.
@@ -305,6 +315,7 @@ impl Cache {
     /// Lets all blocks in memory go.
     pub fn empty(&self) {
         self.store.empty();
+        self.held.empty();
     }
 
     /// Counters in short.
@@ -355,6 +366,11 @@ fn is_cacheable(request: &ReadRequest) -> bool {
     let bp = &request.bp;
     // what an encrypted block holds depends on the reader
     !(bp.is_hole() || bp.is_embedded() || bp.is_encrypted() && request.mode == Mode::Raw)
+}
+
+/// See [`Held`].
+fn is_held(request: &ReadRequest, keep: Keep) -> bool {
+    is_cacheable(request) && contents(&request.bp) == Contents::Metadata && !keep.in_ram.allows(Contents::Metadata)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod cache;
 mod counters;
 mod feed;
 mod ghost;
+mod held;
 mod keep;
 mod kept;
 mod list;

@@ -19,6 +19,9 @@ use base::{Error, Kind, Result, ShownLines};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use serde::{Deserialize, Serialize};
 
+/// The first descriptor behind the standard ones.
+const FIRST_OF_CALLER: i32 = 3;
+
 /// What a pool process tells the command that started it, one a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Notice {
@@ -118,6 +121,8 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(program);
     command.args(["serve", "--notify"]).args(args).current_dir("/");
+    // it outlives the command: it is not to hold a lock or a pipe of those that called that
+    close_fds::set_fds_cloexec(FIRST_OF_CALLER, &[]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take()
         && let Err(e) = stdin.write_all(input)

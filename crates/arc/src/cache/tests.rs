@@ -267,6 +267,28 @@ fn primarycache_is_kept() {
 }
 
 #[test]
+fn metadata_in_use_is_held_if_none_is_kept() {
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written(&zio, 70, ObjectType::DNODE);
+    let cache = Cache::new(zio, 8 * MIB);
+    let misses = || named(&cache, "demand_metadata_misses");
+    let read = |at: usize| cache.get(blocks[at], Keep::NOTHING).unwrap();
+    (0..64).for_each(|at| drop(read(at)));
+    (0..64).for_each(|at| drop(read(at)));
+    assert_eq!(misses(), 64);
+    // the one that has not been used for longest goes
+    read(0);
+    read(64);
+    read(0);
+    assert_eq!(misses(), 65);
+    read(1);
+    assert_eq!(misses(), 66);
+    cache.empty();
+    read(0);
+    assert_eq!((misses(), named(&cache, "hash_elements")), (67, 0));
+}
+
+#[test]
 fn every_name_is_there_once() {
     let cache = Cache::new(pipeline(Env::fixed(0)), 8 * MIB);
     let mut names: Vec<&str> = cache.arcstats().into_iter().map(|(name, _)| name).collect();

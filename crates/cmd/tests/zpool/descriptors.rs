@@ -1,4 +1,4 @@
-//! Descriptors beside requests to a pool's process.
+//! Descriptors of a pool's process: beside requests to it, and of those that call the command that starts it.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -27,5 +27,19 @@ fn what_nobody_expects_is_closed() {
     wire::send(&mut stream, &Request::Io).unwrap();
     let answer: Answer = wire::receive(&mut stream, REPLY_BYTES_MAX).unwrap().unwrap();
     assert!(matches!(answer, Answer::Done(PoolReply::Io(_))), "{answer:?}");
+    world.check("export t_single", 0, "");
+}
+
+/// A script that holds a lock, say, would keep it for as long as the pool is there.
+#[test]
+fn what_the_caller_has_open_is_not_kept() {
+    let world = World::new("callers", &["single"]);
+    let lock = world.dir.join("lock");
+    let script = "exec 9>\"$1\" && flock -n 9 && \"$0\" zpool import -N -d \"$2/single\" t_single";
+    let mut command = world.command("sh");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_cenote")).arg(&lock).arg(&world.dir);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    std::fs::File::open(&lock).unwrap().try_lock().expect("nobody has it any more");
     world.check("export t_single", 0, "");
 }

@@ -84,8 +84,13 @@ impl World {
     /// The program with a command line.
     fn cenote(&self, line: &str) -> Output {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(line.split_whitespace());
+        let mut command = self.command(env!("CARGO_BIN_EXE_cenote"));
+        command.args(line.split_whitespace()).output().expect("the program starts")
+    }
+
+    /// Any program that is to see this world only.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .env("CENOTE_RUN", self.dir.join("run"))
             .env("CENOTE_PARAMETERS", self.dir.join("parameters"))
@@ -93,7 +98,7 @@ impl World {
             .env("TZ", "UTC")
             .env("ZFS_HOSTID", "0")
             .env_remove("CENOTE_LOG");
-        command.output().expect("the program starts")
+        command
     }
 
     /// Output and errors of `zfs`, and its exit code.

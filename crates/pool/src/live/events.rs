@@ -39,8 +39,8 @@ struct EventRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeafSeen {
     pub(super) health: Health,
-    /// Reads and writes that failed, checksums, slow requests.
-    pub(super) errors: [u64; 3],
+    /// Reads that failed, writes, checksums, slow requests.
+    pub(super) errors: [u64; 4],
     /// When that was, in seconds since 1970.
     pub(super) seen_s: u64,
 }

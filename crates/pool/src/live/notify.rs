@@ -6,6 +6,7 @@
 //!   ereport.fs.zfs.*     something went wrong: of a leaf one event for each error, told with the next group
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Bookmark, tunables};
@@ -19,6 +20,24 @@ use super::{LivePool, SyncContext};
 const LOST_MAX: usize = 20;
 /// The number of the error for wrong bytes in events: EBADE.
 const EBADE: i32 = 52;
+
+/// A kind of errors of leaves that are counted.
+struct ErrorKind {
+    /// What is behind `ereport.fs.zfs.`.
+    class: &'static str,
+    /// Where the count is in the payload.
+    count: &'static str,
+    /// The number of the error.
+    error: i32,
+}
+
+/// In the order of [`LeafSeen::errors`].
+const ERRORS: [ErrorKind; 4] = [
+    ErrorKind { class: "io", count: "vdev_read_errors", error: EIO },
+    ErrorKind { class: "io", count: "vdev_write_errors", error: EIO },
+    ErrorKind { class: "checksum", count: "vdev_cksum_errors", error: EBADE },
+    ErrorKind { class: "delay", count: "vdev_delays", error: 0 },
+];
 
 impl LivePool {
     /// What has happened to it.
@@ -46,16 +65,15 @@ impl LivePool {
     pub(super) fn notify_of_leaves(&self) {
         for leaf in self.tree().leaves() {
             let [reads, writes, checksums] = leaf.stats().errors();
-            let errors = [reads.saturating_add(writes), checksums, leaf.stats().meter.slow()];
+            let errors = [reads, writes, checksums, leaf.stats().meter.slow()];
             let now = LeafSeen { health: leaf.state().health(), errors, seen_s: self.env().now_s() };
             let before = self.events().see_leaf(leaf.guid(), now);
             let seconds = before.map_or(1, |before| now.seen_s.saturating_sub(before.seen_s).max(1));
-            for (kind, class) in ["io", "checksum", "delay"].into_iter().enumerate() {
-                // counts are set back when they are cleared
-                let known = before.map_or(0, |before| before.errors[kind]);
-                let most = self.events_at_once(class, seconds);
-                let new = errors[kind].saturating_sub(known).min(most);
-                (0..new).for_each(|_| self.report(class, leaf, None));
+            // counts are set back when they are cleared
+            for (at, kind) in ERRORS.iter().enumerate() {
+                let known = before.map_or(0, |before| before.errors[at]);
+                let new = errors[at].saturating_sub(known).min(self.events_at_once(kind.class, seconds));
+                self.report_errors(kind, leaf, known..known.saturating_add(new));
             }
             let last = before.map_or(Health::HEALTHY, |before| before.health);
             if last == now.health {
@@ -97,6 +115,29 @@ impl LivePool {
 
     /// Tells that something went wrong with a leaf.
     pub(super) fn report(&self, class: &str, leaf: LeafVdev<'_>, before: Option<Health>) {
+        let mut payload = self.about_fault(leaf);
+        match before {
+            Some(before) => payload.set("prev_state", Value::U64(before.state.number())),
+            None => payload.set("zio_err", Value::I32(0)),
+        }
+        self.events().post(&format!("ereport.fs.zfs.{class}"), payload);
+    }
+
+    /// Tells of errors of a leaf: before each, as many were `counted`.
+    fn report_errors(&self, kind: &ErrorKind, leaf: LeafVdev<'_>, counted: Range<u64>) {
+        if counted.is_empty() {
+            return;
+        }
+        let mut payload = self.about_fault(leaf);
+        payload.set("zio_err", Value::I32(kind.error));
+        for count in counted {
+            payload.set(kind.count, Value::U64(count + 1));
+            self.events().post(&format!("ereport.fs.zfs.{}", kind.class), payload.clone());
+        }
+    }
+
+    /// What is told of a leaf with all that goes wrong with it.
+    fn about_fault(&self, leaf: LeafVdev<'_>) -> NvList {
         let mut payload = self.about_pool();
         self.put_failmode(&mut payload);
         payload.set("vdev_guid", Value::U64(leaf.guid().get()));
@@ -118,13 +159,7 @@ impl LivePool {
         payload.set("vdev_spare_paths", Value::Strs(texts));
         let guids = view.spares().iter().filter_map(|spare| spare.opt_u64("guid")).collect();
         payload.set("vdev_spare_guids", Value::U64s(guids));
-        match (class, before) {
-            (_, Some(before)) => payload.set("prev_state", Value::U64(before.state.number())),
-            ("checksum", _) => payload.set("zio_err", Value::I32(EBADE)),
-            ("io", _) => payload.set("zio_err", Value::I32(EIO)),
-            _ => payload.set("zio_err", Value::I32(0)),
-        }
-        self.events().post(&format!("ereport.fs.zfs.{class}"), payload);
+        payload
     }
 
     fn about_pool(&self) -> NvList {

@@ -348,7 +348,7 @@ impl Bench {
             }
             match health.is_readable() {
                 true => {}
-                false if health.aux == Aux::CorruptData => self.replace_unlabelled(guid)?,
+                false if matches!(health.aux, Aux::BadLabel | Aux::CorruptData) => self.replace_unlabelled(guid)?,
                 false => return Err(format!("{name} is not back: {health:?}")),
             }
         }
