@@ -26,6 +26,9 @@ pub use run::run;
 /// Where scripts are, unless `CENOTE_ZED_DIR` names another folder; one without a name is none.
 const FOLDER: &str = "/etc/zfs/zed.d";
 
+/// How often it is looked whether scripts are to be run again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// An event as the helper gets it, in a line: its class, and names and values of variables.
 type Message = (String, Vec<(String, String)>);
 
@@ -53,11 +56,15 @@ pub fn started() -> Option<ChildStdin> {
 pub fn feed(events: &Events, mut helper: ChildStdin) {
     let mut last = 0;
     loop {
+        // what happens meanwhile is for them later, as it is with a daemon that is started again
+        while !events.are_for_scripts() {
+            std::thread::sleep(LOOK_EVERY);
+        }
         let since = events.since(last, Duration::from_secs(3600));
-        last = since.last;
         if !events.are_for_scripts() {
             continue;
         }
+        last = since.last;
         if since.dropped > 0 {
             tracing::warn!(events = since.dropped, "no scripts were run for events: there were too many");
         }

@@ -15,7 +15,10 @@ fn events_are_told_and_scripts_are_run() {
     let told = put_scripts(&world);
     world.check("create -O mountpoint=none tank mirror DIR/a DIR/b spare DIR/s", 0, "");
     world.check("scrub -w tank", 0, "");
+    // what they have missed is for scripts later
+    world.tune("cenote_zed", 0);
     world.check("scrub -w tank", 0, "");
+    world.tune("cenote_zed", 1);
     world.check("offline -f tank DIR/b", 0, "");
     let spared = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nspare-1 DEGRADED\nDIR/b FAULTED\nDIR/s ONLINE\n\
                   spares\nDIR/s INUSE\n";
