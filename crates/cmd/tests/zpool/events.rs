@@ -19,6 +19,11 @@ fn events_are_told_and_scripts_are_run() {
     world.tune("cenote_zed", 0);
     world.check("scrub -w tank", 0, "");
     world.tune("cenote_zed", 1);
+    let began = Instant::now();
+    while fs::read_to_string(&told).unwrap_or_default().matches("scrub_finish tank").count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     world.check("offline -f tank DIR/b", 0, "");
     let spared = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nspare-1 DEGRADED\nDIR/b FAULTED\nDIR/s ONLINE\n\
                   spares\nDIR/s INUSE\n";
