@@ -186,6 +186,8 @@ tunables! {
     ZFS_TRIM_EXTENT_BYTES_MAX = "zfs_trim_extent_bytes_max", 128 << 20;
     /// Runs of fewer free bytes are not told to devices.
     ZFS_TRIM_EXTENT_BYTES_MIN = "zfs_trim_extent_bytes_min", 32 << 10;
+    /// Trims that begin leave out metaslabs in which nothing has ever been. 0 or 1.
+    ZFS_TRIM_METASLAB_SKIP = "zfs_trim_metaslab_skip", 0;
     /// Groups until it is a metaslab's turn again to be trimmed by itself.
     ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32;
     /// Groups whose times are kept to be looked at.

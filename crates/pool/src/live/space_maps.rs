@@ -151,6 +151,15 @@ impl SpaceMaps {
         }
     }
 
+    /// Whether something has ever been allocated in the metaslab that has a byte of a top-level vdev.
+    pub(super) fn has_been_used(&self, top: VdevNumber, byte: u64) -> bool {
+        let tops = self.tops.lock();
+        let Some(MapsOfTop { maps, .. }) = tops.get(&top) else { return false };
+        let after = maps.partition_point(|(_, range)| range.end <= byte);
+        let has_map = maps.get(after).is_some_and(|(map, range)| map.is_some() && range.contains(&byte));
+        has_map || self.pending.lock().contains_key(&(top, after as u64))
+    }
+
     /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
     pub(super) fn free_top(&self, change: &Change<'_>, top: VdevNumber) -> Result<()> {
         let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };

@@ -126,7 +126,9 @@ impl SyncContext<'_> {
                     self.probe_discard(leaf, is_secure)?;
                 }
                 let pass_start_ns = self.change.env.ticks_ns();
-                let begun = if is_suspended { before } else { Sweep { action_s: now_s, ..Sweep::default() } };
+                let skips = || self.change.env.tunable(tunables::ZFS_TRIM_METASLAB_SKIP) != 0;
+                let partial = kind == SweepKind::Trim && skips();
+                let begun = if is_suspended { before } else { Sweep { action_s: now_s, partial, ..Sweep::default() } };
                 let rate = if rate == 0 { begun.rate } else { rate };
                 let state = SweepState::Active;
                 let from_txg = self.change.tx.txg().plus(FREED_GROUPS);
@@ -176,7 +178,7 @@ impl SyncContext<'_> {
     fn probe_discard(&self, leaf: LeafVdev<'_>, secure: bool) -> Result<()> {
         let top = self.pool.tree().top_of(leaf.vdev()).number();
         let with = |range: Range<u64>| self.pool.tree().discard_on_leaf(leaf, range, secure);
-        match self.with_lent(leaf, (top, 0), PROBE_BYTES, &with)? {
+        match self.with_lent(leaf, (top, 0), PROBE_BYTES, false, &with)? {
             Some((_, Err(error))) if error.kind() == Kind::Unsupported => {
                 Err(Error::new(Kind::Unsupported, "trim operations are not supported by this device"))
             }
@@ -184,7 +186,8 @@ impl SyncContext<'_> {
         }
     }
 
-    /// Does something with what is free on a leaf from a place on, some `bytes` of it. Returns the range that was looked
+    /// Does something with what is free on a leaf from a place on, some `bytes` of it; of a metaslab in which nothing has
+    /// ever been not if it is `partial`. Returns the range that was looked
     /// at, and the first error; `None` if nothing is free behind.
     #[allow(clippy::type_complexity)] // said above
     fn with_lent(
@@ -192,13 +195,15 @@ impl SyncContext<'_> {
         leaf: LeafVdev<'_>,
         (top, cursor): (VdevNumber, u64),
         bytes: u64,
+        partial: bool,
         with: &dyn Fn(Range<u64>) -> Result<()>,
     ) -> Result<Option<(Range<u64>, Result<()>)>> {
         let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
         let lent = allocator.lend(top, cursor, bytes)?;
         let (Some(first), Some(last)) = (lent.first(), lent.last()) else { return Ok(None) };
+        let is_wanted = !partial || self.pool.maps().has_been_used(top, first.start);
         let each = |range: &Range<u64>| tree.ranges_on_leaf(leaf, range)?.into_iter().try_for_each(with);
-        let done: Vec<Result<()>> = lent.iter().map(each).collect();
+        let done: Vec<Result<()>> = lent.iter().filter(|_| is_wanted).map(each).collect();
         allocator.give_back(top, &lent);
         Ok(Some((first.start..last.end, done.into_iter().collect())))
     }
@@ -246,8 +251,8 @@ impl SyncContext<'_> {
         };
         let place = (top, sweep.cursor);
         let swept = match kind {
-            SweepKind::Initialize => self.with_lent(leaf, place, chunk_bytes * WRITES_AT_ONCE, &fill)?,
-            SweepKind::Trim => self.with_lent(leaf, place, max_bytes, &discard)?,
+            SweepKind::Initialize => self.with_lent(leaf, place, chunk_bytes * WRITES_AT_ONCE, false, &fill)?,
+            SweepKind::Trim => self.with_lent(leaf, place, max_bytes, sweep.partial, &discard)?,
         };
         let Some((range, done)) = swept else {
             let (state, action_s) = (SweepState::Complete, self.change.env.now_s());

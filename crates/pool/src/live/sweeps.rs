@@ -66,6 +66,8 @@ pub(super) struct Sweep {
     pub(super) cursor: u64,
     pub(super) rate: u64,
     pub(super) secure: bool,
+    /// Metaslabs are left out in which nothing has ever been.
+    pub(super) partial: bool,
     /// Bytes since then, for the rate.
     pub(super) pass_bytes: u64,
     pub(super) pass_start_ns: u64,
@@ -155,7 +157,9 @@ impl Sweep {
             let is_trim = kind == SweepKind::Trim;
             let rate = if is_trim { number(RATE)? } else { 0 };
             let secure = is_trim && number(SECURE)? != 0;
-            found.push((kind, Sweep { state, action_s: action_s?, offset: offset?, rate, secure, ..Sweep::default() }));
+            let partial = is_trim && number(PARTIAL)? != 0;
+            let sweep = Sweep { state, action_s: action_s?, offset: offset?, rate, secure, partial, ..Sweep::default() };
+            found.push((kind, sweep));
         }
         Ok(found)
     }
@@ -168,7 +172,7 @@ impl Sweep {
         }
         let mut entries: Vec<(&str, u64)> = kind.entries().into_iter().zip(numbers).collect();
         if kind == SweepKind::Trim {
-            entries.extend([(RATE, self.rate), (PARTIAL, 0), (SECURE, self.secure.into())]);
+            entries.extend([(RATE, self.rate), (PARTIAL, self.partial.into()), (SECURE, self.secure.into())]);
         }
         entries.into_iter().try_for_each(|(name, number)| change.set(table, name, &dmu::zap::ZapValue::one(number)))
     }

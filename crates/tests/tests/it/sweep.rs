@@ -119,6 +119,34 @@ fn leaves_are_initialized_and_trimmed() {
     }
 }
 
+/// `zfs_trim_metaslab_skip`: what has never been used needs no trim.
+#[test]
+fn a_partial_trim_leaves_out_what_was_never_used() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
+    let disk = dir.path().join("disk0");
+    let partial = |name: &str| (name == "zfs_trim_metaslab_skip").then_some(1);
+    let pool = import_with(&hasty().with_tunables(partial), dir.path(), 1);
+    pool.sweep(SweepKind::Initialize, START, guids(&pool)).unwrap();
+    finish(&pool, STATES[0]);
+    let before = allocated(&disk);
+    assert!(pool.sweep(SweepKind::Trim, START, guids(&pool)).unwrap().is_empty());
+    finish(&pool, STATES[1]);
+    assert_eq!(numbers(&pool, "org.zfsonlinux:vdev_trim_partial"), [Some(1)]);
+    let half = allocated(&disk);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let pool = import_with(&hasty(), dir.path(), 1);
+    pool.sweep(SweepKind::Trim, START, guids(&pool)).unwrap();
+    finish(&pool, STATES[1]);
+    assert_eq!(numbers(&pool, "org.zfsonlinux:vdev_trim_partial"), [Some(0)]);
+    let after = allocated(&disk);
+    // some metaslabs have been used, and some not
+    let metaslab = before / 16;
+    assert!(before > half + metaslab && half > after + metaslab, "{before} {half} {after}");
+    pool.close(PoolState::Exported).unwrap();
+}
+
 #[test]
 fn a_slow_trim_takes_its_time() {
     let dir = tempfile::tempdir().unwrap();
