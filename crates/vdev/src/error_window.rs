@@ -50,6 +50,8 @@ pub struct TooMany {
 pub(crate) struct ErrorWindow {
     /// Its counts when it was looked at last: reads and writes, checksums, slow requests.
     counts: [u64; 3],
+    /// When that was, in seconds.
+    looked_s: Option<u64>,
     /// When how many came.
     recent: [VecDeque<(u64, u64)>; 3],
 }
@@ -58,6 +60,7 @@ impl ErrorWindow {
     /// Whether there were too many errors of each kind up to `now_s`, given how many there ever were.
     pub(crate) fn look(&mut self, counts: [u64; 3], rates: &ErrorRates, now_s: u64) -> TooMany {
         let rates = [Some(rates.io), Some(rates.checksum), rates.slow_io];
+        let unseen_s = now_s.saturating_sub(self.looked_s.replace(now_s).unwrap_or(now_s));
         let [io, checksum, slow_io] = std::array::from_fn(|kind| {
             // counts are set back when they are cleared
             let new = counts[kind].checked_sub(self.counts[kind]).unwrap_or(counts[kind]);
@@ -67,8 +70,13 @@ impl ErrorWindow {
                 recent.clear();
                 return false;
             };
-            if new > 0 {
-                recent.push_back((now_s, new));
+            // when they came is not known better than that: of a shorter time, a part
+            let recently = match rate.period_s {
+                period_s if period_s >= unseen_s => new,
+                period_s => (u128::from(new) * u128::from(period_s)).div_ceil(unseen_s.into()) as u64,
+            };
+            if recently > 0 {
+                recent.push_back((now_s, recently));
             }
             while recent.front().is_some_and(|(time_s, _)| time_s.saturating_add(rate.period_s) < now_s) {
                 recent.pop_front();
@@ -99,6 +107,16 @@ mod tests {
         // cleared, and again
         assert_eq!(look(&mut window, [1, 0, 0], 9000), [false; 3]);
         assert_eq!(look(&mut window, [11, 0, 0], 9001), [true, false, false]);
+    }
+
+    #[test]
+    fn of_less_time_than_between_two_looks() {
+        let rates = ErrorRates { io: ErrorRate { count: 10, period_s: 1 }, ..ErrorRates::default() };
+        let mut window = ErrorWindow::default();
+        assert!(!window.look([0; 3], &rates, 100).io);
+        assert!(!window.look([45, 0, 0], &rates, 105).io, "fewer than ten a second");
+        assert!(window.look([99, 0, 0], &rates, 110).io);
+        assert!(window.look([109, 0, 0], &rates, 111).io);
     }
 
     #[test]
