@@ -25,7 +25,7 @@ use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
 use crate::report::ProcessFacts;
 use crate::served::Served;
-use crate::{confine, descriptors, leftovers, log, panics, server, verbs, zedlets};
+use crate::{confine, descriptors, leftovers, log, panics, server, told, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
 /// sees what it says.
@@ -303,6 +303,7 @@ fn finish(served: &Served, why: ProcessEnd, claim: RunDirClaim) {
     {
         tracing::error!("the last changes are lost: {e}");
     }
+    served.events().iter().for_each(|events| told::keep(events, &claim));
     // in this order: a process that waits for the pool's place may open the devices next
     served.release_devices();
     drop(claim);

@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use dsl::Property;
@@ -33,7 +32,7 @@ use crate::process_end::ProcessEnd;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
-use crate::{report, verbs};
+use crate::{report, told, verbs};
 
 /// Packed lists in one part of the history's answer, in bytes.
 const HISTORY_PART_BYTES: usize = 256 << 10;
@@ -169,7 +168,7 @@ impl Served {
             }
             Request::Dedup => report::dedup(&self.pool.view()).map(PoolReply::Dedup),
             Request::History => self.history(part),
-            Request::Events { after } => Ok(self.events_since(*after)),
+            Request::Events { after } => Ok(told::since(self.events().as_deref(), *after)),
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
             Request::Export { force, stays_active, history } => self.export((*force, *stays_active), history),
             Request::Destroy { force, history } => self.destroy(*force, history),
@@ -325,12 +324,6 @@ impl Served {
     /// What has happened to the pool; nothing is told of one that is read-only.
     pub fn events(&self) -> Option<Arc<Events>> {
         self.pool.events()
-    }
-
-    fn events_since(&self, after: u64) -> PoolReply {
-        let since = self.pool.events().map(|events| events.since(after, Duration::ZERO)).unwrap_or_default();
-        let events = since.events.iter().map(|event| hex(&event.pack())).collect();
-        PoolReply::Events { events, last: since.last, dropped: since.dropped }
     }
 
     fn history(&self, part: &mut dyn FnMut(PoolReply) -> Result<()>) -> Result<PoolReply> {

@@ -20,6 +20,7 @@ pub mod client;
 pub mod create;
 pub mod datasets;
 pub mod diff;
+mod ended;
 pub mod injections;
 pub mod io_report;
 pub mod kstat;

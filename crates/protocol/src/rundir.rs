@@ -9,6 +9,7 @@
 //!     tank.sock                 the control socket of pool "tank"
 //!     tank.lock                 locked for as long as that process lives
 //!     tank.log                  what it has to tell
+//!     tank.events               what had happened to pools of that name when they ended (`ended`)
 //!     kstat/                    counters of all of them (`kstat`)
 //! ```
 //!
@@ -191,6 +192,10 @@ impl RunDirClaim {
     /// The folder.
     pub fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    pub(crate) fn place_of(&self, extension: &str) -> PathBuf {
+        self.dir.long(&self.stem, extension)
     }
 
     /// Removes the socket that a dead process left.

@@ -1,12 +1,13 @@
-//! `zpool events`: what has happened to pools since they were imported.
+//! `zpool events`: what has happened to pools since they were imported, and to those that are no more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::Write;
 use std::time::Duration;
 
 use base::ShownLines;
 use format::nvlist::{NvList, Value};
+use protocol::rundir::RunDir;
 use protocol::wire::{PoolReply, Request};
 use protocol::words::time;
 use protocol::{client, pool_names};
@@ -69,6 +70,7 @@ fn clear() -> CommandResult {
             sum += count;
         }
     }
+    sum += folders()?.iter().map(|folder| folder.forget_ended_events() as u64).sum::<u64>();
     println!("cleared {sum} events");
     Ok(!failed)
 }
@@ -79,9 +81,18 @@ fn show(wanted: &[String], options: &EventOptions) -> CommandResult {
     }
     // by the load of the pool: one that is imported again counts from 1
     let mut last: HashMap<(String, u32), u64> = HashMap::new();
+    // what is kept of a pool's events has been shown in part while it was there
+    let mut shown: HashSet<EventKey> = HashSet::new();
+    let mut processes = None;
     loop {
         let mut new: Vec<NvList> = Vec::new();
         let hellos = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+        let now: Vec<u32> = hellos.iter().map(|hello| hello.pid).collect();
+        if wanted.is_empty() && processes.as_ref() != Some(&now) {
+            processes = Some(now);
+            let ended = folders()?.iter().flat_map(RunDir::ended_events).collect::<Vec<_>>();
+            new.extend(unpacked(&ended)?.into_iter().filter(|event| !shown.contains(&key_of(event))));
+        }
         for hello in hellos.into_iter().filter(|hello| wanted.is_empty() || wanted.contains(&hello.pool)) {
             // exported since it was listed
             let Ok(Some(mut connection)) = client::connect(&hello.pool) else { continue };
@@ -92,8 +103,7 @@ fn show(wanted: &[String], options: &EventOptions) -> CommandResult {
                         println!("dropped {dropped} events");
                     }
                     *known = last;
-                    let unpacked: Result<Vec<NvList>, _> = events.iter().map(|hex| unpack(hex)).collect();
-                    new.extend(unpacked.map_err(|e| Stop::Failed(format!("cannot read events: {}", e.what())))?);
+                    new.extend(unpacked(&events)?);
                 }
                 Ok(_) => {}
                 Err(e) if options.follow => tracing::debug!("no events: {e}"),
@@ -105,12 +115,30 @@ fn show(wanted: &[String], options: &EventOptions) -> CommandResult {
         if !options.follow {
             return Ok(true);
         }
+        shown.extend(new.iter().map(key_of));
         // a pipe wants to see it now
         if std::io::stdout().flush().is_err() {
             return Ok(true);
         }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Where events are kept of pools that are no more.
+fn folders() -> Result<Vec<RunDir>, Stop> {
+    RunDir::all().map_err(|e| Stop::Failed(e.to_string()))
+}
+
+fn unpacked(events: &[String]) -> Result<Vec<NvList>, Stop> {
+    let all: base::Result<Vec<NvList>> = events.iter().map(|hex| unpack(hex)).collect();
+    all.map_err(|e| Stop::Failed(format!("cannot read events: {}", e.what())))
+}
+
+/// What tells events apart: their times, and their numbers.
+type EventKey = ((i64, i64), u64);
+
+fn key_of(event: &NvList) -> EventKey {
+    (time_of(event), event.opt_u64("eid").unwrap_or(0))
 }
 
 fn time_of(event: &NvList) -> (i64, i64) {

@@ -69,19 +69,31 @@ fn events_are_told_and_scripts_are_run() {
     world.check("events -x", 2, "invalid option 'x'\nusage:\n\tevents [-vHf [pool] | -c]\n");
     world.check("events -cv", 2, "invalid options combined with -c\nusage:\n\tevents [-vHf [pool] | -c]\n");
     world.check("events nope", 1, "cannot open 'nope': no such pool\n");
-    // a device that is gone
+    check_events_of_ended(&world);
+    check_scripts(&world, &told);
+}
+
+/// Of a pool that is exported, and imported without a device.
+fn check_events_of_ended(world: &World) {
     world.check("export tank", 0, "");
+    let exported = world.text("events -H");
+    assert!(exported.ends_with("\tsysevent.fs.zfs.pool_export\n"), "{exported}");
+    world.check("events tank", 1, "cannot open 'tank': no such pool\n");
     fs::remove_file(world.dir.join("b")).unwrap();
     world.check("import -N -d DIR tank", 0, "");
     world.check("sync tank", 0, "");
     let began = Instant::now();
     let failed = "ereport.fs.zfs.vdev.open_failed";
-    while !classes().iter().any(|class| class == failed) {
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", classes());
+    while !world.text("events -H tank").contains(failed) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", world.text("events"));
     }
-    assert!(classes().iter().any(|class| class == "sysevent.fs.zfs.pool_import"));
-
-    check_scripts(&world, &told);
+    assert!(world.text("events -H tank").contains("sysevent.fs.zfs.pool_import"));
+    // of both processes, each once
+    let all = world.text("events -H");
+    assert_eq!(all.matches("pool_export").count(), 1, "{all}");
+    assert!(all.starts_with(exported.as_str()), "{all}");
+    world.text("events -c");
+    assert!(!world.text("events -H").contains("pool_export"));
 }
 
 /// Scripts that write down what they are told, and one that asks the pool.

@@ -69,12 +69,12 @@ impl Events {
         event.set("class", Value::Str(class.to_owned()));
         payload.iter().for_each(|(name, value)| event.set(name, value.clone()));
         event.set("time", Value::I64s(vec![seconds.cast_signed(), nanoseconds.into()]));
-        let most = self.env.tunable(tunables::ZFS_ZEVENT_LEN_MAX).clamp(1, EVENTS_MAX_EVER);
+        let most = self.most();
         let mut ring = self.ring.lock();
         ring.last += 1;
         event.set("eid", Value::U64(ring.last));
         ring.events.push_back(event);
-        while ring.events.len() as u64 > most {
+        while ring.events.len() > most {
             ring.events.pop_front();
         }
         self.arrived.notify_all();
@@ -90,6 +90,11 @@ impl Events {
             last: ring.last,
             dropped: first.saturating_sub(eid + 1),
         }
+    }
+
+    /// How many are kept.
+    pub fn most(&self) -> usize {
+        self.env.tunable(tunables::ZFS_ZEVENT_LEN_MAX).clamp(1, EVENTS_MAX_EVER) as usize
     }
 
     /// Whether scripts are to be run for them.

@@ -153,7 +153,8 @@ impl SyncContext<'_> {
             return Ok(());
         }
         let waited = pool.tree().leaves().filter(|leaf| leaf.state().set_resilver_deferred(false)).count();
-        let is_given = |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_txg() > Txg::ZERO);
+        let is_given =
+            |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_txg() > Txg::ZERO);
         if waited > 0 || pool.scan().is_resilvering() && !pool.lacked().keys().all(is_given) {
             self.log_event("starting deferred resilver", "");
         }

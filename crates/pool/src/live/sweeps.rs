@@ -158,7 +158,8 @@ impl Sweep {
             let rate = if is_trim { number(RATE)? } else { 0 };
             let secure = is_trim && number(SECURE)? != 0;
             let partial = is_trim && number(PARTIAL)? != 0;
-            let sweep = Sweep { state, action_s: action_s?, offset: offset?, rate, secure, partial, ..Sweep::default() };
+            let sweep =
+                Sweep { state, action_s: action_s?, offset: offset?, rate, secure, partial, ..Sweep::default() };
             found.push((kind, sweep));
         }
         Ok(found)

@@ -7,7 +7,8 @@ use base::{Env, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use format::ids::Guid;
 use pool::{
-    AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction, discover,
+    AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction,
+    discover,
 };
 
 use crate::heal::{
