@@ -199,6 +199,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
         "-V" | "--version" => return finish(None, version::run(&[])),
         "help" => return help(rest),
+        "freeze" => return finish(None, manage::freeze(rest)),
         _ => {}
     }
     match GROUPS.iter().copied().flatten().find(|command| command.name == name) {

@@ -201,6 +201,7 @@ impl Served {
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| PoolReply::Done),
+            Request::Freeze => self.pool.live()?.freeze().map(|()| PoolReply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => {
                 self.set_cachefile(value).map(|()| PoolReply::Done)
             }

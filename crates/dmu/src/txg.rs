@@ -66,6 +66,8 @@ struct TxgProgress {
     throttle: Throttle,
     /// Why nothing is written any more.
     stopped: Option<String>,
+    /// No group is written any more, and nobody waits for one; intent logs are.
+    is_frozen: bool,
     suspended: Option<SuspendedGroups>,
     hindered: Hindered,
 }
@@ -116,6 +118,7 @@ impl Txgs {
                 frees: 0,
                 throttle,
                 stopped: None,
+                is_frozen: false,
                 suspended: None,
                 hindered: Hindered::default(),
             }),
@@ -176,11 +179,25 @@ impl Txgs {
         let mut progress = self.progress();
         progress.wanted = progress.wanted.max(txg);
         self.moved.notify_all();
-        while progress.synced < txg {
+        while progress.synced < txg && !progress.is_frozen {
             progress.check()?;
             progress = self.wait(progress, None);
         }
         Ok(())
+    }
+
+    /// Brings everything so far to disk, and nothing more but what intent logs write: as after a crash, from now on.
+    /// Waiting for a group is over at once. Errors: as from [`Txgs::wait_synced`].
+    pub fn freeze(&self) -> Result<()> {
+        self.wait_synced()?;
+        self.progress().is_frozen = true;
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    /// Whether [`Txgs::freeze`] was called.
+    pub fn is_frozen(&self) -> bool {
+        self.progress().is_frozen
     }
 
     /// Waits until the groups that are closed now are on disk, or never will be. Errors: `Suspended` if operations are
@@ -190,7 +207,7 @@ impl Txgs {
         let closed = progress.open.previous();
         while progress.stopped.is_none() {
             progress.check()?;
-            if progress.synced >= closed {
+            if progress.synced >= closed || progress.is_frozen {
                 break;
             }
             progress = self.wait(progress, None);
@@ -201,7 +218,7 @@ impl Txgs {
     /// Whether somebody waits for a group that is not on disk.
     pub fn is_wanted(&self) -> bool {
         let progress = self.progress();
-        progress.wanted > progress.synced
+        progress.wanted > progress.synced && !progress.is_frozen
     }
 
     /// Waits until the open group should be synced: somebody waits for it, much is dirty, or its time is
@@ -210,14 +227,14 @@ impl Txgs {
         let txg = self.open_txg();
         let mut progress = self.progress();
         let Throttle { timeout, sync_at, .. } = progress.throttle;
-        if progress.wanted < txg && self.dirty.bytes(txg) < sync_at {
+        if progress.is_frozen || progress.wanted < txg && self.dirty.bytes(txg) < sync_at {
             let enough = |p: &mut TxgProgress| {
                 let goes_on = p.stopped.is_none() && p.suspended.is_none();
-                goes_on && p.wanted < txg && self.dirty.bytes(txg) < sync_at
+                goes_on && (p.is_frozen || p.wanted < txg && self.dirty.bytes(txg) < sync_at)
             };
             progress = self.moved.wait_timeout_while(progress, timeout, enough);
         }
-        progress.wanted >= txg || self.dirty.bytes(txg) > 0
+        !progress.is_frozen && (progress.wanted >= txg || self.dirty.bytes(txg) > 0)
     }
 
     /// Closes the open group, when all that runs in it has ended, and opens the next. Returns the one
@@ -235,7 +252,7 @@ impl Txgs {
     /// Errors: `Suspended`, as from [`Txgs::begin`].
     pub fn admit_frees(&self, blocks: u64) -> Result<()> {
         let mut progress = self.progress();
-        while progress.frees >= FREES_MAX {
+        while progress.frees >= FREES_MAX && !progress.is_frozen {
             progress.check()?;
             progress.wanted = progress.wanted.max(progress.open);
             self.moved.notify_all();
@@ -371,6 +388,7 @@ impl Txgs {
                     drop(self.wait(progress, Some(delay)));
                     return Ok(());
                 }
+                None if progress.is_frozen => return Ok(()),
                 None => {
                     progress.hindered.over_max += 1;
                     progress = self.wait(progress, None);

@@ -445,7 +445,10 @@ impl LivePool {
             if self.txgs().stopped().is_some() {
                 return;
             }
-            if has_work && let Err(error) = self.step() {
+            if has_work
+                && !self.txgs().is_frozen()
+                && let Err(error) = self.step()
+            {
                 tracing::error!(pool = self.name, "nothing is written any more: {error}");
                 return;
             }
@@ -516,12 +519,28 @@ impl LivePool {
 
     /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
     pub fn sync_now(&self) -> Result<()> {
-        if self.groups.has_thread() { self.txgs().wait_synced() } else { self.step() }
+        match () {
+            () if self.txgs().is_frozen() => self.heads.commit_logs(),
+            () if self.groups.has_thread() => self.txgs().wait_synced(),
+            () => self.step(),
+        }
+    }
+
+    /// Brings everything to disk, and from now on nothing but what intent logs write, as OpenZFS's `zpool freeze` for tests.
+    /// What is changed is in memory and in these logs only, and gone when the pool is closed. Errors: as from
+    /// [`LivePool::sync`].
+    pub fn freeze(&self) -> Result<()> {
+        self.sync()?;
+        self.txgs().freeze()
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
         self.stall_jobs();
+        if self.txgs().is_frozen() {
+            self.abandon();
+            return Ok(());
+        }
         self.heads.close_logs()?;
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {

@@ -208,6 +208,8 @@ pub enum Request {
         /// Write the labels of all devices even if nothing has changed.
         force: bool,
     },
+    /// To bring all changes to disk, and nothing more but what intent logs write.
+    Freeze,
     /// To set a property of the pool, whose value has been checked.
     Set {
         /// Its name.

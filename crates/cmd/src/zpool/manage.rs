@@ -57,6 +57,17 @@ pub fn sync(args: &[OsString]) -> CommandResult {
     Ok(!failed)
 }
 
+/// `zpool freeze`: for tests of intent logs. OpenZFS lists it nowhere either.
+pub fn freeze(args: &[OsString]) -> CommandResult {
+    let parsed = getopt::parse(args, "", &[]);
+    flags(&parsed, '?')?;
+    let name = one_pool(&parsed.operands, "missing pool name")?;
+    match connect(name)?.ask(&Request::Freeze) {
+        Ok(_) => Ok(true),
+        Err(e) => Err(Stop::Failed(format!("cannot freeze '{name}': {}", e.what()))),
+    }
+}
+
 /// `zpool set`.
 pub fn set(args: &[OsString]) -> CommandResult {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -12,6 +12,7 @@ mod draid;
 mod events;
 mod expansion;
 mod exporter;
+mod frozen;
 mod growth;
 mod heads;
 mod history;

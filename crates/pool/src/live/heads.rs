@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex, Result};
 use dmu::{Objset, Txgs};
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use zil::Log;
 
 use super::head::{Head, HeadRoom};
@@ -96,6 +96,11 @@ impl Heads {
     /// Group `txg` is on disk.
     pub(super) fn synced(&self, txg: Txg) {
         self.all().iter().for_each(|(_, head)| head.log().synced(txg));
+    }
+
+    /// Brings what intent logs have in memory to disk.
+    pub(super) fn commit_logs(&self) -> Result<()> {
+        self.all().iter().try_for_each(|(_, head)| head.log().commit(ObjectId::NONE))
     }
 
     /// Ends all logs that are written to.

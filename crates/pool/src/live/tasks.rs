@@ -46,6 +46,9 @@ impl LivePool {
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.suspension().check_running()?;
+        if self.txgs().is_frozen() {
+            return Err(Error::new(Kind::ReadOnly, "the pool is frozen"));
+        }
         let (done, outcome) = mpsc::channel();
         let task = move |context: &SyncContext<'_>| -> Tell {
             let result = work(context);
