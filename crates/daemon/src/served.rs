@@ -174,10 +174,9 @@ impl Served {
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
             Request::Online { vdev, expand, history } => {
-                let health = self.pool.online(*vdev, *expand)?;
-                self.renew_cachefile();
-                self.pool.record(history)?;
-                Ok(PoolReply::Onlined(health.state))
+                let mut state = None;
+                self.change_pool(history, |pool| pool.online(*vdev, *expand).map(|now| state = Some(now.state)))?;
+                Ok(state.map_or(PoolReply::Done, PoolReply::Onlined))
             }
             Request::Offline { vdev, fault, temporary, history } => {
                 let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };

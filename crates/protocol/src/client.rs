@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::rundir::{RunDir, stem};
 use crate::streams::StreamNote;
@@ -15,6 +18,8 @@ use crate::{beside, datasets};
 
 /// How long a process may take to greet: it does so before anything else.
 const HELLO_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to end when it has closed the connection.
+const ENDS_WITHIN: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// A connection to the process of one pool.
 pub struct Connection {
@@ -206,8 +211,14 @@ impl Connection {
         }
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the process has ended, and has nothing open any more.
     pub fn wait_for_end(mut self) {
+        // as it is known here, where process numbers may be others
+        let process = socket_peercred(&self.stream).and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()));
         while let Ok(Some(_)) = wire::receive::<Answer>(&mut self.stream, wire::REPLY_BYTES_MAX) {}
+        // its devices may be closed after the connection
+        if let Ok(process) = process {
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&ENDS_WITHIN));
+        }
     }
 }
