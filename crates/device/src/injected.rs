@@ -219,16 +219,19 @@ impl InjectedFaults {
         if !faults.iter().any(|fault| matches!(fault.effect, FaultEffect::Ignored)) {
             request()?;
         }
+        // what fails takes its time, too
+        for fault in &faults {
+            if let FaultEffect::Slow(lanes) = &fault.effect {
+                let now_ns = fault.env.ticks_ns();
+                fault.env.pause(Duration::from_nanos(lanes.take(now_ns).saturating_sub(now_ns)));
+            }
+        }
         for fault in &faults {
             let error = |kind| Error::new(kind, "a fault was injected").at_vdev(device.path()).at_offset(offset);
             match &fault.effect {
                 FaultEffect::Fails => return Err(error(Kind::Io)),
                 FaultEffect::Gone => return Err(error(Kind::Missing)),
-                FaultEffect::Slow(lanes) => {
-                    let now_ns = fault.env.ticks_ns();
-                    fault.env.pause(Duration::from_nanos(lanes.take(now_ns).saturating_sub(now_ns)));
-                }
-                FaultEffect::Ignored | FaultEffect::WrongBit | FaultEffect::Noise => {}
+                FaultEffect::Slow(_) | FaultEffect::Ignored | FaultEffect::WrongBit | FaultEffect::Noise => {}
             }
         }
         Ok(faults)
@@ -319,6 +322,17 @@ mod tests {
         let failed = (0..1000).filter(|_| read(&slot, 0, 1).is_err()).count();
         assert!((300..700).contains(&failed), "{failed} of 1000");
         assert_eq!(half.counts(), [1000, failed as u64]);
+    }
+
+    #[test]
+    fn what_fails_takes_its_time() {
+        let slot = slot();
+        let slow = fault(FaultEffect::Slow(SlowLanes::new(10, 1)), READS, &[(0, 4096)], ALWAYS);
+        slot.faults().add(fault(FaultEffect::Fails, READS, &[(0, 4096)], ALWAYS));
+        slot.faults().add(slow.clone());
+        assert_eq!(read(&slot, 0, 512).unwrap_err().kind(), Kind::Io);
+        let FaultEffect::Slow(lanes) = &slow.effect else { unreachable!("it was made so") };
+        assert_eq!(lanes.take(0), 20, "the lane was taken");
     }
 
     #[test]
