@@ -16,6 +16,9 @@ use format::uberblock::Uberblock;
 use crate::check::{BlockKind, CheckOptions, Observer, Verify};
 use crate::{Candidate, OpenOptions, Pool, Rewind};
 
+/// Groups before the newest one whose blocks have not been used again: as many as OpenZFS defers frees.
+const KEPT_GROUPS: u64 = 2;
+
 /// A state of a pool.
 #[derive(Debug)]
 pub struct PoolStatePreview {
@@ -64,9 +67,12 @@ pub fn preview(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Vec<P
 }
 
 /// The group of the newest state whose metadata is whole; if none is, of the newest that can be opened; `None` if none can.
-pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Option<Txg> {
+/// Unless it is `extreme`, only of those whose blocks cannot have been used again.
+pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions, extreme: bool) -> Option<Txg> {
     let mut newest = None;
-    for uberblock in candidate.uberblocks() {
+    let ring = candidate.uberblocks();
+    let last = ring.first()?.txg;
+    for uberblock in ring.into_iter().filter(|uberblock| extreme || uberblock.txg.plus(KEPT_GROUPS) >= last) {
         let options = OpenOptions { rewind: Rewind::Exactly(uberblock.txg), ..options.clone() };
         let Ok(pool) = Pool::open(env, candidate, &options) else { continue };
         if findings(&pool).is_ok_and(|found| found.is_whole()) {

@@ -17,6 +17,11 @@ use crate::hostid;
 use crate::live::{self, ServedPool};
 use crate::locks::{DeviceLocks, refuse_pool_of_module};
 
+/// Why a pool is not gone back with.
+const TOO_OLD: &str = "no state of the last groups can be opened\n\
+    \tBlocks of older ones may have been used again: 'zpool import -FXn' lists them,\n\
+    \tand 'zpool import -FX' returns to the newest that is whole.";
+
 /// A pool that is open, and nobody else's.
 pub struct Acquired {
     /// The pool.
@@ -68,8 +73,8 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         options.watched = watch(env, &candidate, notify).map_err(|e| failed(&in_use(&e, &candidate)))?;
         check_host(&candidate, args).map_err(|why| failed(&why))?;
         if options.rewind == Rewind::Recover {
-            let newest = pool::newest_whole(env, &candidate, &options);
-            options.rewind = newest.map_or(Rewind::Recover, Rewind::Exactly);
+            let newest = pool::newest_whole(env, &candidate, &options, args.extreme);
+            options.rewind = newest.map(Rewind::Exactly).ok_or_else(|| failed(TOO_OLD))?;
         }
         if args.dry_run && args.extreme {
             tell_states(&pool::preview(env, &candidate, &options), notify);

@@ -99,8 +99,11 @@ impl LivePool {
             imported: Some(pool.config().clone()),
             is_dirty: true,
         };
-        // what a log has been given since the last group is none of the future's
-        let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, Txg::max);
+        // what a log has been given since the last group is none of the future's; what is left of states newer than this one
+        // is none, either: their uberblocks would be the newest still when the pool is imported the next time
+        let abandoned = pool.candidate().uberblocks();
+        let others = claims.iter().map(|(_, claim)| claim.newest_txg).chain(abandoned.iter().map(|newer| newer.txg));
+        let newest_txg = others.fold(uberblock.txg, Txg::max);
         if newest_txg > Txg::BELIEVED_MAX {
             return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
         }

@@ -103,12 +103,39 @@ fn the_newest_state_is_lost() {
         .map(|state| state.txg)
         .collect();
     assert!(!whole.is_empty(), "{states:?}");
-    assert_eq!(pool::newest_whole(&Env::real(), &found, &options()), Some(whole[0]));
+    assert_eq!(pool::newest_whole(&Env::real(), &found, &options(), false), Some(whole[0]));
     let older = open(&found, Rewind::AtMost(newest.previous())).unwrap();
     assert!(older.uberblock().txg < newest);
     drop(older);
     let rewound = OpenOptions { rewind: Rewind::Exactly(whole[0]), ..options() };
     let pool = LivePool::import(&Env::real(), &found, &rewound, (7, "here".into())).unwrap();
+    check_files(&pool, &expected);
+    let more = write_files(&pool, "live", 2);
+    pool.close(PoolState::Exported).unwrap();
+    drop((pool, found));
+    crate::live::judge(dir.path());
+    let pool = LivePool::import(&Env::real(), &candidate(&devices(&paths)).unwrap(), &options(), (7, "here".into()));
+    check_files(&pool.unwrap(), &more);
+}
+
+/// The states that were given up are still there, with higher numbers of groups, and blocks that are used again.
+#[test]
+fn what_is_written_after_going_far_back_is_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (paths, expected) = pool_of(1, dir.path());
+    let found = candidate(&devices(&paths)).unwrap();
+    let states: Vec<Txg> = found.uberblocks().iter().map(|uberblock| uberblock.txg).collect();
+    let (newest, back) = (states[0], states[4]);
+    // that far only if it is asked for
+    for txg in &states[..4] {
+        let state = open(&found, Rewind::Exactly(*txg)).unwrap();
+        spoil_block(&paths, &state.uberblock().rootbp);
+    }
+    assert_eq!(pool::newest_whole(&Env::real(), &found, &options(), false), None);
+    assert_eq!(pool::newest_whole(&Env::real(), &found, &options(), true), Some(back));
+    let rewound = OpenOptions { rewind: Rewind::Exactly(back), ..options() };
+    let pool = LivePool::import(&Env::real(), &found, &rewound, (7, "here".into())).unwrap();
+    assert!(pool.view().uberblock().txg > newest);
     check_files(&pool, &expected);
     let more = write_files(&pool, "live", 2);
     pool.close(PoolState::Exported).unwrap();
@@ -136,7 +163,7 @@ fn metadata_of_the_newest_state_is_lost() {
         newest
     };
     let found = candidate(&devices(&paths)).unwrap();
-    let whole = pool::newest_whole(&Env::real(), &found, &options()).unwrap();
+    let whole = pool::newest_whole(&Env::real(), &found, &options(), true).unwrap();
     assert!(whole < newest, "{whole} {newest}");
     let state = open(&found, Rewind::Exactly(whole)).unwrap();
     assert!(pool::findings(&state).unwrap().is_whole());
