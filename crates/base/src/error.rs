@@ -266,6 +266,7 @@ impl Kind {
             libc::ENOTSUP => Kind::Unsupported,
             libc::EACCES | libc::EPERM => Kind::Permission,
             libc::EROFS => Kind::ReadOnly,
+            libc::EFBIG => Kind::TooBig,
             _ => Kind::Io,
         }
     }

@@ -66,16 +66,13 @@ struct ZpoolCommand {
 const GROUPS: &[&[ZpoolCommand]] = &[
     &[plain("version", "\tversion [-j]\n", version::run)],
     &[
-        ZpoolCommand {
-            lists_properties: true,
-            ..plain(
-                "create",
-                "\tcreate [-fnd] [-o property=value] ... \n\
+        plain(
+            "create",
+            "\tcreate [-fnd] [-o property=value] ... \n\
              \t    [-O file-system-property=value] ... \n\
              \t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
-                create::run,
-            )
-        },
+            create::run,
+        ),
         plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
     ],
     &[
@@ -124,18 +121,15 @@ const GROUPS: &[&[ZpoolCommand]] = &[
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
     ],
     &[
-        plain("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
+        plain("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n", vdevs::attach),
         plain("detach", "\tdetach <pool> <device>\n", vdevs::detach),
         plain("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", vdevs::replace),
-        ZpoolCommand {
-            lists_properties: true,
-            ..plain(
-                "split",
-                "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\
+        plain(
+            "split",
+            "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\
              \t    [-o property=value] <pool> <newpool> [<device> ...]\n",
-                split::run,
-            )
-        },
+            split::run,
+        ),
     ],
     &[
         plain(

@@ -83,13 +83,36 @@ impl Dsl {
         Ok(followers)
     }
 
-    /// The snapshot that the first dataset of each file system is a clone of.
-    pub fn origin_snapshot(&self) -> Result<DatasetId> {
-        let root = self.root()?;
-        let missing = || Error::corrupt("the pool has no $ORIGIN");
-        let origin = self.child_ids(&root)?.into_iter().find(|(name, _)| name == "$ORIGIN").ok_or_else(missing)?;
-        let head = self.dir(origin.1, "$ORIGIN")?.phys.head_dataset;
-        self.dataset_phys(head)?.map(|phys| phys.prev_snap).filter(|snap| snap.is_some()).ok_or_else(missing)
+    /// The datasets that a scan begins with: all others follow one of them ([`Dsl::scan_followers`]). Each with the txg
+    /// after which its blocks are born.
+    pub fn scan_roots(&self) -> Result<Vec<(DatasetId, Txg)>> {
+        let origin = self.child_ids(&self.root()?)?.into_iter().find(|(name, _)| name == "$ORIGIN");
+        let Some((_, dir)) = origin else { return self.first_datasets() };
+        let missing = || Error::corrupt("the pool's $ORIGIN has no snapshot");
+        let head = self.dir(dir, "$ORIGIN")?.phys.head_dataset;
+        let snapshot = self.dataset_phys(head)?.map(|phys| phys.prev_snap).filter(|snap| snap.is_some());
+        let origin = self.dataset_phys(snapshot.ok_or_else(missing)?)?.ok_or_else(missing)?;
+        self.scan_followers(&origin)
+    }
+
+    /// Of each file system or volume the oldest snapshot, or the head: pools before version 11 have no origin of all, and
+    /// do not tell the clones of a snapshot.
+    fn first_datasets(&self) -> Result<Vec<(DatasetId, Txg)>> {
+        let mut first = Vec::new();
+        for dir in self.walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
+            let mut id = dir.phys.head_dataset;
+            let Some(mut phys) = self.dataset_phys(id)? else { continue };
+            while phys.prev_snap.is_some() {
+                let Some(before) = self.dataset_phys(phys.prev_snap)? else { break };
+                // a clone's origin is another's
+                if before.next_snap != id || before.prev_snap_txg >= phys.prev_snap_txg {
+                    break;
+                }
+                (id, phys) = (phys.prev_snap, before);
+            }
+            first.push((id, phys.prev_snap_txg));
+        }
+        Ok(first)
     }
 }
 

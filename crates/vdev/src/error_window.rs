@@ -57,6 +57,11 @@ pub(crate) struct ErrorWindow {
 }
 
 impl ErrorWindow {
+    /// Those that there were, by these counts, are no reason for anything any more.
+    pub(crate) fn forget(&mut self, counts: [u64; 3]) {
+        *self = ErrorWindow { counts, ..ErrorWindow::default() };
+    }
+
     /// Whether there were too many errors of each kind up to `now_s`, given how many there ever were.
     pub(crate) fn look(&mut self, counts: [u64; 3], rates: &ErrorRates, now_s: u64) -> TooMany {
         let rates = [Some(rates.io), Some(rates.checksum), rates.slow_io];
@@ -107,6 +112,9 @@ mod tests {
         // cleared, and again
         assert_eq!(look(&mut window, [1, 0, 0], 9000), [false; 3]);
         assert_eq!(look(&mut window, [11, 0, 0], 9001), [true, false, false]);
+        window.forget([15, 0, 0]);
+        assert_eq!(look(&mut window, [24, 0, 0], 9002), [false; 3]);
+        assert_eq!(look(&mut window, [25, 0, 0], 9003), [true, false, false]);
     }
 
     #[test]

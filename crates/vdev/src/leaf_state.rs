@@ -131,6 +131,10 @@ impl LeafState {
             }
         }
         if self.device().is_some() {
+            if matches!(self.health.get().state, VdevState::Unavail | VdevState::Removed) {
+                // what failed because it was away is not its fault
+                self.window.lock().forget(self.counted_errors());
+            }
             self.set_health(Health::HEALTHY);
         }
         self.device().is_some()
@@ -233,9 +237,14 @@ impl LeafState {
 
     /// Of which errors there were too many in the last minutes.
     pub fn too_many_errors(&self, now_s: u64) -> TooMany {
-        let [reads, writes, checksums] = self.stats.errors();
         let rates = *self.rates.lock();
-        self.window.lock().look([reads.saturating_add(writes), checksums, self.stats.meter.slow()], &rates, now_s)
+        self.window.lock().look(self.counted_errors(), &rates, now_s)
+    }
+
+    /// Reads and writes that failed, wrong checksums, slow requests.
+    fn counted_errors(&self) -> [u64; 3] {
+        let [reads, writes, checksums] = self.stats.errors();
+        [reads.saturating_add(writes), checksums, self.stats.meter.slow()]
     }
 
     /// Sets how many errors are too many.

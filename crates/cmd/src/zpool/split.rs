@@ -61,6 +61,12 @@ pub fn run(args: &[OsString]) -> CommandResult {
         return Err(failed("pool already exists"));
     }
     let chosen = choose(&report, devices).map_err(|why| failed(&why))?;
+    // before anything is split
+    let options = import_options(new, &chosen, &asked);
+    let mut checked = options.clone();
+    checked.props.extend(asked.properties.iter().filter(|(name, _)| name == "altroot").cloned());
+    let wrong = |why: String| failed(why.strip_prefix(&format!("cannot import pool '{new}': ")).unwrap_or(&why));
+    checked.check_values(new).map_err(wrong)?;
     if asked.dry_run {
         print!("{}", layout(&report, new, &chosen, asked.style));
         return Ok(true);
@@ -73,22 +79,25 @@ pub fn run(args: &[OsString]) -> CommandResult {
         history: history_line("split", args),
     };
     connect(name)?.ask(&request).map_err(|e| failed(e.what()))?;
-    if asked.altroot.is_some() { import(new, &chosen, asked) } else { Ok(true) }
+    if asked.altroot.is_none() {
+        return Ok(true);
+    }
+    let args = ImportArgs { options, ..ImportArgs::default() };
+    startup::start(&args.to_command_line()).map_err(|e| Stop::Failed(format!("cannot import '{new}': {e}")))
 }
 
-fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> CommandResult {
-    let is_for_import = |(name, _): &(String, String)| name == "cachefile";
-    let mut props: Vec<(String, String)> = asked.properties.into_iter().filter(is_for_import).collect();
-    props.extend(asked.altroot.map(|root| ("altroot".to_owned(), root)));
-    let options = ImportOptions {
+/// How the new pool is imported, if it is.
+fn import_options(new: &str, chosen: &[&VdevReport], asked: &SplitOptions) -> ImportOptions {
+    let is_for_import = |(name, _): &&(String, String)| name == "cachefile";
+    let mut props: Vec<(String, String)> = asked.properties.iter().filter(is_for_import).cloned().collect();
+    props.extend(asked.altroot.iter().map(|root| ("altroot".to_owned(), root.clone())));
+    ImportOptions {
         search: chosen.iter().filter_map(|leaf| leaf.path.as_ref()).map(PathBuf::from).collect(),
-        mount_options: asked.mount_options,
+        mount_options: asked.mount_options.clone(),
         props,
         pool: Some(new.to_owned()),
         ..ImportOptions::default()
-    };
-    let args = ImportArgs { options, ..ImportArgs::default() };
-    startup::start(&args.to_command_line()).map_err(|e| Stop::Failed(format!("cannot import '{new}': {e}")))
+    }
 }
 
 /// The devices of the new pool: of each mirror the one that is named, or the last.

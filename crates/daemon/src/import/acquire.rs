@@ -243,7 +243,7 @@ fn tell_states(states: &[PoolStatePreview], notify: &Notify) {
     for state in states {
         let loss = format!("{}s", newest_s.saturating_sub(state.timestamp_s));
         let found = match &state.found {
-            Ok(found) if found.is_whole() => format!("whole: {} datasets and snapshots", found.datasets),
+            Ok(found) if found.is_whole() => format!("metadata whole: {} datasets and snapshots", found.datasets),
             Ok(found) => {
                 format!("{} blocks of metadata are lost, {} parts with them", found.lost_blocks, found.lost_parts)
             }

@@ -217,10 +217,12 @@ impl LivePool {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
-        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let not_so = || Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs");
+        let is_above = || self.tree().iter().any(|vdev| vdev.guid() == guid);
+        let leaf = self.tree().leaf(guid).ok_or_else(|| if is_above() { not_so() } else { no_such_device() })?;
         let parent = leaf.parent().map(|id| self.tree().vdev(id));
         if !parent.is_some_and(|parent| parent.kind().is_copies()) {
-            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
+            return Err(not_so());
         }
         let permanent = self.spare_for_good(leaf);
         let top = self.tree().top_of(leaf.vdev());

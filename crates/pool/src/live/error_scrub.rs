@@ -125,9 +125,7 @@ impl SyncContext<'_> {
     fn end_error_scrub(&self, phys: ErrorScrubPhys, state: ScanState) -> Result<()> {
         let what = if state == ScanState::Finished { "error scrub done" } else { "error scrub canceled" };
         self.log_event(what, &format!("errors={}", phys.errors));
-        if state == ScanState::Finished {
-            self.pool.notify("errorscrub_finish", None);
-        }
+        self.pool.notify(if state == ScanState::Finished { "errorscrub_finish" } else { "errorscrub_abort" }, None);
         let end_s = self.change.env.now_s();
         self.note_error_scrub(ErrorScrubPhys { state, end_s, cursor: 0, is_paused: false, ..phys }, None)
     }

@@ -396,9 +396,7 @@ impl SyncContext<'_> {
             walker.max_txg = stage.phys.dataset_max_txg;
             let flow = dsl.scan_mos(range(&stage), &mut walker);
             if flow.is_continue() {
-                let origin = dsl.origin_snapshot()?;
-                let phys = dsl.dataset_phys(origin)?.ok_or_else(|| Error::corrupt("the pool has no $ORIGIN"))?;
-                stage.queue.extend(dsl.scan_followers(&phys)?);
+                stage.queue.extend(dsl.scan_roots()?);
                 self.enter_next(&dsl, &mut stage)?;
             }
         } else {

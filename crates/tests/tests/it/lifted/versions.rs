@@ -1,12 +1,15 @@
 //! Pools of versions 1 to 28 are written to as their versions have it, and brought to later ones.
 
 use format::feature::{FEATURES, Feature, HEAD_ERRLOG, Support, VERSION};
+use pool::AttachAs;
 
 use super::{
     Lifted, check_files, end_stage, file_systems, is_long, live_with, live_with_all, make_files, snapshot, sync,
     write_files, zpl_of,
 };
 use crate::live::is_newer_judge;
+use crate::replace::{finish, put_beside};
+use crate::scrub::scrub;
 
 #[test]
 fn the_last_without_features() {
@@ -21,6 +24,36 @@ fn of_opensolaris() {
 #[test]
 fn of_all_shapes() {
     live_with_all(&["fuse-raidz1", "fuse-single", "fuse-mirror", "fuse-raidz2", "fuse-files", "fuse-snapshots"]);
+}
+
+/// Before version 11 no list has all file systems and clones: all that is there is scrubbed, and copied to a new disk.
+#[test]
+fn the_disk_of_an_old_pool_is_replaced() {
+    let cases = ["fuse-v9", "fuse-v1", "fuse-v3", "fuse-snapshots", "fuse-v15"];
+    for case in &cases[..if is_long() { cases.len() } else { 2 }] {
+        println!("{case}");
+        let mut lifted = Lifted::of(case);
+        let pool = lifted.import();
+        let root = pool.name().to_owned();
+        let mut expected = Vec::new();
+        for number in 1..4 {
+            expected = write_files(&pool, &root, number);
+            snapshot(&pool, &format!("{root}@scan-{number}"));
+        }
+        pool.clone_snapshot(&format!("{root}@scan-2"), &format!("{root}/scan-clone"), &[]).unwrap();
+        let of_clone = write_files(&pool, &format!("{root}/scan-clone"), 9);
+        let done = scrub(&pool);
+        assert!(done.examined_bytes >= done.to_examine_bytes / 10 * 9, "{done:?}");
+        let (old, new) = (lifted.paths[0].clone(), lifted.path().join("new"));
+        put_beside(&pool, &old, &new, old.metadata().unwrap().len(), AttachAs::Replacement).unwrap();
+        finish(&pool);
+        check_files(&pool, &expected);
+        check_files(&pool, &of_clone);
+        std::fs::remove_file(old).unwrap();
+        lifted.paths = vec![new];
+        // all of it is read there
+        lifted.judge(pool);
+    }
 }
 
 /// A log of version 22 or before is claimed, and replayed; nothing is logged after that.
