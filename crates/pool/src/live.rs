@@ -442,6 +442,7 @@ impl LivePool {
             let waited = self.has_jobs() || self.txgs().wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
             let has_work = waited || waits || self.has_tasks() || self.has_jobs() || self.has_damage();
+            let has_work = has_work || self.has_much_to_trim();
             if self.txgs().stopped().is_some() {
                 return;
             }

@@ -436,6 +436,12 @@ impl Allocator {
         lent
     }
 
+    /// Bytes that [`Allocator::lend_untrimmed`] would lend in all its turns.
+    pub fn untrimmed_bytes(&self, run_min: u64) -> u64 {
+        let state = self.lock();
+        state.tops.iter().flat_map(|top| &top.metaslabs).map(|metaslab| metaslab.untrimmed_bytes(run_min)).sum()
+    }
+
     /// Takes back what was lent. Panics if it was not.
     pub fn give_back(&self, top: VdevNumber, lent: &[Range<u64>]) {
         self.with_top(top, |top| {

@@ -168,6 +168,7 @@ impl LivePool {
         let is_idle = !self.has_jobs()
             && !self.has_tasks()
             && !self.has_damage()
+            && !self.has_much_to_trim()
             && !self.mos().is_dirty(txg)
             && !self.heads().are_dirty(txg);
         if is_idle {

@@ -30,6 +30,8 @@ const TURN_TXGS_MAX: u64 = 1 << 20;
 const STEP_MS_MIN: u64 = 100;
 /// Groups after which all is free that was freed before.
 const FREED_GROUPS: u64 = 3;
+/// Bytes that have become free for which groups are made, one each `zfs_txg_timeout`: more than these groups free.
+const IDLE_TRIM_BYTES: u64 = 16 << 20;
 /// Bytes that are discarded to see whether a device can.
 const PROBE_BYTES: u64 = 1 << 20;
 
@@ -73,6 +75,24 @@ impl LivePool {
     /// Whether a step of a sweep would do something.
     pub(super) fn has_sweep_work(&self) -> bool {
         self.sweeps().active().iter().any(|((_, guid), sweep)| self.is_due(*guid, sweep))
+    }
+
+    /// Whether devices are to be told of what has become free, also if nothing else happens: of much, until each metaslab
+    /// has had its turn.
+    pub(super) fn has_much_to_trim(&self) -> bool {
+        let Ok(allocator) = self.cache().zio().allocator() else { return false };
+        let bytes = allocator.untrimmed_bytes(self.trimmed_bytes().0);
+        let txg = self.txgs().synced_txg();
+        let mut sweeps = self.sweeps().lock();
+        if bytes >= IDLE_TRIM_BYTES {
+            sweeps.trims_until_txg = txg.plus(FREED_GROUPS + self.trim_turns());
+        }
+        bytes > 0 && txg < sweeps.trims_until_txg
+    }
+
+    /// Groups until it is a metaslab's turn again.
+    fn trim_turns(&self) -> u64 {
+        self.env().tunable(tunables::ZFS_TRIM_TXG_BATCH).clamp(1, TURN_TXGS_MAX)
     }
 
     /// Bytes that a device is told at once to be free: at least, and at most.
@@ -278,7 +298,7 @@ impl SyncContext<'_> {
     /// Tells devices what has become free, of the metaslabs whose turn it is. That one cannot use it is no harm.
     pub(super) fn autotrim(&self) -> Result<()> {
         let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
-        let turns = self.change.env.tunable(tunables::ZFS_TRIM_TXG_BATCH).clamp(1, TURN_TXGS_MAX) as usize;
+        let turns = self.pool.trim_turns() as usize;
         let turn = self.change.tx.txg().slot(turns);
         for (top, ranges) in allocator.lend_untrimmed(self.pool.trimmed_bytes().0, (turn, turns)) {
             let leaves = tree.top(top).map(|top| tree.leaves_of(top.id())).unwrap_or_default();

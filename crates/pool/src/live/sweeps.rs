@@ -85,6 +85,8 @@ pub(super) struct SweepsInMemory {
     pub(super) by_leaf: BTreeMap<(SweepKind, Guid), Sweep>,
     /// Something could not be read.
     pub(super) is_stalled: bool,
+    /// Up to that group, much that has become free is trimmed by itself.
+    pub(super) trims_until_txg: Txg,
 }
 
 impl Sweeps {

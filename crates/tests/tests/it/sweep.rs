@@ -190,6 +190,45 @@ fn what_becomes_free_is_trimmed_by_itself() {
     }
 }
 
+/// Groups are made for it, though nothing changes; but not for ever.
+#[test]
+fn what_has_become_free_is_trimmed_while_the_pool_is_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
+    let env = Env::real().with_tunables(|name| match name {
+        "zfs_txg_timeout" => Some(1),
+        "zfs_trim_txg_batch" => Some(2),
+        _ => None,
+    });
+    let pool = import_with(&env, dir.path(), 1);
+    pool.set_pool_properties(vec![("autotrim".into(), pool_number(1))]).unwrap();
+    let zpl = open(&pool);
+    let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let ino = zpl.create(zpl.root(), b"large", &file).unwrap().ino;
+    zpl.open_file(ino).unwrap().write(0, &heal::contents().repeat(8)).unwrap();
+    pool.sync().unwrap();
+    let before = allocated(&dir.path().join("disk0"));
+    let gone = zpl.unlink(zpl.root(), b"large").unwrap().unwrap();
+    zpl.reclaim(gone).unwrap();
+    pool.start();
+    pool.sync().unwrap();
+    let began = std::time::Instant::now();
+    while allocated(&dir.path().join("disk0")) + 7 * (FILE_BYTES as u64) > before {
+        assert!(began.elapsed().as_secs() < 60, "{} of {before}", allocated(&dir.path().join("disk0")));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let mut last = pool.txgs().synced_txg();
+    loop {
+        assert!(began.elapsed().as_secs() < 120, "groups go on being made");
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        match pool.txgs().synced_txg() {
+            txg if txg == last => break,
+            txg => last = txg,
+        }
+    }
+    pool.close(PoolState::Exported).unwrap();
+}
+
 fn pool_number(number: u64) -> dsl::PropertyValue {
     dsl::PropertyValue::Number(number)
 }

@@ -300,6 +300,13 @@ impl Metaslab {
         self.untrimmed.as_ref().is_some_and(|untrimmed| !untrimmed.is_empty())
     }
 
+    /// Bytes that devices have not been told of, or are not to be told of yet, in runs of so many at least.
+    pub(super) fn untrimmed_bytes(&self, run_min: u64) -> u64 {
+        let Some(untrimmed) = &self.untrimmed else { return 0 };
+        let all = self.deferred.iter().map(|(_, freed)| freed).chain([untrimmed]);
+        all.flat_map(RangeTree::iter).map(|part| part.end - part.start).filter(|bytes| *bytes >= run_min).sum()
+    }
+
     /// Frees in `txg`. Errors: `Corrupt` if some of it is known to be free already, and nothing is changed.
     pub(super) fn free(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {
         self.check_not_free(&range)?;
