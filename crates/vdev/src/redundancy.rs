@@ -15,8 +15,8 @@ use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Placement, Vdev, VdevId};
 
 impl Tree {
-    /// The state of a vdev, which for those with others below follows from theirs: a mirror of which one side is
-    /// stale ([`Tree::is_stale`]) is degraded.
+    /// The state of a vdev, which for those with others below follows from theirs: from their states alone, so that a
+    /// mirror of which one side is stale ([`Tree::is_stale`]) is healthy, as OpenZFS has it.
     pub fn health(&self, id: VdevId) -> Health {
         let vdev = self.vdev(id);
         if let Some(leaf) = vdev.leaf_state() {
@@ -35,7 +35,7 @@ impl Tree {
             offline += usize::from(health.state == VdevState::Offline);
             corrupt |= health.aux == Aux::CorruptData;
             match health.state {
-                VdevState::Healthy => degraded += usize::from(self.is_stale(child)),
+                VdevState::Healthy => {}
                 VdevState::Degraded => degraded += 1,
                 // a pool without its log can be opened, without what is in the log
                 _ if vdev.kind() == VdevKind::Root && child.is_log() => degraded += 1,
