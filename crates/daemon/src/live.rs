@@ -266,7 +266,7 @@ impl ServedPool {
 
     /// Takes a device off its mirror. Errors: as from [`LivePool::detach`].
     pub fn detach(&self, vdev: Guid, locks: &DeviceLocks) -> Result<()> {
-        let path = self.live()?.detach(vdev)?;
+        let path = self.live()?.detach_as_asked(vdev)?;
         locks.let_go(&[path]);
         Ok(())
     }

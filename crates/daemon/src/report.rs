@@ -415,6 +415,13 @@ pub fn refresh_scan(report: &mut PoolReport, pool: &LivePool) {
     }
 }
 
+/// What has been issued of a scan: before this pass, all that was looked at and not skipped.
+fn issued_bytes(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> u64 {
+    let skipped_before = scan.skipped_bytes.saturating_sub(pass.skipped_bytes);
+    let examined_before = scan.examined_bytes.saturating_sub(pass.examined_bytes);
+    examined_before.saturating_sub(skipped_before).saturating_add(pass.issued_bytes)
+}
+
 /// A scan, and what was done of it since it was begun or the pool was opened.
 fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
     ScanReport {
@@ -428,7 +435,7 @@ fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
         skipped_bytes: scan.skipped_bytes,
         processed_bytes: scan.processed_bytes,
         errors: scan.errors,
-        issued_bytes: scan.examined_bytes.saturating_sub(pass.examined_bytes).saturating_add(pass.issued_bytes),
+        issued_bytes: issued_bytes(scan, pass),
         pass_start_s: pass.start_s,
         pass_examined_bytes: pass.examined_bytes,
         pass_issued_bytes: pass.issued_bytes,

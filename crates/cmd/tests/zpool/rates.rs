@@ -81,7 +81,9 @@ fn slow_disks_sit_out() {
     write(&file, &bytes).unwrap();
     world.check("get -H -o value sit_out,autosit tank DIR/d", 0, "off\n-\n");
     world.check("get -H -o value sit_out,autosit tank raidz1-0", 0, "-\noff\n");
-    world.check("set sit_out=on tank raidz1-0", 1, "cannot set property for 'tank': no such device in pool\n");
+    let refused = "cannot set property for 'tank': operation not supported on this type of vdev\n";
+    world.check("set sit_out=on tank raidz1-0", 1, refused);
+    world.check("set autosit=on tank DIR/a", 1, refused);
     world.check(
         "set autosit=maybe tank raidz1-0",
         1,
@@ -89,6 +91,8 @@ fn slow_disks_sit_out() {
     );
     world.check("set sit_out=on tank DIR/a", 0, "");
     world.check("get -H -o value sit_out tank DIR/a", 0, "on\n");
+    let many = "cannot set property for 'tank': too many disks already sitting out\n";
+    world.check("set sit_out=on tank DIR/b", 1, many);
     world.check("set sit_out=off tank DIR/a", 0, "");
     world.check("set autosit=on tank raidz1-0", 0, "");
     world.check("export tank", 0, "");

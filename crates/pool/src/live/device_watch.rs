@@ -1,6 +1,7 @@
 //! What is known of work with devices that is done by a thread of its own: of spares, and of devices that come back. How
 //! they are opened, whether work is under way, and what was of no use.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +21,8 @@ pub(super) struct DeviceWatch {
     open: OnceLock<WatchOpener>,
     is_busy: AtomicBool,
     in_vain: Mutex<(SpareNeed, u64)>,
+    /// Leaves whose spares somebody has taken off.
+    declined: Mutex<BTreeSet<Guid>>,
     looked_s: AtomicU64,
 }
 
@@ -67,6 +70,18 @@ impl DeviceWatch {
     /// This is what could not be helped.
     pub(super) fn note_in_vain(&self, need: SpareNeed, now_s: u64) {
         *self.in_vain.lock() = (need, now_s);
+    }
+
+    /// The leaf is to have no spare until it has been used again.
+    pub(super) fn decline(&self, leaf: Guid) {
+        self.declined.lock().insert(leaf);
+    }
+
+    /// Leaves that are to have none, of those that are still as they were.
+    pub(super) fn declined(&self, is_still: &dyn Fn(Guid) -> bool) -> BTreeSet<Guid> {
+        let mut declined = self.declined.lock();
+        declined.retain(|leaf| is_still(*leaf));
+        declined.clone()
     }
 
     /// Whether it is worth trying to help.

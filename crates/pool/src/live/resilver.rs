@@ -94,7 +94,8 @@ impl LivePool {
         let Some(done) = state.saved.as_ref().map(|stage| stage.phys) else { return false };
         let whole = done.to_examine_bytes.saturating_sub(done.skipped_bytes);
         let percent = u128::from(self.env().tunable(tunables::ZFS_RESILVER_DEFER_PERCENT));
-        u128::from(done.examined_bytes) * 100 < u128::from(whole) * percent
+        let done_bytes = done.examined_bytes.saturating_sub(done.skipped_bytes);
+        u128::from(done_bytes) * 100 < u128::from(whole) * percent
     }
 
     /// Whether that is so of a leaf that the resilver gives what it lacks.

@@ -35,6 +35,8 @@ pub struct ScanPass {
     pub examined_bytes: u64,
     #[allow(missing_docs)] // see above
     pub issued_bytes: u64,
+    /// Bytes of blocks that were found, and need nothing.
+    pub skipped_bytes: u64,
     /// Since when it is paused; 0 if it is not.
     pub paused_s: u64,
     /// Seconds that it was paused before.
@@ -312,8 +314,11 @@ impl ScanInMemory {
     /// A block was found that nothing is to be done with.
     pub(super) fn passed_over(&mut self, bytes: u64) {
         self.pass.examined_bytes += bytes;
-        self.pass.issued_bytes += bytes;
-        self.count(|phys| phys.examined_bytes = phys.examined_bytes.saturating_add(bytes));
+        self.pass.skipped_bytes += bytes;
+        self.count(|phys| {
+            phys.examined_bytes = phys.examined_bytes.saturating_add(bytes);
+            phys.skipped_bytes = phys.skipped_bytes.saturating_add(bytes);
+        });
     }
 
     /// A block was found, but what it leads to cannot be read now.

@@ -420,10 +420,10 @@ impl SyncContext<'_> {
         let mut state = pool.scan().lock();
         let is_full = state.waiting() as u64 >= blocks_max;
         if let Some(now) = &mut state.now {
-            let examined_bytes = now.phys.examined_bytes;
-            let errors = now.phys.errors;
+            let phys = now.phys;
             *now = stage;
-            (now.phys.examined_bytes, now.phys.errors) = (examined_bytes, errors);
+            (now.phys.examined_bytes, now.phys.skipped_bytes) = (phys.examined_bytes, phys.skipped_bytes);
+            now.phys.errors = phys.errors;
         }
         let is_walked = state.now.as_ref().is_some_and(|now| now.phys.next == ScanPhys::START);
         let saved_s = pool.env().tunable(tunables::ZFS_SCAN_CHECKPOINT_INTVAL);

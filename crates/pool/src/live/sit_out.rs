@@ -16,19 +16,32 @@ use super::LivePool;
 use super::vdevs::no_such_device;
 
 /// The property of top-level vdevs.
-const AUTOSIT: &str = "autosit";
+pub(super) const AUTOSIT: &str = "autosit";
 
 impl LivePool {
-    /// Lets a leaf sit out for as long as `vdev_read_sit_out_secs` says, or no more. Errors: `NotFound`; `Unsupported` if it
-    /// is not below a raidz or draid.
+    /// Lets a leaf sit out until it is told otherwise. Errors: `NotFound`; `Unsupported` if it is none below a raidz or
+    /// draid; `Busy` if no more of them can do without being read.
     pub fn set_sit_out(&self, guid: Guid, is_on: bool) -> Result<()> {
-        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
-        if self.tree().top_of(leaf.vdev()).kind().nparity() == 0 {
-            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev"));
+        let not_so = || Error::new(Kind::Unsupported, "operation not supported on this type of vdev");
+        let is_above = || self.tree().iter().any(|vdev| vdev.guid() == guid);
+        let leaf = self.tree().leaf(guid).ok_or_else(|| if is_above() { not_so() } else { no_such_device() })?;
+        let top = self.tree().top_of(leaf.vdev());
+        if top.kind().nparity() == 0 {
+            return Err(not_so());
         }
-        let seconds = self.env().tunable(tunables::VDEV_READ_SIT_OUT_SECS);
-        leaf.state().sit_out(if is_on { self.env().now_s().saturating_add(seconds) } else { 0 });
+        if is_on && leaf.state().sits_out_until_s() == 0 && !self.may_sit_out(top) {
+            return Err(Error::new(Kind::Unsupported, "too many disks already sitting out"));
+        }
+        leaf.state().sit_out(if is_on { u64::MAX } else { 0 });
         Ok(())
+    }
+
+    /// Refuses `autosit` for what is no raidz or draid. Errors: `Unsupported`.
+    pub(super) fn check_autosit(&self, guid: Guid) -> Result<()> {
+        match self.tree().tops().any(|top| top.guid() == guid && top.kind().nparity() > 0) {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev")),
+        }
     }
 
     /// Takes up which top-level vdevs let slow leaves sit out.

@@ -49,10 +49,27 @@ impl LivePool {
     /// Leaves that need a spare, and spares that are free.
     fn in_need(&self) -> SpareNeed {
         let is_wanted = self.env().tunable(tunables::CENOTE_ZED) != 0;
+        let state_of = |guid: Guid| self.tree().leaf(guid).map(|leaf| leaf.state().health().state);
+        let declined = self.spares().declined(&|guid| state_of(guid).is_some_and(|state| state != VdevState::Healthy));
         let in_need = self.tree().leaves().filter(|leaf| is_wanted && self.needs_spare(*leaf));
-        let leaves = in_need.map(|leaf| leaf.guid()).collect();
+        let leaves = in_need.map(|leaf| leaf.guid()).filter(|guid| !declined.contains(guid)).collect();
         let spares = self.free_spares().iter().filter_map(|config| config.opt_guid("guid")).collect();
         SpareNeed { leaves, spares }
+    }
+
+    /// As [`LivePool::detach`], because somebody wants it: if it is a spare, none steps in again for that leaf until it has
+    /// been used again.
+    pub fn detach_as_asked(&self, guid: Guid) -> Result<String> {
+        let tree = self.tree();
+        let above =
+            tree.leaf(guid).filter(|leaf| leaf.is_spare()).and_then(|leaf| leaf.parent()).map(|id| tree.vdev(id));
+        let spared = above
+            .filter(|above| above.kind() == vdev::VdevKind::Spare)
+            .and_then(|above| tree.vdev(*above.children().first()?).as_leaf())
+            .map(|leaf| leaf.guid());
+        let path = self.detach(guid)?;
+        spared.into_iter().for_each(|leaf| self.spares().decline(leaf));
+        Ok(path)
     }
 
     /// Lets spares stand in for leaves that need one, and sends those home that nobody needs any more. Returns when
@@ -219,7 +236,9 @@ impl LivePool {
         // one that replaces another, for which a spare stands in, would have two
         let above = std::iter::successors(leaf.parent(), |id| self.tree().vdev(*id).parent());
         let is_spared = above.skip(1).any(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Spare);
-        if has_spare && new_is_spare != leaf.is_spare() || is_spared && new_is_spare {
+        // below a replacing vdev a spare would have to wait for what nobody brings back
+        let is_replaced = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Replacing);
+        if has_spare && new_is_spare != leaf.is_spare() || (is_spared || is_replaced) && new_is_spare {
             let what = "already in replacing/spare config; wait for completion or use 'zpool detach'";
             return Err(Error::new(Kind::Unsupported, what));
         }

@@ -12,6 +12,7 @@ use dsl::PropertyValue;
 use format::ids::Guid;
 use vdev::{ErrorRate, ErrorRates, Vdev};
 
+use super::sit_out::AUTOSIT;
 use super::vdevs::no_such_device;
 use super::{LivePool, SyncContext};
 use crate::Pool;
@@ -23,6 +24,9 @@ impl LivePool {
     /// Errors: `NotFound` if there is no such vdev; `Unsupported` if it is neither a top-level vdev nor a leaf, or the
     /// pool has no tables of vdevs; those of writing; `Suspended`.
     pub fn set_vdev_property(&self, guid: Guid, name: &str, value: Option<PropertyValue>) -> Result<()> {
+        if name == AUTOSIT {
+            self.check_autosit(guid)?;
+        }
         let name = name.to_owned();
         self.run(move |context| context.set_vdev_property(guid, &name, value.as_ref()))?;
         self.take_up_rates()?;

@@ -30,8 +30,10 @@ fn who_sits_out_is_read_last() {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     let pool = import_disks(dir.path(), 4);
-    pool.take_off(guids[0], OfflineReason::Offline, true).unwrap();
     pool.set_sit_out(guids[1], true).unwrap();
+    let what = pool.set_sit_out(guids[2], true).unwrap_err();
+    assert_eq!(what.what(), "too many disks already sitting out");
+    pool.take_off(guids[0], OfflineReason::Offline, true).unwrap();
     let before = reads_of(&pool, guids[1]);
     assert!(read(&open(&pool)).unwrap() == contents());
     assert!(reads_of(&pool, guids[1]) > before);
