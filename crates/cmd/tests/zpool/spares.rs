@@ -66,23 +66,7 @@ fn a_spare_steps_in_and_goes_home() {
     let home = "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nspares\nDIR/s AVAIL\n";
     world.becomes("tank", home);
 
-    // one that somebody takes off does not come again for that device, until this has been used again
-    world.check("offline -f tank DIR/b", 0, "");
-    world.becomes("tank", with_spare);
-    world.check("wait -t resilver tank", 0, "");
-    world.check("detach tank DIR/s", 0, "");
-    let without = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nDIR/b FAULTED\nspares\nDIR/s AVAIL\n";
-    for _ in 0..3 {
-        world.check("sync -f tank", 0, "");
-        std::thread::sleep(Duration::from_millis(700));
-        assert_eq!(world.tree("tank"), without);
-    }
-    world.check("clear tank DIR/b", 0, "");
-    world.becomes("tank", home);
-    world.check("offline -f tank DIR/b", 0, "");
-    world.becomes("tank", with_spare);
-    world.check("clear tank DIR/b", 0, "");
-    world.becomes("tank", home);
+    check_taken_off(&world, with_spare, home);
 
     // a device that is gone is replaced by a new one: then the spare goes
     world.check("export tank", 0, "");
@@ -110,6 +94,26 @@ fn a_spare_steps_in_and_goes_home() {
     world.check("export tank", 0, "");
     fs::remove_file(world.dir.join("a")).unwrap();
     world.judge_by_zdb("tank");
+}
+
+/// A spare that somebody takes off does not come again for that device, until this has been used again.
+fn check_taken_off(world: &World, with_spare: &str, home: &str) {
+    world.check("offline -f tank DIR/b", 0, "");
+    world.becomes("tank", with_spare);
+    world.check("wait -t resilver tank", 0, "");
+    world.check("detach tank DIR/s", 0, "");
+    let without = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nDIR/b FAULTED\nspares\nDIR/s AVAIL\n";
+    for _ in 0..3 {
+        world.check("sync -f tank", 0, "");
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(world.tree("tank"), without);
+    }
+    world.check("clear tank DIR/b", 0, "");
+    world.becomes("tank", home);
+    world.check("offline -f tank DIR/b", 0, "");
+    world.becomes("tank", with_spare);
+    world.check("clear tank DIR/b", 0, "");
+    world.becomes("tank", home);
 }
 
 #[test]
