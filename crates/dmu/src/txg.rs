@@ -381,6 +381,9 @@ impl Txgs {
                 progress.hindered.refused += 1;
                 return Err(e);
             }
+            if progress.is_frozen {
+                return Ok(());
+            }
             match progress.throttle.delay(self.dirty.all_bytes()) {
                 Some(Duration::ZERO) => return Ok(()),
                 Some(delay) => {
@@ -388,7 +391,6 @@ impl Txgs {
                     drop(self.wait(progress, Some(delay)));
                     return Ok(());
                 }
-                None if progress.is_frozen => return Ok(()),
                 None => {
                     progress.hindered.over_max += 1;
                     progress = self.wait(progress, None);

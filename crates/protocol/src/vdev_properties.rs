@@ -39,11 +39,13 @@ enum VdevValue {
     SetText,
     /// What is set, on or off; of raidz and draid.
     SetSwitch,
+    /// The same, of devices, and on unless it is set off.
+    SetOff,
     /// On or off, and not stored.
     Switch(fn(&VdevReport) -> Option<bool>),
 }
 
-use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetSwitch, SetText, Switch, Text};
+use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetOff, SetSwitch, SetText, Switch, Text};
 
 /// All properties that are known, in OpenZFS's order.
 #[rustfmt::skip]
@@ -82,6 +84,7 @@ pub const VDEV_PROPERTIES: &[VdevProperty] = &[
     row("io_t", Set),
     row("slow_io_n", Set),
     row("slow_io_t", Set),
+    row("slow_io_events", SetOff),
     row("sit_out", Switch(|v| v.sits_out)),
     row("autosit", SetSwitch),
 ];
@@ -129,6 +132,11 @@ impl VdevProperty {
                 let (number, source) = stored(vdev, self.name);
                 return (on_or_off(number == "1").to_owned(), source);
             }
+            SetOff if !vdev.children.is_empty() => dash(),
+            SetOff => {
+                let (number, source) = stored(vdev, self.name);
+                return (on_or_off(number != "0").to_owned(), source);
+            }
             Set | SetText => return stored(vdev, self.name),
         };
         (shown, PoolPropertySource::None)
@@ -166,7 +174,7 @@ pub fn to_store(name: &str, value: &str) -> Result<Option<PropertyValue>, String
             Ok(number) => Ok(Some(PropertyValue::Number(number))),
             Err(_) => Err(format!("bad numeric value '{value}'")),
         },
-        SetSwitch | Switch(_) => match value {
+        SetSwitch | SetOff | Switch(_) => match value {
             "on" => Ok(Some(PropertyValue::Number(1))),
             "off" => Ok(Some(PropertyValue::Number(0))),
             _ => Err(format!("'{name}' must be one of 'on | off'")),

@@ -28,11 +28,13 @@ pub struct ErrorRates {
     pub checksum: ErrorRate,
     /// Of requests that take very long; `None`: they are not looked at.
     pub slow_io: Option<ErrorRate>,
+    /// Whether these are told as events (`slow_io_events`); if not, they are not looked at either.
+    pub tells_slow_io: bool,
 }
 
 impl Default for ErrorRates {
     fn default() -> ErrorRates {
-        ErrorRates { io: ErrorRate::DEFAULT, checksum: ErrorRate::DEFAULT, slow_io: None }
+        ErrorRates { io: ErrorRate::DEFAULT, checksum: ErrorRate::DEFAULT, slow_io: None, tells_slow_io: true }
     }
 }
 
@@ -64,7 +66,7 @@ impl ErrorWindow {
 
     /// Whether there were too many errors of each kind up to `now_s`, given how many there ever were.
     pub(crate) fn look(&mut self, counts: [u64; 3], rates: &ErrorRates, now_s: u64) -> TooMany {
-        let rates = [Some(rates.io), Some(rates.checksum), rates.slow_io];
+        let rates = [Some(rates.io), Some(rates.checksum), rates.slow_io.filter(|_| rates.tells_slow_io)];
         let unseen_s = now_s.saturating_sub(self.looked_s.replace(now_s).unwrap_or(now_s));
         let [io, checksum, slow_io] = std::array::from_fn(|kind| {
             // counts are set back when they are cleared
@@ -130,7 +132,8 @@ mod tests {
     #[test]
     fn rates_that_were_set() {
         let rate = |count, period_s| ErrorRate { count, period_s };
-        let rates = ErrorRates { io: rate(2, 10), checksum: rate(0, 600), slow_io: Some(rate(3, 60)) };
+        let rates =
+            ErrorRates { io: rate(2, 10), checksum: rate(0, 600), slow_io: Some(rate(3, 60)), tells_slow_io: true };
         let mut window = ErrorWindow::default();
         assert_eq!(window.look([1, 0, 2], &rates, 100), TooMany::default());
         assert_eq!(window.look([2, 1, 3], &rates, 111), TooMany { io: false, checksum: true, slow_io: true });

@@ -247,6 +247,11 @@ impl LeafState {
         [reads.saturating_add(writes), checksums, self.stats.meter.slow()]
     }
 
+    /// Whether its slow requests are told as events.
+    pub fn tells_slow_io(&self) -> bool {
+        self.rates.lock().tells_slow_io
+    }
+
     /// Sets how many errors are too many.
     pub fn set_error_rates(&self, rates: ErrorRates) {
         *self.rates.lock() = rates;

@@ -59,6 +59,29 @@ fn devices_are_judged_by_their_own_rates() {
     world.judge_by_zdb("tank");
 }
 
+/// `slow_io_events`: they are counted all the same.
+#[test]
+fn slow_requests_are_told_as_events_or_not() {
+    let world = World::new("slowevents", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    world.tune("zio_slow_io_ms", 5);
+    world.disks(&["a"]);
+    world.check("create -O mountpoint=none tank DIR/a", 0, "");
+    let slow = |world: &World| world.text("get -Hp -o value slow_ios tank DIR/a").trim().parse::<u64>().unwrap();
+    world.check("get -H -o value,source slow_io_events tank DIR/a", 0, "on\tdefault\n");
+    world.check("set slow_io_events=off tank DIR/a", 0, "");
+    world.check("get -H -o value,source slow_io_events tank DIR/a", 0, "off\tlocal\n");
+    assert!(world.cenote("zinject -d DIR/a -D 20:1 -T read tank").status.success());
+    world.check("scrub -w tank", 0, "");
+    world.check("sync -f tank", 0, "");
+    assert!(slow(&world) > 0);
+    assert!(!world.text("events -H tank").contains("ereport.fs.zfs.delay"));
+    world.check("set slow_io_events=on tank DIR/a", 0, "");
+    world.check("scrub -w tank", 0, "");
+    wait_for("events", || world.text("events -H tank").contains("ereport.fs.zfs.delay"));
+    world.check("export tank", 0, "");
+}
+
 /// A disk that is much slower than the others of its raidz is not read for a while.
 #[test]
 fn slow_disks_sit_out() {

@@ -72,7 +72,11 @@ impl LivePool {
             // counts are set back when they are cleared
             for (at, kind) in ERRORS.iter().enumerate() {
                 let known = before.map_or(0, |before| before.errors[at]);
-                let new = errors[at].saturating_sub(known).min(self.events_at_once(kind.class, seconds));
+                let most = match kind.class {
+                    "delay" if !leaf.state().tells_slow_io() => 0,
+                    class => self.events_at_once(class, seconds),
+                };
+                let new = errors[at].saturating_sub(known).min(most);
                 self.report_errors(kind, leaf, known..known.saturating_add(new));
             }
             let last = before.map_or(Health::HEALTHY, |before| before.health);

@@ -75,5 +75,6 @@ fn rates_of(view: &Pool, leaf: &Vdev, top: &Vdev) -> Result<ErrorRates> {
         io: rate("io_n", "io_t"),
         checksum: rate("checksum_n", "checksum_t"),
         slow_io: slow.map(|(count, period_s)| ErrorRate { count, period_s }),
+        tells_slow_io: number("slow_io_events") != Some(0),
     })
 }
