@@ -318,7 +318,7 @@ impl WaitTable {
             match (self.scripted, index) {
                 (true, 0) => text += &number,
                 (true, _) => text += &format!("\t{number}"),
-                (false, _) => text += &format!("{number:>0$}", width(activity)),
+                (false, _) => text += &format!(" {number:>0$}", width(activity) - 1),
             }
         }
         text.push('\n');
