@@ -109,9 +109,6 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if importing.is_none() && pool.error_count != 0 {
         return Reason::CorruptData;
     }
-    if any(root, &|vdev| vdev.awaits_resilver) {
-        return Reason::StaleDev;
-    }
     if any(root, &|vdev| vdev.state == VdevState::Faulted) {
         return Reason::FaultedDevR;
     }
@@ -130,6 +127,9 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     }
     if any(root, &|vdev| vdev.state == VdevState::Removed) {
         return Reason::RemovedDev;
+    }
+    if any(root, &|vdev| vdev.awaits_resilver) {
+        return Reason::StaleDev;
     }
     if pool.errata != 0 {
         return Reason::Errata(pool.errata);
