@@ -7,6 +7,7 @@ use format::ids::Guid;
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState};
 
 use crate::heal::{contents, import_disks, make, open, read};
+use crate::replace::finish;
 use crate::scrub::scrub;
 
 fn reads_of(pool: &LivePool, guid: Guid) -> u64 {
@@ -30,6 +31,7 @@ fn who_sits_out_is_read_last() {
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     let pool = import_disks(dir.path(), 4);
+    finish(&pool);
     pool.set_sit_out(guids[1], true).unwrap();
     let what = pool.set_sit_out(guids[2], true).unwrap_err();
     assert_eq!(what.what(), "too many disks already sitting out");
