@@ -113,11 +113,10 @@ impl Cache {
         if !is_held(&request, keep) {
             return read();
         }
-        let key = L2Key::of(&request.bp);
-        if let Some(block) = self.held.get(&key) {
+        if let Some(block) = self.held.get(&request.bp) {
             return Ok(block);
         }
-        read().inspect(|block| self.held.put(key, block.clone()))
+        read().inspect(|block| self.held.put(request.bp, block.clone()))
     }
 
     /// The contents of many blocks, read in one batch as far as they are not there.

@@ -4,34 +4,35 @@
 use std::collections::VecDeque;
 
 use base::{Block, Mutex};
-use l2arc::L2Key;
+use format::blkptr::BlkPtr;
 
 /// Blocks that are held, at most.
 const COUNT_MAX: usize = 64;
 /// Bytes of a block that is held, at most.
 const BYTES_MAX: usize = 128 << 10;
 
-/// The blocks lately used; the one used last is at the front.
+/// The blocks lately used, by the whole of their pointers: within a group, a block may be written again at its address.
+/// The one used last is at the front.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<VecDeque<(L2Key, Block)>>);
+pub(crate) struct Held(Mutex<VecDeque<(BlkPtr, Block)>>);
 
 impl Held {
-    pub(crate) fn get(&self, key: &L2Key) -> Option<Block> {
+    pub(crate) fn get(&self, bp: &BlkPtr) -> Option<Block> {
         let mut blocks = self.0.lock();
-        let at = blocks.iter().position(|(held, _)| held == key)?;
+        let at = blocks.iter().position(|(held, _)| held == bp)?;
         let found = blocks.remove(at)?;
         let block = found.1.clone();
         blocks.push_front(found);
         Some(block)
     }
 
-    pub(crate) fn put(&self, key: L2Key, block: Block) {
+    pub(crate) fn put(&self, bp: BlkPtr, block: Block) {
         if block.len() > BYTES_MAX {
             return;
         }
         let mut blocks = self.0.lock();
-        blocks.retain(|(held, _)| *held != key);
-        blocks.push_front((key, block));
+        blocks.retain(|(held, _)| *held != bp);
+        blocks.push_front((bp, block));
         blocks.truncate(COUNT_MAX);
     }
 
