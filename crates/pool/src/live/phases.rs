@@ -168,9 +168,9 @@ impl LivePool {
         let is_idle = !self.has_jobs()
             && !self.has_tasks()
             && !self.has_damage()
-            && !self.has_much_to_trim()
             && !self.mos().is_dirty(txg)
-            && !self.heads().are_dirty(txg);
+            && !self.heads().are_dirty(txg)
+            && !self.has_much_to_trim();
         if is_idle {
             return Ok(());
         }
