@@ -77,6 +77,11 @@ impl DeviceWatch {
         self.declined.lock().insert(leaf);
     }
 
+    /// The leaf may have one, after all.
+    pub(super) fn may_have_one(&self, leaf: Guid) {
+        self.declined.lock().remove(&leaf);
+    }
+
     /// Leaves that are to have none, of those that are still as they were.
     pub(super) fn declined(&self, is_still: &dyn Fn(Guid) -> bool) -> BTreeSet<Guid> {
         let mut declined = self.declined.lock();

@@ -67,9 +67,9 @@ impl LivePool {
             .filter(|above| above.kind() == vdev::VdevKind::Spare)
             .and_then(|above| tree.vdev(*above.children().first()?).as_leaf())
             .map(|leaf| leaf.guid());
-        let path = self.detach(guid)?;
+        // before it is gone: another thread looks for leaves that need one
         spared.into_iter().for_each(|leaf| self.spares().decline(leaf));
-        Ok(path)
+        self.detach(guid).inspect_err(|_| spared.into_iter().for_each(|leaf| self.spares().may_have_one(leaf)))
     }
 
     /// Lets spares stand in for leaves that need one, and sends those home that nobody needs any more. Returns when
