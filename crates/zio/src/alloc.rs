@@ -436,7 +436,7 @@ impl Allocator {
         lent
     }
 
-    /// Bytes that [`Allocator::lend_untrimmed`] would lend in all its turns.
+    /// Bytes that [`Allocator::lend_untrimmed`] will lend in its turns, with those that are not free yet.
     pub fn untrimmed_bytes(&self, run_min: u64) -> u64 {
         let state = self.lock();
         state.tops.iter().flat_map(|top| &top.metaslabs).map(|metaslab| metaslab.untrimmed_bytes(run_min)).sum()

@@ -218,8 +218,7 @@ impl LivePool {
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
         let not_so = || Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs");
-        let is_above = || self.tree().iter().any(|vdev| vdev.guid() == guid);
-        let leaf = self.tree().leaf(guid).ok_or_else(|| if is_above() { not_so() } else { no_such_device() })?;
+        let leaf = self.leaf_or(guid, not_so)?;
         let parent = leaf.parent().map(|id| self.tree().vdev(id));
         if !parent.is_some_and(|parent| parent.kind().is_copies()) {
             return Err(not_so());

@@ -14,6 +14,7 @@ use format::ids::{Guid, VdevNumber};
 use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
 use zio::alloc::Serving;
 
+use super::vdevs::no_such_device;
 use super::{DeviceOpener, LivePool};
 
 impl LivePool {
@@ -171,8 +172,4 @@ impl LivePool {
         self.look_for_devices();
         self.look_for_growth();
     }
-}
-
-fn no_such_device() -> Error {
-    Error::new(Kind::NotFound, "no such device in pool")
 }

@@ -13,21 +13,19 @@ use format::ids::Guid;
 use vdev::{LeafVdev, Vdev};
 
 use super::LivePool;
-use super::vdevs::no_such_device;
+use super::vdevs::not_of_this_type;
 
 /// The property of top-level vdevs.
 pub(super) const AUTOSIT: &str = "autosit";
 
 impl LivePool {
     /// Lets a leaf sit out until it is told otherwise. Errors: `NotFound`; `Unsupported` if it is none below a raidz or
-    /// draid; `Busy` if no more of them can do without being read.
+    /// draid, or no more of them can do without being read.
     pub fn set_sit_out(&self, guid: Guid, is_on: bool) -> Result<()> {
-        let not_so = || Error::new(Kind::Unsupported, "operation not supported on this type of vdev");
-        let is_above = || self.tree().iter().any(|vdev| vdev.guid() == guid);
-        let leaf = self.tree().leaf(guid).ok_or_else(|| if is_above() { not_so() } else { no_such_device() })?;
+        let leaf = self.leaf_or(guid, not_of_this_type)?;
         let top = self.tree().top_of(leaf.vdev());
         if top.kind().nparity() == 0 {
-            return Err(not_so());
+            return Err(not_of_this_type());
         }
         if is_on && leaf.state().sits_out_until_s() == 0 && !self.may_sit_out(top) {
             return Err(Error::new(Kind::Unsupported, "too many disks already sitting out"));
@@ -40,7 +38,7 @@ impl LivePool {
     pub(super) fn check_autosit(&self, guid: Guid) -> Result<()> {
         match self.tree().tops().any(|top| top.guid() == guid && top.kind().nparity() > 0) {
             true => Ok(()),
-            false => Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev")),
+            false => Err(not_of_this_type()),
         }
     }
 

@@ -115,14 +115,10 @@ impl LivePool {
 impl SyncContext<'_> {
     fn change_sweep(&self, kind: SweepKind, action: SweepAction, guid: Guid) -> Result<()> {
         let (tree, sweeps) = (self.pool.tree(), self.pool.sweeps());
-        let Some(leaf) = tree.leaf(guid) else {
-            return Err(match tree.iter().any(|vdev| vdev.guid() == guid) {
-                true => Error::new(Kind::Invalid, "invalid device"),
-                false => Error::new(Kind::NotFound, "no such device in pool"),
-            });
-        };
+        let invalid = || Error::new(Kind::Invalid, "invalid device");
+        let leaf = self.pool.leaf_or(guid, invalid)?;
         if !leaf.state().health().is_readable() {
-            return Err(Error::new(Kind::Invalid, "invalid device"));
+            return Err(invalid());
         }
         if leaf.vdev().leaf_spec().is_none_or(|spec| spec.zap.is_none()) {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
@@ -146,8 +142,8 @@ impl SyncContext<'_> {
                     self.probe_discard(leaf, is_secure)?;
                 }
                 let pass_start_ns = self.change.env.ticks_ns();
-                let skips = || self.change.env.tunable(tunables::ZFS_TRIM_METASLAB_SKIP) != 0;
-                let partial = kind == SweepKind::Trim && skips();
+                let skips_unused = self.change.env.tunable(tunables::ZFS_TRIM_METASLAB_SKIP) != 0;
+                let partial = kind == SweepKind::Trim && skips_unused;
                 let begun = if is_suspended { before } else { Sweep { action_s: now_s, partial, ..Sweep::default() } };
                 let rate = if rate == 0 { begun.rate } else { rate };
                 let state = SweepState::Active;
@@ -206,9 +202,9 @@ impl SyncContext<'_> {
         }
     }
 
-    /// Does something with what is free on a leaf from a place on, some `bytes` of it; of a metaslab in which nothing has
-    /// ever been not if it is `partial`. Returns the range that was looked
-    /// at, and the first error; `None` if nothing is free behind.
+    /// Does something with what is free on a leaf from a place on, some `bytes` of it; if it is `partial`, not in metaslabs
+    /// in which nothing has ever been. Returns the range that was looked at, and the first error; `None` if nothing is free
+    /// behind.
     #[allow(clippy::type_complexity)] // said above
     fn with_lent(
         &self,
@@ -223,7 +219,7 @@ impl SyncContext<'_> {
         let (Some(first), Some(last)) = (lent.first(), lent.last()) else { return Ok(None) };
         let is_wanted = !partial || self.pool.maps().has_been_used(top, first.start);
         let each = |range: &Range<u64>| tree.ranges_on_leaf(leaf, range)?.into_iter().try_for_each(with);
-        let done: Vec<Result<()>> = lent.iter().filter(|_| is_wanted).map(each).collect();
+        let done: Vec<Result<()>> = if is_wanted { lent.iter().map(each).collect() } else { Vec::new() };
         allocator.give_back(top, &lent);
         Ok(Some((first.start..last.end, done.into_iter().collect())))
     }

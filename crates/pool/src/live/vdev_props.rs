@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
-use base::{Error, Kind, Result};
+use base::Result;
 use dmu::zap::ZapValue;
 use dsl::PropertyValue;
 use format::ids::Guid;
 use vdev::{ErrorRate, ErrorRates, Vdev};
 
 use super::sit_out::AUTOSIT;
-use super::vdevs::no_such_device;
+use super::vdevs::{no_such_device, not_of_this_type};
 use super::{LivePool, SyncContext};
 use crate::Pool;
 use crate::vdev_props::table_of;
@@ -49,7 +49,7 @@ impl SyncContext<'_> {
         let vdev = self.pool.tree().iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?;
         let table = table_of(vdev);
         if table.is_none() {
-            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of vdev"));
+            return Err(not_of_this_type());
         }
         match value {
             None => self.change.remove(table, name).map(drop),

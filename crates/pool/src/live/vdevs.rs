@@ -235,3 +235,16 @@ fn check_config(top: &VdevSpec) -> Result<()> {
 pub(super) fn no_such_device() -> Error {
     Error::new(Kind::NotFound, "no such device in pool")
 }
+
+pub(super) fn not_of_this_type() -> Error {
+    Error::new(Kind::Unsupported, "operation not supported on this type of vdev")
+}
+
+impl LivePool {
+    /// The leaf with that guid. Errors: `NotFound`; what `no_leaf` says if it is that of another vdev.
+    pub(super) fn leaf_or(&self, guid: Guid, no_leaf: impl FnOnce() -> Error) -> Result<LeafVdev<'_>> {
+        let tree = self.tree();
+        let is_above = || tree.iter().any(|vdev| vdev.guid() == guid);
+        tree.leaf(guid).ok_or_else(|| if is_above() { no_leaf() } else { no_such_device() })
+    }
+}

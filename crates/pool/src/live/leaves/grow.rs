@@ -16,7 +16,7 @@ use base::Result;
 use format::ids::{Guid, VdevNumber};
 use vdev::{Edit, LeafVdev, Vdev};
 
-use super::no_such_device;
+use crate::live::vdevs::no_such_device;
 use crate::live::{LivePool, SyncContext};
 use crate::metaslabs;
 
