@@ -17,7 +17,7 @@ use vdev::Health;
 /// The number of the error of a device that fails, as events and histories tell it: EIO.
 pub(super) const EIO: i32 = 5;
 /// More events are never kept, whatever zfs_zevent_len_max says.
-pub(super) const EVENTS_MAX_EVER: u64 = 65_536;
+const EVENTS_MAX_EVER: u64 = 65_536;
 
 /// See the top of the file.
 pub struct Events {

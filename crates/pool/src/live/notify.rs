@@ -13,7 +13,7 @@ use base::{Bookmark, tunables};
 use format::nvlist::{NvList, Value};
 use vdev::{Aux, Health, LeafVdev, Vdev, VdevState};
 
-use super::events::{EIO, EVENTS_MAX_EVER, Events, LeafSeen};
+use super::events::{EIO, Events, LeafSeen};
 use super::{LivePool, SyncContext};
 
 /// Blocks of a group that are reported as lost, at most.
@@ -69,8 +69,8 @@ impl LivePool {
             let now = LeafSeen { health: leaf.state().health(), errors, seen_s: self.env().now_s() };
             let before = self.events().see_leaf(leaf.guid(), now);
             let seconds = before.map_or(1, |before| now.seen_s.saturating_sub(before.seen_s).max(1));
-            // counts are set back when they are cleared
             for (at, kind) in ERRORS.iter().enumerate() {
+                // counts are set back when they are cleared
                 let known = before.map_or(0, |before| before.errors[at]);
                 let most = match kind.class {
                     "delay" if !leaf.state().tells_slow_io() => 0,
@@ -94,13 +94,12 @@ impl LivePool {
 
     /// Events of a class that are posted in so many seconds at most, but one; more than are kept would be of no use.
     fn events_at_once(&self, class: &str, seconds: u64) -> u64 {
-        let env = self.env();
+        let (env, kept) = (self.env(), self.events().most() as u64);
         let per_second = match class {
             "checksum" => env.tunable(tunables::ZFS_CHECKSUM_EVENTS_PER_SECOND),
             "delay" => env.tunable(tunables::ZFS_SLOW_IO_EVENTS_PER_SECOND),
             _ => u64::MAX,
         };
-        let kept = env.tunable(tunables::ZFS_ZEVENT_LEN_MAX).min(EVENTS_MAX_EVER);
         per_second.saturating_mul(seconds).min(kept).max(1)
     }
 

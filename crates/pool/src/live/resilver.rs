@@ -149,20 +149,24 @@ impl SyncContext<'_> {
     pub(super) fn begin_resilver(&self) -> Result<()> {
         let (pool, txg) = (self.pool, self.change.tx.txg());
         // a new leaf may lack what is born in the next groups, too, until these are on disk: what is under way goes on
-        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg.plus(2)..Txg::MAX).contains(&range.end));
-        if pool.lacked().values().any(is_new) {
+        let is_to_come = |lacked: &TxgRanges| lacked.iter().any(|range| (txg.plus(2)..Txg::MAX).contains(&range.end));
+        let lacked = pool.lacked();
+        if lacked.values().any(is_to_come) {
             return Ok(());
         }
-        let waited = pool.tree().leaves().filter(|leaf| leaf.state().set_resilver_deferred(false)).count();
-        let is_given =
-            |guid: &Guid| pool.tree().leaf(*guid).is_some_and(|leaf| leaf.state().resilver_txg() > Txg::ZERO);
-        if waited > 0 || pool.scan().is_resilvering() && !pool.lacked().keys().all(is_given) {
+        let lacking: Vec<LeafVdev<'_>> = lacked.keys().filter_map(|guid| pool.tree().leaf(*guid)).collect();
+        let is_new = |leaf: &LeafVdev<'_>| leaf.state().resilver_txg().is_zero();
+        let mut has_late = pool.scan().is_resilvering() && lacking.iter().any(is_new);
+        for leaf in pool.tree().leaves() {
+            has_late |= leaf.state().set_resilver_deferred(false);
+        }
+        if has_late {
             self.log_event("starting deferred resilver", "");
         }
         if pool.scan().is_scrubbing() {
             self.end_scan(ScanState::Canceled)?;
         }
-        for leaf in pool.lacked().keys().filter_map(|guid| pool.tree().leaf(*guid)) {
+        for leaf in lacking {
             let dtl = leaf.state().dtl();
             // one that may lack all that comes is written to by now
             if dtl.contains(Txg::MAX.previous()) {

@@ -159,8 +159,7 @@ impl Scan {
 
     /// Whether a resilver is under way.
     pub(super) fn is_resilvering(&self) -> bool {
-        let is_resilver = |stage: &ScanStage| stage.phys.state == ScanState::Running && stage.phys.is_resilver;
-        self.lock().now.as_ref().is_some_and(is_resilver)
+        self.lock().is_resilvering()
     }
 
     /// A block was freed.
@@ -252,10 +251,13 @@ impl ScanInMemory {
         self.now.as_ref().is_some_and(|stage| stage.phys.is_active() && is_known(stage))
     }
 
+    fn is_resilvering(&self) -> bool {
+        self.now.as_ref().is_some_and(|stage| stage.phys.state == ScanState::Running && stage.phys.is_resilver)
+    }
+
     /// Whether a resilver is under way that gives no leaf anything: those that lacked something are gone.
     pub(super) fn is_in_vain(&self) -> bool {
-        let is_resilver = |stage: &ScanStage| stage.phys.state == ScanState::Running && stage.phys.is_resilver;
-        self.covers.is_empty() && self.now.as_ref().is_some_and(is_resilver)
+        self.covers.is_empty() && self.is_resilvering()
     }
 
     fn change_places(&mut self, change: impl Fn(&mut ScanStage)) {

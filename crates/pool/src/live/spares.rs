@@ -60,16 +60,18 @@ impl LivePool {
     /// As [`LivePool::detach`], because somebody wants it: if it is a spare, none steps in again for that leaf until it has
     /// been used again.
     pub fn detach_as_asked(&self, guid: Guid) -> Result<String> {
-        let tree = self.tree();
-        let above =
-            tree.leaf(guid).filter(|leaf| leaf.is_spare()).and_then(|leaf| leaf.parent()).map(|id| tree.vdev(id));
-        let spared = above
-            .filter(|above| above.kind() == vdev::VdevKind::Spare)
-            .and_then(|above| tree.vdev(*above.children().first()?).as_leaf())
-            .map(|leaf| leaf.guid());
+        let spared = self.spared_by(guid);
         // before it is gone: another thread looks for leaves that need one
         spared.into_iter().for_each(|leaf| self.spares().decline(leaf));
         self.detach(guid).inspect_err(|_| spared.into_iter().for_each(|leaf| self.spares().may_have_one(leaf)))
+    }
+
+    /// The leaf that a spare stands in for.
+    fn spared_by(&self, spare: Guid) -> Option<Guid> {
+        let tree = self.tree();
+        let above = tree.vdev(tree.leaf(spare).filter(|leaf| leaf.is_spare())?.parent()?);
+        let first = tree.vdev(*above.children().first()?).as_leaf()?;
+        (above.kind() == vdev::VdevKind::Spare).then(|| first.guid())
     }
 
     /// Lets spares stand in for leaves that need one, and sends those home that nobody needs any more. Returns when
@@ -229,7 +231,8 @@ impl LivePool {
     /// Refuses what is not to be attached beside a leaf that a spare stands in for, or is.
     pub(super) fn check_spares(&self, leaf: LeafVdev<'_>, how: AttachAs) -> Result<()> {
         let new_is_spare = matches!(how, AttachAs::Spare(_));
-        let has_spare = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Spare);
+        let kind_above = leaf.parent().map(|id| self.tree().vdev(id).kind());
+        let has_spare = kind_above == Some(vdev::VdevKind::Spare);
         if new_is_spare && self.tree().top_of(leaf.vdev()).is_log() {
             return Err(Error::new(Kind::Unsupported, "cannot replace a log with a spare"));
         }
@@ -237,7 +240,7 @@ impl LivePool {
         let above = std::iter::successors(leaf.parent(), |id| self.tree().vdev(*id).parent());
         let is_spared = above.skip(1).any(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Spare);
         // below a replacing vdev a spare would have to wait for what nobody brings back
-        let is_replaced = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Replacing);
+        let is_replaced = kind_above == Some(vdev::VdevKind::Replacing);
         if has_spare && new_is_spare != leaf.is_spare() || (is_spared || is_replaced) && new_is_spare {
             let what = "already in replacing/spare config; wait for completion or use 'zpool detach'";
             return Err(Error::new(Kind::Unsupported, what));
