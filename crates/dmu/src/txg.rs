@@ -186,13 +186,10 @@ impl Txgs {
         Ok(())
     }
 
-    /// Brings everything so far to disk, and nothing more but what intent logs write: as after a crash, from now on.
-    /// Waiting for a group is over at once. Errors: as from [`Txgs::wait_synced`].
-    pub fn freeze(&self) -> Result<()> {
-        self.wait_synced()?;
+    /// From now on no group is due, and waiting for one is over at once.
+    pub fn freeze(&self) {
         self.progress().is_frozen = true;
         self.moved.notify_all();
-        Ok(())
     }
 
     /// Whether [`Txgs::freeze`] was called.
@@ -227,12 +224,10 @@ impl Txgs {
         let txg = self.open_txg();
         let mut progress = self.progress();
         let Throttle { timeout, sync_at, .. } = progress.throttle;
-        if progress.is_frozen || progress.wanted < txg && self.dirty.bytes(txg) < sync_at {
-            let enough = |p: &mut TxgProgress| {
-                let goes_on = p.stopped.is_none() && p.suspended.is_none();
-                goes_on && (p.is_frozen || p.wanted < txg && self.dirty.bytes(txg) < sync_at)
-            };
-            progress = self.moved.wait_timeout_while(progress, timeout, enough);
+        let is_due = |p: &TxgProgress| !p.is_frozen && (p.wanted >= txg || self.dirty.bytes(txg) >= sync_at);
+        if !is_due(&progress) {
+            let waits = |p: &mut TxgProgress| p.stopped.is_none() && p.suspended.is_none() && !is_due(p);
+            progress = self.moved.wait_timeout_while(progress, timeout, waits);
         }
         !progress.is_frozen && (progress.wanted >= txg || self.dirty.bytes(txg) > 0)
     }

@@ -441,8 +441,8 @@ impl LivePool {
             self.groups.renew_throttle(&self.env);
             let waited = self.has_jobs() || self.txgs().wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
-            let has_work = waited || waits || self.has_tasks() || self.has_jobs() || self.has_damage();
-            let has_work = has_work || self.has_much_to_trim();
+            let has_tasks = self.has_tasks() || self.has_jobs() || self.has_damage();
+            let has_work = waited || waits || has_tasks || self.has_much_to_trim();
             if self.txgs().stopped().is_some() {
                 return;
             }
@@ -520,10 +520,12 @@ impl LivePool {
 
     /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
     pub fn sync_now(&self) -> Result<()> {
-        match () {
-            () if self.txgs().is_frozen() => self.heads.commit_logs(),
-            () if self.groups.has_thread() => self.txgs().wait_synced(),
-            () => self.step(),
+        if self.txgs().is_frozen() {
+            self.heads.commit_logs()
+        } else if self.groups.has_thread() {
+            self.txgs().wait_synced()
+        } else {
+            self.step()
         }
     }
 
@@ -532,7 +534,8 @@ impl LivePool {
     /// [`LivePool::sync`].
     pub fn freeze(&self) -> Result<()> {
         self.sync()?;
-        self.txgs().freeze()
+        self.txgs().freeze();
+        Ok(())
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
