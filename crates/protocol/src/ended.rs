@@ -2,13 +2,14 @@
 //! a pool's name, a line of hexadecimal digits an event.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use base::Result;
 
+use crate::kstat::replace;
 use crate::rundir::{RunDir, RunDirClaim};
 
 /// Ends a file name with events.
@@ -25,14 +26,7 @@ impl RunDirClaim {
         let mut lines = read_lines(&path);
         lines.extend_from_slice(new);
         let skipped = lines.len().saturating_sub(most);
-        let mut file = File::options()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o644)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
-        file.write_all(lines[skipped..].iter().flat_map(|line| [line, "\n"]).collect::<String>().as_bytes())?;
+        replace(&path, &lines[skipped..].iter().flat_map(|line| [line, "\n"]).collect::<String>())?;
         let mut files = self.dir().events_files();
         files.sort_by_key(|path| path.metadata().and_then(|there| there.modified()).unwrap_or(SystemTime::UNIX_EPOCH));
         let too_many = files.len().saturating_sub(POOLS_MAX);

@@ -273,7 +273,7 @@ impl Drop for KstatFiles {
 }
 
 /// Replaces a file as a whole. A search for names like its own does not find the one that takes its place.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
     std::fs::write(&new, text)?;

@@ -60,7 +60,9 @@ pub fn sync(args: &[OsString]) -> CommandResult {
 /// `zpool freeze`: for tests of intent logs. OpenZFS lists it nowhere either.
 pub fn freeze(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "", &[]);
-    flags(&parsed, '?')?;
+    if let Some(opt) = parsed.opts.first() {
+        return Err(Stop::bad_option(opt));
+    }
     let name = one_pool(&parsed.operands, "missing pool name")?;
     match connect(name)?.ask(&Request::Freeze) {
         Ok(_) => Ok(true),

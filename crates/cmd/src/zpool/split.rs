@@ -65,8 +65,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
     let options = import_options(new, &chosen, &asked);
     let mut checked = options.clone();
     checked.props.extend(asked.properties.iter().filter(|(name, _)| name == "altroot").cloned());
-    let wrong = |why: String| failed(why.strip_prefix(&format!("cannot import pool '{new}': ")).unwrap_or(&why));
-    checked.check_values(new).map_err(wrong)?;
+    checked.check_properties().map_err(|why| failed(&why))?;
     if asked.dry_run {
         print!("{}", layout(&report, new, &chosen, asked.style));
         return Ok(true);

@@ -85,37 +85,41 @@ impl ImportOptions {
 
     /// Checks the values of properties, as far as an import knows them. `pool` is for the message.
     pub fn check_values(&self, pool: &str) -> Result<(), String> {
-        let wrong = |why: String| Err(format!("cannot import pool '{pool}': {why}"));
+        self.check_properties().map_err(|why| format!("cannot import pool '{pool}': {why}"))
+    }
+
+    /// The same, for another command than an import. Errors: what is wrong.
+    pub fn check_properties(&self) -> Result<(), String> {
         for (name, value) in &self.props {
             let Some(property) = Property::find(name) else {
                 let feature = name.strip_prefix("feature@").unwrap_or(name);
                 match format::feature::FEATURES.iter().any(|f| f.name == feature) {
                     true => continue,
-                    false => return wrong(format!("feature '{feature}' unsupported by kernel")),
+                    false => return Err(format!("feature '{feature}' unsupported by kernel")),
                 }
             };
             if property.is_readonly {
-                return wrong(format!("'{name}' is readonly"));
+                return Err(format!("'{name}' is readonly"));
             }
             if let Some(words) = property.words()
                 && !words.contains(&value.as_str())
             {
-                return wrong(format!("'{name}' must be one of '{}'", property.values));
+                return Err(format!("'{name}' must be one of '{}'", property.values));
             }
             match name.as_str() {
-                "altroot" if !value.starts_with('/') => return wrong(format!("bad alternate root '{value}'")),
-                "bootfs" => return wrong(format!("property '{name}' cannot be set at creation or import time")),
+                "altroot" if !value.starts_with('/') => return Err(format!("bad alternate root '{value}'")),
+                "bootfs" => return Err(format!("property '{name}' cannot be set at creation or import time")),
                 "cachefile" if !value.is_empty() && value != "none" && !value.starts_with('/') => {
-                    return wrong(format!("property '{name}' must be empty, an absolute path, or 'none'"));
+                    return Err(format!("property '{name}' must be empty, an absolute path, or 'none'"));
                 }
                 _ => {}
             }
         }
         let is_read_only = self.prop("readonly") == Some("on");
         for (name, value) in self.to_set() {
-            pool_props::check(name, value, When::Set).or_else(wrong)?;
+            pool_props::check(name, value, When::Set)?;
             if is_read_only {
-                return wrong(format!("property '{name}' cannot be set in a pool that is read-only"));
+                return Err(format!("property '{name}' cannot be set in a pool that is read-only"));
             }
         }
         Ok(())
