@@ -2,7 +2,7 @@
 //! the rest can be sent for. More of it: `CENOTE_KILLED_RECEIVES=200 CENOTE_KILLED_SEED=7`.
 
 use std::io::Write;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,8 @@ fn number_from(variable: &str) -> Option<u64> {
 
 impl World {
     fn receiver(&self, line: &str) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(["zfs", "receive"]).args(line.split_whitespace()).env("CENOTE_RUN", self.dir.join("run"));
-        command.env("CENOTE_PARAMETERS", self.dir.join("parameters")).env("ZFS_HOSTID", "0").env_remove("CENOTE_LOG");
+        let mut command = self.command(env!("CARGO_BIN_EXE_cenote"));
+        command.args(["zfs", "receive"]).args(line.split_whitespace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

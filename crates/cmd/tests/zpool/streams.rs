@@ -151,9 +151,8 @@ fn deduplicated_streams_are_received() {
 impl World {
     /// Output and errors of `zfs` with a stream as its input, and its exit code.
     pub(super) fn zfs_with(&self, line: &str, stream: &[u8]) -> (String, i32) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.arg("zfs").args(line.split_whitespace()).env("CENOTE_RUN", self.dir.join("run"));
-        command.env("CENOTE_PARAMETERS", self.dir.join("parameters")).env("ZFS_HOSTID", "0").env_remove("CENOTE_LOG");
+        let mut command = self.command(env!("CARGO_BIN_EXE_cenote"));
+        command.arg("zfs").args(line.split_whitespace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // a receiver that has seen enough reads no more

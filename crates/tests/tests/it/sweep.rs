@@ -9,7 +9,7 @@ use dmu::zap::Zap;
 use format::ids::{Guid, ObjectId};
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, SweepAction, SweepKind};
 use vdev::draid::DraidShape;
-use zpl::{New, NewKind};
+use zpl::{New, NewKind, Zpl};
 
 use crate::heal::{self, DEVICE_BYTES, FILE_BYTES, import_with, make, open, read, sums};
 use crate::live::judge;
@@ -161,6 +161,18 @@ fn a_slow_trim_takes_its_time() {
     assert_eq!(pool.sweep(SweepKind::Trim, SweepAction::Cancel, guids(&pool)).unwrap()[0].1.kind(), Kind::NotFound);
 }
 
+/// Writes a large file and removes it; what was allocated on a disk before it went.
+fn with_large_file_gone(pool: &LivePool, zpl: &Zpl, disk: &Path) -> u64 {
+    let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let ino = zpl.create(zpl.root(), b"large", &file).unwrap().ino;
+    zpl.open_file(ino).unwrap().write(0, &heal::contents().repeat(8)).unwrap();
+    pool.sync().unwrap();
+    let before = allocated(disk);
+    let gone = zpl.unlink(zpl.root(), b"large").unwrap().unwrap();
+    zpl.reclaim(gone).unwrap();
+    before
+}
+
 #[test]
 fn what_becomes_free_is_trimmed_by_itself() {
     for is_on in [false, true] {
@@ -171,13 +183,7 @@ fn what_becomes_free_is_trimmed_by_itself() {
             pool.set_pool_properties(vec![("autotrim".into(), pool_number(1))]).unwrap();
         }
         let zpl = open(&pool);
-        let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
-        let ino = zpl.create(zpl.root(), b"large", &file).unwrap().ino;
-        zpl.open_file(ino).unwrap().write(0, &heal::contents().repeat(8)).unwrap();
-        pool.sync().unwrap();
-        let before = allocated(&dir.path().join("disk1"));
-        let gone = zpl.unlink(zpl.root(), b"large").unwrap().unwrap();
-        zpl.reclaim(gone).unwrap();
+        let before = with_large_file_gone(&pool, &zpl, &dir.path().join("disk1"));
         for round in 0..100u8 {
             heal::file_of(&zpl).write(0, &[round]).unwrap();
             pool.sync().unwrap();
@@ -203,13 +209,7 @@ fn what_has_become_free_is_trimmed_while_the_pool_is_idle() {
     let pool = import_with(&env, dir.path(), 1);
     pool.set_pool_properties(vec![("autotrim".into(), pool_number(1))]).unwrap();
     let zpl = open(&pool);
-    let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
-    let ino = zpl.create(zpl.root(), b"large", &file).unwrap().ino;
-    zpl.open_file(ino).unwrap().write(0, &heal::contents().repeat(8)).unwrap();
-    pool.sync().unwrap();
-    let before = allocated(&dir.path().join("disk0"));
-    let gone = zpl.unlink(zpl.root(), b"large").unwrap().unwrap();
-    zpl.reclaim(gone).unwrap();
+    let before = with_large_file_gone(&pool, &zpl, &dir.path().join("disk0"));
     pool.start();
     pool.sync().unwrap();
     let began = std::time::Instant::now();

@@ -56,6 +56,21 @@ fn open(candidate: &Candidate, rewind: Rewind) -> base::Result<Pool> {
     Pool::open(&Env::real(), candidate, &OpenOptions { rewind, ..options() })
 }
 
+/// Goes back to the state of a group, writes, and finds that again when the pool is imported the next time.
+fn go_on_from(dir: &Path, paths: &[PathBuf], found: Candidate, txg: Txg, expected: &Expected) {
+    let newest = found.uberblocks()[0].txg;
+    let rewound = OpenOptions { rewind: Rewind::Exactly(txg), ..options() };
+    let pool = LivePool::import(&Env::real(), &found, &rewound, (7, "here".into())).unwrap();
+    assert!(pool.view().uberblock().txg > newest);
+    check_files(&pool, expected);
+    let more = write_files(&pool, "live", 2);
+    pool.close(PoolState::Exported).unwrap();
+    drop((pool, found));
+    crate::live::judge(dir);
+    let pool = LivePool::import(&Env::real(), &candidate(&devices(paths)).unwrap(), &options(), (7, "here".into()));
+    check_files(&pool.unwrap(), &more);
+}
+
 #[test]
 fn one_label_is_enough() {
     for kept in 0..4 {
@@ -107,15 +122,7 @@ fn the_newest_state_is_lost() {
     let older = open(&found, Rewind::AtMost(newest.previous())).unwrap();
     assert!(older.uberblock().txg < newest);
     drop(older);
-    let rewound = OpenOptions { rewind: Rewind::Exactly(whole[0]), ..options() };
-    let pool = LivePool::import(&Env::real(), &found, &rewound, (7, "here".into())).unwrap();
-    check_files(&pool, &expected);
-    let more = write_files(&pool, "live", 2);
-    pool.close(PoolState::Exported).unwrap();
-    drop((pool, found));
-    crate::live::judge(dir.path());
-    let pool = LivePool::import(&Env::real(), &candidate(&devices(&paths)).unwrap(), &options(), (7, "here".into()));
-    check_files(&pool.unwrap(), &more);
+    go_on_from(dir.path(), &paths, found, whole[0], &expected);
 }
 
 /// The states that were given up are still there, with higher numbers of groups, and blocks that are used again.
@@ -125,7 +132,7 @@ fn what_is_written_after_going_far_back_is_the_newest() {
     let (paths, expected) = pool_of(1, dir.path());
     let found = candidate(&devices(&paths)).unwrap();
     let states: Vec<Txg> = found.uberblocks().iter().map(|uberblock| uberblock.txg).collect();
-    let (newest, back) = (states[0], states[4]);
+    let back = states[4];
     // that far only if it is asked for
     for txg in &states[..4] {
         let state = open(&found, Rewind::Exactly(*txg)).unwrap();
@@ -133,16 +140,7 @@ fn what_is_written_after_going_far_back_is_the_newest() {
     }
     assert_eq!(pool::newest_whole(&Env::real(), &found, &options(), false), None);
     assert_eq!(pool::newest_whole(&Env::real(), &found, &options(), true), Some(back));
-    let rewound = OpenOptions { rewind: Rewind::Exactly(back), ..options() };
-    let pool = LivePool::import(&Env::real(), &found, &rewound, (7, "here".into())).unwrap();
-    assert!(pool.view().uberblock().txg > newest);
-    check_files(&pool, &expected);
-    let more = write_files(&pool, "live", 2);
-    pool.close(PoolState::Exported).unwrap();
-    drop((pool, found));
-    crate::live::judge(dir.path());
-    let pool = LivePool::import(&Env::real(), &candidate(&devices(&paths)).unwrap(), &options(), (7, "here".into()));
-    check_files(&pool.unwrap(), &more);
+    go_on_from(dir.path(), &paths, found, back, &expected);
 }
 
 #[test]
