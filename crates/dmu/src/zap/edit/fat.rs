@@ -5,6 +5,9 @@
 //!            │ no
 //!            ├─ prefix as long as the table's index ───▶ double the table
 //!            └─▶ split the leaf: the new one takes the upper half of its pointers ─▶ again
+//!
+//!   remove ─▶ the leaf is empty, and so is its twin, which has the same prefix but for the last bit
+//!            └─▶ one of them takes the pointers of both, the other's block is free ─▶ again
 //! ```
 //!
 //! A step reads and checks all it needs before it changes a block. The table of pointers is doubled in one go;
@@ -172,16 +175,62 @@ impl<'a> Fat<'a> {
     pub(super) fn remove(&mut self, target: &ZapTarget<'_>) -> Result<Vec<u8>> {
         let hash = self.hash_of(target)?;
         let u64_keys = self.has_u64_keys();
-        let (blkid, entry, name) = self.in_leaf(hash, |blkid, leaf| {
+        let (blkid, entry, name, was_last) = self.in_leaf(hash, |blkid, leaf| {
             let found = leaf.find(hash, |entry| target.is(leaf, entry))?;
             let entry = found.ok_or_else(|| Error::new(Kind::NotFound, "the table has no entry of that name"))?;
             let name = if u64_keys { Vec::new() } else { leaf.name(&entry)? };
-            Ok((blkid, entry, name))
+            Ok((blkid, entry, name, leaf.entry_count() == 1))
         })?;
         self.modify_leaf(blkid, &mut |leaf| leaf.remove(&entry, u64_keys).map(|()| true))?;
         self.header.entries = self.header.entries.saturating_sub(1);
+        if was_last {
+            // where a block is damaged, all stays as it is
+            while let Ok(Some(twins)) = self.empty_twins(hash) {
+                self.merge(&twins)?;
+            }
+        }
         self.store_header()?;
         Ok(name)
+    }
+
+    /// The leaf for a hash, and the one whose prefix is the same but for the last bit, if both are empty.
+    fn empty_twins(&self, hash: u64) -> Result<Option<Twins>> {
+        let of_empty = |hash| {
+            self.in_leaf(hash, |blkid, leaf| {
+                Ok((leaf.entry_count() == 0).then(|| (blkid, leaf.prefix(), leaf.prefix_bits())))
+            })
+        };
+        let Some((blkid, prefix, bits)) = of_empty(hash)? else { return Ok(None) };
+        if bits == 0 || self.header.table.next_block != 0 {
+            return Ok(None);
+        }
+        let Some((twin, ..)) = of_empty(hash ^ 1 << (u64::BITS - bits))?.filter(|(.., of_twin)| *of_twin == bits)
+        else {
+            return Ok(None);
+        };
+        let blkids = if prefix & 1 == 0 { [blkid, twin] } else { [twin, blkid] };
+        let pointers = 1 << (self.header.table.shift - bits);
+        let first = (prefix & !1) * pointers;
+        self.check_pointers(first..first + pointers, blkids[0])?;
+        self.check_pointers(first + pointers..first + 2 * pointers, blkids[1])?;
+        Ok(Some(Twins { blkids, pointers: first..first + 2 * pointers, prefix: prefix >> 1, bits: bits - 1 }))
+    }
+
+    /// Makes one leaf of two that are empty. The table of pointers stays as large as it is.
+    fn merge(&mut self, twins: &Twins) -> Result<()> {
+        // the last block can be used again
+        let [kept, given] = [twins.blkids[0].min(twins.blkids[1]), twins.blkids[0].max(twins.blkids[1])];
+        let sorted = self.header.prep != TextPrep::default();
+        self.store.modify(kept, &mut |block| {
+            LeafMut::init(block, twins.prefix, twins.bits, sorted);
+            Ok(())
+        })?;
+        self.set_pointers(twins.pointers.clone(), kept)?;
+        self.header.leaves = self.header.leaves.saturating_sub(1);
+        if given + 1 == self.header.free_block {
+            self.header.free_block = given;
+        }
+        self.store.discard(given, 1)
     }
 
     /// The hash under which the target is, or would be. A name whose form is doubtful is looked for everywhere.
@@ -385,6 +434,14 @@ impl<'a> Fat<'a> {
             Ok(())
         })
     }
+}
+
+/// Two empty leaves that can be one: their blocks, the pointers to them, and the prefix that both have.
+struct Twins {
+    blkids: [u64; 2],
+    pointers: Range<u64>,
+    prefix: u64,
+    bits: u32,
 }
 
 /// What is done next to put an entry.
