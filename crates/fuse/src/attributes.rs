@@ -80,6 +80,9 @@ impl<S: Source> AttributeRequests<S> {
             drop_capability(&*live.tree, object)?;
         }
         let stat = live.tree.set_attr(object, &set)?;
+        if set.size.is_some() {
+            self.trees.known().size_known(object);
+        }
         self.files.attributes_changed(node);
         Ok(self.entries.of_stat(&live, object, &stat))
     }

@@ -22,7 +22,7 @@ use nix::sys::uio::{readv, writev};
 use crate::device::open_device;
 use crate::wire::{
     EXPIRE_ONLY, FuseRequest, IN_HEADER_BYTES, IO_BYTES_MAX, InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE,
-    OUT_HEADER_BYTES, Out, RequestBody, WRITE_IN_BYTES, opcode,
+    NOTIFY_STORE, OUT_HEADER_BYTES, Out, RequestBody, WRITE_IN_BYTES, opcode,
 };
 
 /// Bytes of one buffer for data: the usual record size.
@@ -75,6 +75,12 @@ impl Channel {
     /// Has the kernel drop what it keeps of a node, but for its contents. That waits for nobody.
     pub(crate) fn forget_attributes(&self, node: u64) -> Result<()> {
         self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(NO_CONTENTS).u64(0))
+    }
+
+    /// Tells the kernel bytes of a node's contents, and so that it is at least as long.
+    pub(crate) fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        let out = Out::default().u64(node).u64(offset).u32(bytes.len() as u32).u32(0);
+        self.notify(NOTIFY_STORE, &out.bytes(bytes))
     }
 
     /// Has the kernel drop what it keeps of a name, and what is mounted there.

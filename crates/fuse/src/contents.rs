@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Data, Error, Kind, Result};
+use base::{Data, Env, Error, Kind, Result};
 use export::Parking;
 use zpl::{Allocate, ObjectId};
 
@@ -18,7 +18,24 @@ use crate::reply::Reply;
 use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
-use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_KILL_SUIDGID, fopen};
+use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_CACHE, WRITE_KILL_SUIDGID, fopen};
+
+/// What is to be written: of which node, where, whether at its end, and whether set-id bits go.
+#[derive(Clone, Copy)]
+struct WriteOrder {
+    node: u64,
+    offset: u64,
+    appends: bool,
+    drop_set_ids: bool,
+    /// It is to be on disk before it is answered.
+    sync: Option<SyncFirst>,
+}
+
+/// Bringing a file to disk: its contents, or all of it.
+#[derive(Clone, Copy)]
+struct SyncFirst {
+    data_only: bool,
+}
 
 /// Answers the requests of contents.
 pub(crate) struct ContentRequests<S: Source> {
@@ -29,6 +46,7 @@ pub(crate) struct ContentRequests<S: Source> {
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
+    pub(crate) env: Env,
 }
 
 impl<S: Source> ContentRequests<S> {
@@ -142,16 +160,25 @@ impl<S: Source> ContentRequests<S> {
         if size as usize != data.len() {
             return Err(Error::corrupt(format!("{} bytes of data where {size} belong", data.len())));
         }
-        let drop_set_ids = flags & WRITE_KILL_SUIDGID != 0;
+        body.skip(8)?;
+        let opened_with = if flags & WRITE_CACHE == 0 { body.u32()?.cast_signed() } else { 0 };
+        let syncs = opened_with & libc::O_DSYNC != 0 && self.negotiated.leaves_syncs();
+        let write = WriteOrder {
+            node,
+            offset,
+            appends: opened_with & libc::O_APPEND != 0,
+            drop_set_ids: flags & WRITE_KILL_SUIDGID != 0,
+            sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
+        };
         let answer = move |contents: &Self, done: Result<usize>| {
             // it came in one request, so its length fits
             contents.faults.answer("write", node, done, reply, |reply, written| reply.count(written as u32));
         };
-        match self.write_at(node, offset, data, drop_set_ids) {
+        match self.write_and_sync(write, data) {
             // only then is there need for a copy
             Err(error) if error.kind() == Kind::Suspended => {
                 let data = data.to_vec();
-                let work = move |contents: &Self| contents.write_at(node, offset, (&data).into(), drop_set_ids);
+                let work = move |contents: &Self| contents.write_and_sync(write, (&data).into());
                 self.parking.park(self, work, answer);
             }
             done => answer(self, done),
@@ -208,10 +235,35 @@ impl<S: Source> ContentRequests<S> {
         i64::try_from(found.ok_or_else(no_such_offset)?).map_err(|_| no_such_offset())
     }
 
-    fn write_at(&self, node: u64, offset: u64, data: Data<'_>, drop_set_ids: bool) -> Result<usize> {
-        let object = self.trees.changeable(node)?;
-        let opened = self.files.file(node)?;
-        self.drop_privileges(node, object, &opened, || !drop_set_ids)?;
+    fn write_and_sync(&self, order: WriteOrder, data: Data<'_>) -> Result<usize> {
+        let written = self.write_data(order, data)?;
+        order.sync.map_or(Ok(()), |SyncFirst { data_only }| self.sync(order.node, data_only))?;
+        Ok(written)
+    }
+
+    fn write_data(&self, order: WriteOrder, data: Data<'_>) -> Result<usize> {
+        let object = self.trees.changeable(order.node)?;
+        let opened = self.files.file(order.node)?;
+        self.drop_privileges(order.node, object, &opened, || !order.drop_set_ids)?;
+        let known = self.trees.known();
+        let Some(kernels) = known.kernel_size(object) else { return Self::write_at(&opened, order.offset, data) };
+        // the kernel may not know how long the file is since the root was replaced
+        let size = self.trees.live().tree.stat(object)?.size;
+        let offset = if order.appends { kernels.append_at(order.offset, size) } else { order.offset };
+        let written = Self::write_at(&opened, offset, data)?;
+        if order.appends && order.offset == size {
+            known.size_known(object);
+        }
+        known.reaches(object, order.offset + written as u64);
+        if offset != order.offset {
+            let notifier = self.notifier.clone();
+            // it has that where it wanted to write it; without a thread it keeps that
+            self.env.spawn("fuse-forget", move || notifier.invalidate(order.node));
+        }
+        Ok(written)
+    }
+
+    fn write_at(opened: &Opened<<S::Tree as FileTree>::File>, offset: u64, data: Data<'_>) -> Result<usize> {
         let mut written = opened.file.write(offset, data);
         if let Ok(done) = written
             && done < data.len()
@@ -240,6 +292,9 @@ impl<S: Source> ContentRequests<S> {
         let opened = self.files.file(node)?;
         self.drop_privileges(node, object, &opened, || asker.keeps_set_ids())?;
         let done = opened.file.allocate(how, offset, len);
+        if done.is_ok() && !keep_size {
+            self.trees.known().reaches(object, offset.saturating_add(len));
+        }
         opened.written();
         done
     }
@@ -250,6 +305,7 @@ impl<S: Source> ContentRequests<S> {
         let (source, target) = (self.files.file(from.0)?, self.files.file(to.0)?);
         self.drop_privileges(to.0, object, &target, || asker.keeps_set_ids())?;
         let copied = target.file.copy_from(to.1, &source.file, from.1, len.min(u32::MAX.into()))?;
+        self.trees.known().reaches(object, to.1.saturating_add(copied));
         target.written();
         self.files.was_read(from.0, &source);
         Ok(copied)

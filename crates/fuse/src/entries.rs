@@ -53,6 +53,9 @@ impl<S: Source> Entries<S> {
 
     /// The attributes of an object, as the tree has just told them.
     pub(crate) fn of_stat(&self, branch: &OpenTree<S::Tree>, object: ObjectId, stat: &Stat) -> FuseEntry {
+        if branch.is_live() {
+            self.trees.known().size_told(object);
+        }
         let mut attr = file_attr(branch.ino(object), stat);
         if self.trees.lists_control(branch, object) {
             // for the `..` in .zfs

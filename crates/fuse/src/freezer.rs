@@ -12,10 +12,14 @@
 //!            what is mounted there is to stay
 //! ```
 //!
+//! The kernel does not ask for the size of a file before it appends to it, or reads it by way of memory that is mapped. So
+//! it is told of files that have become longer, and what it appends goes to the true end (`lookup_counts`).
+//!
 //! The kernel is told to drop something only while the gate is open: it may hold what it needs for that until another
 //! request is answered. So between opening the gate and the end of `thaw` it may still show what it was told of the old
 //! root while that was frozen; no request is answered so any more.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -28,7 +32,7 @@ use crate::negotiated::Negotiated;
 use crate::node::{ROOT, SNAPSHOTS};
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
-use crate::tree::{FileTree, Source};
+use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::Trees;
 
 /// What a mount asks of its session, whatever trees that has.
@@ -58,8 +62,14 @@ pub(crate) struct Freezer<S: Source> {
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) gate: Arc<Gate>,
-    /// While it is frozen: the names of files of the old root that the kernel may have.
-    pub(crate) frozen: Mutex<Option<Vec<KnownName>>>,
+    pub(crate) frozen: Mutex<Option<OldRoot>>,
+}
+
+/// While it is frozen: what the kernel may have of the old root.
+pub(crate) struct OldRoot {
+    names: Vec<KnownName>,
+    /// Sizes of files.
+    sizes: HashMap<ObjectId, u64>,
 }
 
 impl<S: Source> Freeze for Freezer<S> {
@@ -84,14 +94,14 @@ impl<S: Source> Freeze for Freezer<S> {
         });
         self.gate.close();
         self.accesses.write_all();
-        *frozen = Some(names);
+        *frozen = Some(OldRoot { names, sizes: self.sizes() });
         Ok(())
     }
 
     fn thaw(&self) -> Result<()> {
         let mut frozen = self.frozen.lock();
-        let Some(names) = frozen.take() else { return Ok(()) };
-        let replaced = self.replace();
+        let Some(OldRoot { names, sizes }) = frozen.take() else { return Ok(()) };
+        let replaced = self.replace(&sizes);
         self.trees.set_freezing(false);
         self.gate.open();
         // attributes and contents were told meanwhile also if the root is the same, but these are right
@@ -100,6 +110,7 @@ impl<S: Source> Freeze for Freezer<S> {
             for known in names.iter().filter(|known| self.is_gone(known)) {
                 self.notifier.invalidate_name(known.directory.get(), &known.name);
             }
+            self.tell_sizes();
         }
         replaced.map(drop)
     }
@@ -119,10 +130,10 @@ impl<S: Source> Freeze for Freezer<S> {
 
 impl<S: Source> Freezer<S> {
     /// Takes the new root, if there is one.
-    fn replace(&self) -> Result<bool> {
+    fn replace(&self, sizes: &HashMap<ObjectId, u64>) -> Result<bool> {
         match self.trees.source().reopened() {
             Ok(None) => return Ok(false),
-            Ok(Some(tree)) => self.trees.replace_live(tree),
+            Ok(Some(tree)) => self.trees.replace_live(tree, sizes),
             Err(error) => {
                 self.trees.lose_live();
                 return Err(error);
@@ -131,6 +142,32 @@ impl<S: Source> Freezer<S> {
         self.files.clear();
         self.accesses.clear();
         Ok(true)
+    }
+
+    /// The sizes of the files that the kernel knows.
+    fn sizes(&self) -> HashMap<ObjectId, u64> {
+        let size = |object| self.size_of(object).map(|size| (object, size));
+        self.trees.known().all().into_iter().filter_map(size).collect()
+    }
+
+    fn size_of(&self, object: ObjectId) -> Option<u64> {
+        let stat = self.trees.live().tree.stat(self.trees.live_object(object).ok()?).ok()?;
+        (stat.kind == FileKind::File).then_some(stat.size)
+    }
+
+    /// Tells the kernel how long files are that it takes for shorter: their last byte, which it is then to drop again, as
+    /// somebody may have changed it meanwhile.
+    fn tell_sizes(&self) {
+        let live = self.trees.live();
+        for (object, size) in self.trees.known().taken_for_shorter(|object| self.size_of(object)) {
+            let mut last = [0];
+            let read = live.tree.open_file(live.object(object)).and_then(|file| file.read(size - 1, &mut last));
+            if matches!(read, Ok(1)) {
+                self.notifier.store(object.get(), size - 1, &last);
+                self.trees.known().reaches(object, size);
+                self.notifier.invalidate(object.get());
+            }
+        }
     }
 
     /// Has the kernel drop all that it has of the live tree: of the nodes that it knows, and of the names that the

@@ -10,6 +10,9 @@
 //!   forget                -n        orphan at 0                Tree::reclaim, by the last one of these
 //! ```
 //!
+//! They also have what the kernel takes for the size of a file, where it may be wrong: when the root was replaced it asks
+//! for other attributes before it uses them, but not for this one.
+//!
 //! Invariant: an object is counted before the answer that tells the kernel of it leaves, so its forget
 //! cannot come first. If the answer does not arrive, as its caller was killed, the count stays too high,
 //! and an orphan waits for the end of the mount.
@@ -30,6 +33,8 @@ pub(crate) struct LookupCounts {
     shards: Vec<Mutex<HashMap<ObjectId, LookupCount>>>,
     /// Stale objects.
     n_stale: AtomicUsize,
+    /// Objects with a size of the kernel's own.
+    n_sizes: AtomicUsize,
 }
 
 /// What the kernel knows of an object.
@@ -41,11 +46,30 @@ struct LookupCount {
     is_orphan: bool,
     /// It is a file of a root that was replaced.
     is_stale: bool,
+    /// What the kernel takes for its size, where that may not be its size.
+    kernel_size: Option<KernelSize>,
+}
+
+/// What the kernel takes for the size of a file since the root was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelSize {
+    bytes: u64,
+    /// It was told the right one since, and may have heard it.
+    was_told: bool,
+}
+
+impl KernelSize {
+    /// Where in a file of `size` bytes that is to go which the kernel, as it appends it, writes at `offset`.
+    pub(crate) fn append_at(self, offset: u64, size: u64) -> u64 {
+        let knows = offset == size || self.was_told && offset > size && offset != self.bytes;
+        if knows { offset } else { size + offset.saturating_sub(self.bytes) }
+    }
 }
 
 impl LookupCounts {
     pub(crate) fn new() -> LookupCounts {
-        LookupCounts { shards: (0..N_SHARDS).map(|_| Mutex::default()).collect(), n_stale: AtomicUsize::new(0) }
+        let shards = (0..N_SHARDS).map(|_| Mutex::default()).collect();
+        LookupCounts { shards, n_stale: AtomicUsize::new(0), n_sizes: AtomicUsize::new(0) }
     }
 
     /// The kernel is told of an object, and that the file has this generation. It is not stale then: if the generation
@@ -57,6 +81,9 @@ impl LookupCounts {
         if std::mem::take(&mut known.is_stale) {
             self.n_stale.fetch_sub(1, Ordering::SeqCst);
         }
+        if known.generation != generation {
+            self.put_size(known, None);
+        }
         known.generation = generation;
     }
 
@@ -65,17 +92,71 @@ impl LookupCounts {
         self.n_stale.load(Ordering::Relaxed) > 0 && self.shard(object).get(&object).is_some_and(|known| known.is_stale)
     }
 
-    /// The root was replaced: objects for which `is_same` says no (it is told their generation) are stale.
-    pub(crate) fn renew(&self, is_same: impl Fn(ObjectId, u64) -> bool) {
+    /// The root was replaced: objects for which `now`, which is told their generation, has no size are stale. `before`
+    /// are the sizes of files in the old root.
+    pub(crate) fn renew(&self, before: &HashMap<ObjectId, u64>, now: impl Fn(ObjectId, u64) -> Option<u64>) {
         for shard in &self.shards {
             for (&object, known) in shard.lock().iter_mut() {
                 // it may have had its name still, or not have been made yet
                 known.is_orphan = false;
-                if !known.is_stale && object != ROOT && !is_same(object, known.generation) {
+                let size = now(object, known.generation);
+                if !known.is_stale && object != ROOT && size.is_none() {
                     known.is_stale = true;
                     self.n_stale.fetch_add(1, Ordering::SeqCst);
                 }
+                let kernels = known.kernel_size.map(|kernels| kernels.bytes).or_else(|| before.get(&object).copied());
+                let differs = kernels.filter(|_| kernels != size && size.is_some());
+                self.put_size(known, differs.map(|bytes| KernelSize { bytes, was_told: false }));
             }
+        }
+    }
+
+    /// What the kernel takes for a file's size, if that may be wrong.
+    pub(crate) fn kernel_size(&self, object: ObjectId) -> Option<KernelSize> {
+        let sized = self.n_sizes.load(Ordering::Relaxed) > 0;
+        sized.then(|| self.shard(object).get(&object)?.kernel_size).flatten()
+    }
+
+    /// All files of which the kernel takes the size to be less than it is, as `size_of` says.
+    pub(crate) fn taken_for_shorter(&self, size_of: impl Fn(ObjectId) -> Option<u64>) -> Vec<(ObjectId, u64)> {
+        let mut all = Vec::new();
+        for shard in self.shards.iter().filter(|_| self.n_sizes.load(Ordering::Relaxed) > 0) {
+            let shard = shard.lock();
+            all.extend(shard.iter().filter_map(|(&object, known)| Some((object, known.kernel_size?.bytes))));
+        }
+        let longer = |(object, kernels)| size_of(object).filter(|size| *size > kernels).map(|size| (object, size));
+        all.into_iter().filter_map(longer).collect()
+    }
+
+    /// The kernel takes a file to be at least so long, as it knows of what is there.
+    pub(crate) fn reaches(&self, object: ObjectId, bytes: u64) {
+        self.change_size(object, |kernels| Some(KernelSize { bytes: kernels.bytes.max(bytes), ..kernels }));
+    }
+
+    /// The kernel is told a file's size.
+    pub(crate) fn size_told(&self, object: ObjectId) {
+        self.change_size(object, |kernels| Some(KernelSize { was_told: true, ..kernels }));
+    }
+
+    /// The kernel knows a file's size.
+    pub(crate) fn size_known(&self, object: ObjectId) {
+        self.change_size(object, |_| None);
+    }
+
+    fn change_size(&self, object: ObjectId, change: impl FnOnce(KernelSize) -> Option<KernelSize>) {
+        if self.n_sizes.load(Ordering::Relaxed) > 0
+            && let Some(known) = self.shard(object).get_mut(&object)
+            && let Some(kernels) = known.kernel_size
+        {
+            self.put_size(known, change(kernels));
+        }
+    }
+
+    fn put_size(&self, known: &mut LookupCount, size: Option<KernelSize>) {
+        match (std::mem::replace(&mut known.kernel_size, size), size) {
+            (None, Some(_)) => drop(self.n_sizes.fetch_add(1, Ordering::SeqCst)),
+            (Some(_), None) => drop(self.n_sizes.fetch_sub(1, Ordering::SeqCst)),
+            _ => {}
         }
     }
 
@@ -99,6 +180,7 @@ impl LookupCounts {
         if gone.count == 0 {
             shard.remove(&object);
             self.n_stale.fetch_sub(usize::from(gone.is_stale), Ordering::SeqCst);
+            self.n_sizes.fetch_sub(usize::from(gone.kernel_size.is_some()), Ordering::SeqCst);
         }
         gone.count == 0 && gone.is_orphan
     }
@@ -164,7 +246,8 @@ mod tests {
         (2..5).for_each(|object| counts.add(ObjectId::new(object), 10));
         counts.add(ROOT, 0);
         assert!(!counts.orphan(ObjectId::new(2)) && !counts.orphan(ObjectId::new(3)));
-        counts.renew(|object, generation| generation == 10 && object == ObjectId::new(2));
+        let none = HashMap::new();
+        counts.renew(&none, |object, generation| (generation == 10 && object == ObjectId::new(2)).then_some(0));
         assert_eq!(
             [ROOT, ObjectId::new(2), ObjectId::new(3), ObjectId::new(4)].map(|object| counts.is_stale(object)),
             [false, false, true, true]
@@ -178,9 +261,36 @@ mod tests {
         counts.add(ObjectId::new(4), 10);
         assert!(!counts.is_stale(ObjectId::new(4)) && counts.n_stale.load(Ordering::SeqCst) == 0);
         // it is in the root after the next
-        counts.renew(|_, _| false);
+        counts.renew(&none, |_, _| None);
         assert!(counts.is_stale(ObjectId::new(4)));
         counts.add(ObjectId::new(4), 10);
         assert!(!counts.is_stale(ObjectId::new(4)));
+    }
+    #[test]
+    fn sizes_that_the_kernel_does_not_know() {
+        let counts = LookupCounts::new();
+        let [shorter, longer, same, gone] = [2, 3, 4, 5].map(ObjectId::new);
+        [shorter, longer, same, gone].iter().for_each(|object| counts.add(*object, 10));
+        let before = [(shorter, 100), (longer, 5), (same, 7), (gone, 9)].into();
+        let now = |object: ObjectId| [None, None, Some(10), Some(50), Some(7), None][object.get() as usize];
+        counts.renew(&before, |object, _| now(object));
+        let size = |object| counts.kernel_size(object);
+        assert_eq!([same, gone].map(size), [None, None]);
+        // the file has 10 bytes, and the kernel appends behind the 100 of which it knows: also in two parts, the second first
+        let kernels = size(shorter).unwrap();
+        assert_eq!([100, 10, 104].map(|offset| kernels.append_at(offset, 10)), [10, 10, 14]);
+        counts.reaches(shorter, 108);
+        assert_eq!(size(shorter).unwrap().append_at(100, 18), 18);
+        assert_eq!(size(shorter).unwrap().append_at(108, 18), 18);
+        // it hears of the size, and appends in parts
+        counts.size_told(shorter);
+        assert_eq!([108, 18, 20].map(|offset| size(shorter).unwrap().append_at(offset, 18)), [18, 18, 20]);
+        assert_eq!(counts.taken_for_shorter(now), [(longer, 50)]);
+        assert_eq!(size(longer).unwrap().append_at(5, 50), 50);
+        // one more root: what the kernel knows is of the one before
+        counts.renew(&[(longer, 50)].into(), |object, _| (object == longer).then_some(60));
+        assert_eq!(size(longer), Some(KernelSize { bytes: 5, was_told: false }));
+        counts.size_known(longer);
+        assert!(size(longer).is_none() && size(shorter).is_none() && counts.n_sizes.load(Ordering::SeqCst) == 0);
     }
 }

@@ -84,6 +84,11 @@ impl Negotiated {
         self.page_cache && self.writeback_cache
     }
 
+    /// Does the kernel leave it to us to bring to disk what is written with `O_DSYNC`, and not ask for it afterwards?
+    pub(crate) fn leaves_syncs(&self) -> bool {
+        !self.page_cache
+    }
+
     /// How an open file is read, written and closed.
     pub(crate) fn open_flags(&self) -> u32 {
         fopen::NOFLUSH

@@ -23,6 +23,12 @@ impl Notifier {
         self.tell(node, "what it has of it", |channel| channel.invalidate(node));
     }
 
+    /// Tells the kernel bytes of a node's contents, and so that it is at least as long. It may first want answers to
+    /// other requests.
+    pub(crate) fn store(&self, node: u64, offset: u64, bytes: &[u8]) {
+        self.tell(node, "the size that it knew", |channel| channel.store(node, offset, bytes));
+    }
+
     /// Has the kernel ask again for a name, also if it takes it for absent. It may first want answers to other requests.
     pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) {
         self.tell(directory, "what it has of a name", |channel| channel.expire_name(directory, name));

@@ -57,7 +57,7 @@ impl<S: Source> Session<S> {
         Ok(Arc::new(Session {
             names: parts.names(attributes.clone()),
             lists: parts.lists(),
-            contents: parts.contents(),
+            contents: parts.contents(&env),
             xattrs: parts.xattrs(),
             flags: parts.flags(),
             freezer: parts.freezer(),
@@ -235,7 +235,7 @@ impl<S: Source> SharedParts<S> {
         ListRequests::new(trees, entries, accesses, self.known.clone(), self.faults.clone())
     }
 
-    fn contents(&self) -> Arc<ContentRequests<S>> {
+    fn contents(&self, env: &Env) -> Arc<ContentRequests<S>> {
         Arc::new(ContentRequests {
             trees: self.trees.clone(),
             accesses: self.accesses.clone(),
@@ -244,6 +244,7 @@ impl<S: Source> SharedParts<S> {
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),
+            env: env.clone(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The trees of a mount: the live one and those of its snapshots, and where in them a node is.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -87,9 +88,11 @@ impl<S: Source> Trees<S> {
     }
 
     /// Takes another tree in the place of the live one. What the kernel knows stays the same where it is the same file
-    /// there; the other nodes are stale until it forgets them.
-    pub(crate) fn replace_live(&self, tree: Arc<S::Tree>) {
-        self.known.renew(|object, generation| tree.stat(object).is_ok_and(|stat| stat.generation == generation));
+    /// there; the other nodes are stale until it forgets them. `sizes` are those of files until now.
+    pub(crate) fn replace_live(&self, tree: Arc<S::Tree>, sizes: &HashMap<ObjectId, u64>) {
+        self.known.renew(sizes, |object, generation| {
+            tree.stat(object).ok().filter(|stat| stat.generation == generation).map(|stat| stat.size)
+        });
         *self.live.write() = OpenTree::live(tree);
     }
 

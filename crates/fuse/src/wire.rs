@@ -108,6 +108,8 @@ pub(crate) mod fopen {
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
+/// `FUSE_WRITE_CACHE`: the kernel writes back what programs changed in memory.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`: the writer may not keep set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_OPEN_KILL_SUIDGID`, in the second word of flags of CREATE: likewise, if it cuts a file that is there.
@@ -120,6 +122,7 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// Codes of messages that answer no request.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+pub(crate) const NOTIFY_STORE: i32 = 4;
 /// `FUSE_EXPIRE_ONLY`: the name is asked for again, and not dropped. Kernels before 6.2 drop it.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
 

@@ -1,6 +1,7 @@
 //! The root is replaced under a mount: nothing of the old one is shown as if it were of the new one.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Result, RwLock};
 use format::ids::DatasetId;
-use fuse::{DatasetSpace, MountOptions, Snapshot, Source};
+use fuse::{DatasetSpace, FileTree, MountOptions, Snapshot, Source, TreeFile};
+use nix::sys::sendfile::sendfile;
 use pool::LivePool;
 use zpl::{NewFs, Zpl, create_fs};
 
@@ -352,4 +354,64 @@ fn another_root_of_a_pool() {
     assert_eq!(names, ["both", "dir"]);
     drop(file);
     unmount(&mount);
+}
+
+/// The kernel does not ask how long a file is before it appends to it.
+#[test]
+fn what_is_appended_goes_to_the_end_that_is_there() {
+    require!(root);
+    let m = writable();
+    let appends = |name: &str| OpenOptions::new().append(true).read(true).open(m.path(name)).unwrap();
+    for name in ["cut", "grown", "same"] {
+        fs::write(m.path(name), "precious\n").unwrap();
+    }
+    let earlier = m.live().copy();
+    fs::write(m.path("cut"), "").unwrap();
+    let [mut cut, mut grown, mut same] = ["cut", "grown", "same"].map(appends);
+    cut.write_all(b"x").unwrap();
+    grown.write_all(b"another line, which is long\n").unwrap();
+
+    replace(&m, earlier);
+    // nobody has asked for attributes yet
+    for file in [&mut cut, &mut grown, &mut same] {
+        file.write_all(b"new\n").unwrap();
+        file.write_all(b"and more\n").unwrap();
+    }
+    for file in [&cut, &grown, &same] {
+        assert_eq!(read_at(file).unwrap(), "precious\nnew\nand more\n");
+    }
+    assert_eq!(["cut", "grown", "same"].map(|name| read(&m, name)), ["precious\nnew\nand more\n"; 3]);
+    for file in [&mut cut, &mut grown, &mut same] {
+        file.write_all(b"end\n").unwrap();
+    }
+    assert_eq!(["cut", "grown", "same"].map(|name| read(&m, name)), ["precious\nnew\nand more\nend\n"; 3]);
+    drop((cut, grown, same));
+    unmount(&m.mount);
+}
+
+/// Nor before it reads by way of memory that is mapped, or copies without a program.
+#[test]
+fn what_has_grown_is_read_to_its_end() {
+    require!(root);
+    let m = writable();
+    fs::write(m.path("file"), "short").unwrap();
+    let file = File::open(m.path("file")).unwrap();
+    assert_eq!(read_at(&file).unwrap(), "short");
+    let later = m.live().copy();
+    let long: Vec<u8> = (0..200_001_u32).map(|n| n as u8).collect();
+    let object = later.read().lookup(ROOT, b"file").unwrap();
+    later.open_file(object).unwrap().write(0, (&long).into()).unwrap();
+    replace(&m, later);
+    let dir = Dir::new();
+    let to = File::create(dir.0.join("copy")).unwrap();
+    let mut copied = 0;
+    loop {
+        match sendfile(&to, &file, None, 1 << 20).unwrap() {
+            0 => break,
+            part => copied += part,
+        }
+    }
+    assert!(copied == long.len() && fs::read(dir.0.join("copy")).unwrap() == long, "{copied}");
+    drop(file);
+    unmount(&m.mount);
 }

@@ -395,9 +395,14 @@ fn never_named() {
 #[test]
 fn synced() {
     require!(fuse);
-    let m = writable();
+    for page_cache in [true, false] {
+        synced_in(&mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache));
+    }
+}
+
+fn synced_in(m: &Mounted) {
     let syncs = || m.live().calls.sync.load(Ordering::SeqCst);
-    let mut file = open(&m, "file");
+    let mut file = open(m, "file");
     file.write_all(b"x").unwrap();
     assert_eq!(syncs(), 0);
     file.sync_data().unwrap();
@@ -405,7 +410,7 @@ fn synced() {
     File::open(m.path("")).unwrap().sync_all().unwrap();
     assert_eq!(syncs(), 3);
     drop(file);
-    // the kernel asks for a sync after each write
+    // the kernel asks for a sync after each write, or leaves it to us
     for (count, flags) in [(4, libc::O_SYNC), (5, libc::O_DSYNC)] {
         let options = &mut OpenOptions::new();
         let options = std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), flags);
