@@ -317,6 +317,7 @@ impl Served {
         report.cachefile = self.cachefile.lock().clone();
         if let Ok(live) = self.pool.live() {
             report::refresh_scan(&mut report, live);
+            report.freeing_bytes += live.put_off_bytes();
         }
         Ok(report)
     }

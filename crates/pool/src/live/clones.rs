@@ -52,7 +52,7 @@ impl SyncContext<'_> {
         if !put_off.is_empty() {
             self.pool.put_off_list(&self.change)?.append(self.change.tx, &put_off, self.change.size_of)?;
             // so that the next group comes soon
-            self.pool.frees().wake();
+            self.pool.frees().put_off(true);
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl LivePool {
         }
         if !logged.is_empty() {
             // those that were put off
-            self.frees().wake();
+            self.frees().put_off(true);
         }
         Ok(())
     }

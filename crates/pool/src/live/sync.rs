@@ -212,9 +212,7 @@ impl LivePool {
             self.free(change, bp);
             Ok(())
         })?;
-        if !list.is_empty()? {
-            self.frees().wake();
-        }
+        self.frees().put_off(!list.is_empty()?);
         Ok(())
     }
 

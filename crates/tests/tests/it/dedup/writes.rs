@@ -17,7 +17,7 @@ use crate::crash::judge_by_zdb;
 
 /// Bytes of a block of the files.
 const BLOCK: u64 = 16 << 10;
-const DEVICE_BYTES: u64 = 64 << 20;
+const DEVICE_BYTES: u64 = 512 << 20;
 
 /// A pool in memory.
 pub(super) struct Made {
@@ -57,9 +57,13 @@ impl Made {
 }
 
 pub(super) fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
+    open_with(pool, name, BLOCK)
+}
+
+fn open_with(pool: &Arc<LivePool>, name: &str, record_bytes: u64) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
-    let options = ZplOptions { record_bytes: BLOCK, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes, ..ZplOptions::default() };
     Zpl::open_writable(objset, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap()
 }
 
@@ -290,5 +294,38 @@ fn fill_table(layout: PoolLayout) {
         assert_eq!(counts(&pool.view()).0, before + 1);
     }
     drop((zpl, pool));
+    made.judge();
+}
+
+/// A group has room for so many entries: the next ones go on by themselves, until nothing is left.
+#[test]
+fn many_blocks_are_freed_without_anything_else_to_write() {
+    const SMALL: usize = 512;
+    let mut made = Made::new(PoolLayout::Single);
+    let pool = made.load.pool.clone();
+    drop(made.fs("live/many", &[("dedup", "on"), ("compression", "off")]));
+    let many = open_with(&pool, "live/many", SMALL as u64);
+    let ino = many.create(many.root(), b"many", &new()).unwrap().ino;
+    let file = many.open_file(ino).unwrap();
+    let bytes: Vec<u8> = (0..45_000_u64).flat_map(|n| n.to_le_bytes().repeat(SMALL / 8)).collect();
+    for (part, at) in bytes.chunks(1 << 20).zip((0..).step_by(1 << 20)) {
+        file.write(at, part).unwrap();
+    }
+    pool.sync().unwrap();
+    assert_eq!(counts(&pool.view()), (45_000, 45_000));
+    drop((file, many));
+    pool.destroy_dataset("live/many").unwrap();
+    let (mut groups, mut txg) = (0, pool.view().uberblock().txg);
+    loop {
+        pool.sync().unwrap();
+        let now = pool.view().uberblock().txg;
+        if now == txg {
+            break;
+        }
+        (groups, txg) = (groups + 1, now);
+        assert!(groups < 50, "it does not come to an end");
+    }
+    assert_eq!((check_view(&pool.view()), pool.put_off_bytes()), (0, 0), "after {groups} groups");
+    drop(pool);
     made.judge();
 }
