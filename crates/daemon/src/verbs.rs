@@ -12,6 +12,7 @@ mod input;
 mod limits;
 mod mount;
 mod mount_options;
+mod nearest;
 mod now;
 mod query;
 mod receive;

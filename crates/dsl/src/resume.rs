@@ -108,29 +108,35 @@ pub struct ResumeState {
 }
 
 impl ResumeState {
-    /// Reads a token. Errors: `Invalid`.
+    /// Reads a token. Errors: `Invalid`, and what is wrong with it.
     pub fn parse(token: &str) -> Result<ResumeState> {
-        let corrupt = || Error::new(Kind::Invalid, "resume token is corrupt");
+        let wrong = |what: &str| Error::new(Kind::Invalid, format!("resume token is corrupt ({what})"));
+        let corrupt = || wrong("invalid format");
         let parts: Vec<&str> = token.split('-').collect();
         let [version, sum, len, hex] = parts[..] else { return Err(corrupt()) };
         let number = |text: &str| u64::from_str_radix(text, 16).map_err(|_| corrupt());
         let len = usize::try_from(number(len)?).ok().filter(|len| (1..=STATE_BYTES_MAX).contains(len));
-        if version != "1" || hex.len() % 2 != 0 || hex.len() > 2 * STATE_BYTES_MAX || !hex.is_ascii() {
+        let version = number(version)?;
+        if version != 1 {
+            return Err(wrong(&format!("invalid version {version}")));
+        }
+        if hex.len() % 2 != 0 || hex.len() > 2 * STATE_BYTES_MAX || !hex.is_ascii() {
             return Err(corrupt());
         }
         let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let packed = hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>().ok_or_else(corrupt)?;
         if first_word(&packed) != number(sum)? {
-            return Err(corrupt());
+            return Err(wrong("incorrect checksum"));
         }
         let mut list = vec![0; len.ok_or_else(corrupt)?];
-        decompress(GZIP_LEVEL_OF_TOKENS, &packed, &mut list).map_err(|_| corrupt())?;
-        let list = NvList::unpack(&list).map_err(|_| corrupt())?;
-        let number = |name: &str| list.u64(name).map_err(|_| corrupt());
+        decompress(GZIP_LEVEL_OF_TOKENS, &packed, &mut list).map_err(|_| wrong("decompression failed"))?;
+        let list = NvList::unpack(&list).map_err(|_| wrong("nvlist_unpack failed"))?;
+        let incomplete = || Error::new(Kind::Invalid, "resume token is corrupt");
+        let number = |name: &str| list.u64(name).map_err(|_| incomplete());
         Ok(ResumeState {
             from_guid: list.opt_guid("fromguid").unwrap_or(Guid::NONE),
-            to_guid: list.guid("toguid").map_err(|_| corrupt())?,
-            to_name: list.str("toname").map_err(|_| corrupt())?.to_owned(),
+            to_guid: list.guid("toguid").map_err(|_| incomplete())?,
+            to_name: list.str("toname").map_err(|_| incomplete())?.to_owned(),
             object: ObjectId::new(number("object")?),
             offset: number("offset")?,
             bytes: number("bytes")?,

@@ -196,8 +196,9 @@ fn send_by_token(pools: &dyn Pools, order: &SendOrder, shown: SendShown) -> Resu
 fn resume(pools: &dyn Pools, order: &SendOrder, shown: SendShown) -> Result<Outcome, Stopped> {
     let corrupt = |why: &str| Ok(Outcome::failed(format!("cannot resume send: {why}\n")));
     let token = order.token.as_deref().unwrap_or_default();
-    let Ok(state) = dsl::resume::ResumeState::parse(token) else {
-        return corrupt("resume token is corrupt");
+    let state = match dsl::resume::ResumeState::parse(token) {
+        Ok(state) => state,
+        Err(error) => return corrupt(error.what()),
     };
     let name = state.to_name.clone();
     if order.verbosity > 0 {

@@ -398,14 +398,9 @@ fn output_is_that_of_openzfs() {
         };
         let is = format!("{}! {err}? {}", comparable(step.command, &outcome.out), outcome.code);
         // those name commands that Cenote does not have, or that cannot do it
-        let resumable =
-            "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
         // there is no such link to a test
         let legacy = "use mount(8) to mount this filesystem, once /sbin/mount.zfs is a link to cenote";
-        let err = step
-            .err
-            .replace(resumable, "it holds what an interrupted receive has left, which OpenZFS can resume")
-            .replace("use mount(8) to mount this filesystem", legacy);
+        let err = step.err.replace("use mount(8) to mount this filesystem", legacy);
         let should = format!("{}! {err}? {}", comparable(step.command, &with_other_defaults(&step.out)), step.code);
         if is != should {
             wrong.push(format!("$ zfs{}\n--- is\n{is}\n--- should be\n{should}", step.command));

@@ -152,7 +152,7 @@ fn options_come_with_a_stream() {
     // and that makes it another than it was
     fresh.does("snapshot fresh/a@three");
     let modified =
-        "cannot receive incremental stream: destination 'fresh/r' has been modified\nsince most recent snapshot\n";
+        "cannot receive incremental stream: destination fresh/r has been modified\nsince most recent snapshot\n";
     assert_eq!(fresh.world.zfs_with("receive fresh/r", &send("-p -i @two fresh/a@three")), (modified.to_owned(), 1));
 }
 

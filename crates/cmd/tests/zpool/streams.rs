@@ -202,9 +202,51 @@ fn clients_can_tell_why_a_stream_is_refused() {
     assert_eq!(world.zfs_with("receive -uF fresh/b", &next), (there.to_owned(), 1));
     assert_eq!(world.zfs_with("receive -us fresh/c", &whole[..whole.len() - 8]).1, 1);
     let (token, _) = world.zfs("get -Ho value receive_resume_token fresh/c");
+    // the one that was received of it would do
+    assert_eq!(world.zfs("destroy fresh/b@one"), (String::new(), 0));
     assert_eq!(world.zfs("destroy fresh/a@one"), (String::new(), 0));
     let gone = "cannot resume send: 'fresh/a@one' used in the initial send no longer exists\n";
     assert_eq!(world.zfs(&format!("send -nt {token}")), (gone.to_owned(), 255));
+    // not from a snapshot of the same name of another dataset
+    assert_eq!(world.zfs("create fresh/a/below"), (String::new(), 0));
+    assert_eq!(world.zfs("snapshot -r fresh/a@three"), (String::new(), 0));
+    assert_eq!(world.zfs("snapshot -r fresh/a@four"), (String::new(), 0));
+    for how in ["-nI", "-nRi", "-nRI"] {
+        let other = "incremental source must be in same filesystem\n";
+        assert_eq!(world.zfs(&format!("send {how} fresh/a/below@three fresh/a@four")), (other.to_owned(), 1), "{how}");
+    }
+    let corrupt = "cannot resume send: resume token is corrupt (incorrect checksum)\n";
+    assert_eq!(world.zfs(&format!("send -nt {}", token.trim().replacen("1-", "1-f", 1))), (corrupt.to_owned(), 255));
+    world.judged();
+}
+
+/// What names say may have changed, and several snapshots may have one guid.
+#[test]
+fn snapshots_are_found_by_their_guids() {
+    let world = World::with_pool("guids");
+    for line in ["create fresh/w", "create fresh/w/s", "snapshot fresh/w/s@1", "clone fresh/w/s@1 fresh/w/c"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    assert_eq!(world.zfs("snapshot -r fresh/w@2"), (String::new(), 0));
+    let package = world.cenote("zfs send -R fresh/w@2").stdout;
+    for to in ["z", "b", "c"] {
+        world.receives(&format!("-u fresh/{to}"), &package);
+        let origin = world.zfs(&format!("get -Ho value origin fresh/{to}/c")).0;
+        assert_eq!(origin.trim(), format!("fresh/{to}/s@1"), "the nearest");
+    }
+    // a sender that goes on with it has renamed the dataset and the snapshot
+    let whole = world.cenote("zfs send fresh/w/s@2").stdout;
+    assert_eq!(world.zfs_with("receive -us fresh/part", &whole[..whole.len() - 8]).1, 1);
+    let (token, _) = world.zfs("get -Ho value receive_resume_token fresh/part");
+    for line in ["rename fresh/w/s fresh/w/other", "rename fresh/w/other@2 new", "rename fresh/w fresh/v"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    for line in ["destroy -R fresh/z", "destroy -R fresh/b", "destroy -R fresh/c"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    let rest = world.cenote(&format!("zfs send -t {}", token.trim())).stdout;
+    world.receives("-us fresh/part", &rest);
+    assert_eq!(world.zfs("get -Ho value receive_resume_token fresh/part").0, "-\n");
     world.judged();
 }
 
@@ -235,7 +277,7 @@ fn streams_of_openzfs_are_received() {
     assert!(code == 1 && text.contains("created by receiving a redacted zfs send stream"), "{text}");
     refused("-u fresh/full", "full", "must specify -F to overwrite it");
     refused("-u fresh/none", "incremental-1-2", "destination 'fresh/none' does not exist");
-    refused("-u fresh/volume", "incremental-1-2", "does not match incremental source");
+    refused("-u fresh/volume", "incremental-1-2", "does not\nmatch incremental source");
     let guid = |name: &str| world.zfs(&format!("get -H -o value guid {name}")).0;
     assert_eq!(guid("fresh/full@1"), guid("fresh/replicate@1"));
     assert_eq!(guid("fresh/full@2"), guid("fresh/full-props@2"));

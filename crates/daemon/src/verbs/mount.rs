@@ -247,7 +247,9 @@ fn refused(name: &str, refusal: Refusal) -> Failure {
         Refusal::CanmountOff => "'canmount' property is set to 'off'",
         Refusal::NotByItself => "'canmount' property is set to 'noauto'",
         Refusal::Encrypted => "encryption key not loaded",
-        Refusal::Partial => "it holds what an interrupted receive has left, which OpenZFS can resume",
+        Refusal::Partial => {
+            "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\""
+        }
         Refusal::Redacted => "Dataset is not complete, was created by receiving a redacted zfs send stream.",
     };
     Failure { about: name.to_owned(), line: format!("cannot mount '{name}': {why}") }

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
-use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
 use format::ids::{Guid, ObjectId};
@@ -23,6 +22,7 @@ use protocol::words::nicenum::nicebytes;
 use super::around::{exists, failure, make_with_parents, mount_new, unmount, words};
 use super::host::{Host, SnapshotChange};
 use super::input::{CommandInput, Teller};
+use super::nearest::nearest_snapshot;
 use super::received::{self, CommandProperties, PropertiesBefore};
 use super::replicate::Following;
 
@@ -117,10 +117,12 @@ impl<'h> StreamReceiver<'h> {
             return absent(origin, "origin fs");
         }
         let mut reader = StreamReader::new(from);
-        let first = reader.begin().map_err(|e| self.cannot("cannot receive", &e))?;
-        let Some((begin, to_guid, list)) = first else {
-            return Err(failure(&self.order.target, "cannot receive: failed to read from stream".to_owned()));
-        };
+        let unread = || failure(&self.order.target, "cannot receive: failed to read from stream".to_owned());
+        let first = reader.begin().map_err(|e| match e.kind() {
+            Kind::Io => unread(),
+            _ => self.cannot("cannot receive", &e),
+        })?;
+        let Some((begin, to_guid, list)) = first else { return Err(unread()) };
         if !begin.is_package {
             return self.one(&mut reader, (begin, to_guid, list));
         }
@@ -165,9 +167,10 @@ impl<'h> StreamReceiver<'h> {
 
     fn cannot(&self, what: &str, error: &Error) -> Failure {
         let why = match error.kind() {
-            Kind::Checksum | Kind::Io if error.what().contains("stream") => {
-                "checksum mismatch or incomplete stream".to_owned()
-            }
+            Kind::Checksum if error.what().contains("stream") => "checksum mismatch".to_owned(),
+            Kind::Io if error.what().contains("stream") => "incomplete stream".to_owned(),
+            Kind::NoSpace => "out of space".to_owned(),
+            Kind::Quota => format!("destination {} space quota exceeded.", self.order.target),
             Kind::Corrupt => error.what().to_owned(),
             Kind::Exists | Kind::Busy | Kind::Permission => error.what().to_owned(),
             _ => words(error),
@@ -222,9 +225,9 @@ impl<'h> StreamReceiver<'h> {
         let is_there = pool.dsl().find(&format!("{target}@{own}"));
         let is_in_package = self.package.is_some();
         if is_in_package && is_there.is_ok_and(|snapshot| snapshot.phys.guid == to_guid) {
-            return self.skip(reader, &format!("{what}: "));
+            return self.skip(reader, what);
         }
-        let origin = self.origin_of(&begin, what)?;
+        let origin = self.origin_of(&begin, &target, what)?;
         self.check_overwritten(&target, &begin, is_clone, what)?;
         let list = if list.is_empty() { Ok(NvList::new()) } else { NvList::unpack(&list) };
         let list = list.map_err(|e| self.cannot(what, &e))?;
@@ -290,7 +293,7 @@ impl<'h> StreamReceiver<'h> {
     }
 
     /// The snapshot here that a clone begins from.
-    fn origin_of(&mut self, begin: &StreamBegin, what: &str) -> Result<Option<String>, Failure> {
+    fn origin_of(&mut self, begin: &StreamBegin, target: &str, what: &str) -> Result<Option<String>, Failure> {
         if let Some(origin) = &self.order.origin {
             self.say(format!("using provided clone origin {origin}"))?;
             return Ok(Some(origin.clone()));
@@ -298,8 +301,9 @@ impl<'h> StreamReceiver<'h> {
         if begin.flags & StreamBegin::FLAG_CLONE == 0 || begin.features.has(StreamFeatures::RESUMING) {
             return Ok(None);
         }
-        let found = snapshot_of(self.host, begin.from_guid).map_err(|e| self.cannot(what, &e))?;
-        let Some(origin) = found else {
+        let pool = self.host.pool();
+        let found = nearest_snapshot(pool.dsl(), target, begin.from_guid).map_err(|e| self.cannot(what, &e))?;
+        let Some(origin) = found.map(|found| found.name) else {
             let why = format!("local origin for clone {} does not exist", begin.name);
             return Err(failure(&begin.name, format!("{what}: {why}")));
         };
@@ -421,7 +425,7 @@ impl<'h> StreamReceiver<'h> {
     fn say_rate(&mut self, reader: &StreamReader<'_>, began_ns: u64) -> Result<(), Failure> {
         let seconds = (self.host.now_ns() - began_ns).max(1) as f64 / 1e9;
         let rate = nicebytes((reader.bytes() as f64 / seconds) as u64);
-        self.say(format!("received {} stream in {seconds:.2} seconds, {rate}/sec", nicebytes(reader.bytes())))
+        self.say(format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nicebytes(reader.bytes())))
     }
 
     /// Whether a whole tree comes.
@@ -443,6 +447,9 @@ impl<'h> StreamReceiver<'h> {
     fn interrupted(&self, new: &NewReceive, what: &str, error: &Error) -> Failure {
         let mut failed = self.cannot(what, error);
         if new.resumable {
+            if matches!(error.kind(), Kind::Checksum | Kind::Io) {
+                failed.line = format!("{what}: checksum mismatch or incomplete stream");
+            }
             failed.line += ".\nPartially received snapshot is saved.\nA resuming stream can be generated on the sending \
                             system by running:\n    zfs send -t ";
             // the state is on disk when the receive has been given up; the client asks for it then
@@ -488,21 +495,4 @@ fn is_redacted(host: &dyn Host, dataset: &str) -> Result<bool> {
     let pool = host.pool();
     let head = pool.dsl().find(dataset)?;
     Ok(pool.dsl().redacted_for(&head)?.is_some())
-}
-
-/// The name of the snapshot with a guid.
-fn snapshot_of(host: &dyn Host, guid: Guid) -> Result<Option<String>> {
-    let pool = host.pool();
-    let mut below = vec![pool.dsl().root_subject()?];
-    while let Some(subject) = below.pop() {
-        let subject: Subject = subject;
-        if let Some(head) = subject.dataset() {
-            let found = pool.dsl().snapshots(head)?.into_iter().find(|one| one.phys.guid == guid);
-            if let Some(found) = found {
-                return Ok(Some(found.name));
-            }
-        }
-        below.extend(pool.dsl().subjects_below(&subject)?.into_iter().flatten());
-    }
-    Ok(None)
 }

@@ -271,17 +271,11 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     if new.begin.flags & StreamBegin::FLAG_CLONE != 0 || new.origin.is_some() {
         return refused(Kind::Exists, format!("destination '{fs}' exists\nmust not exist to receive a clone"));
     }
-    if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
-        return refused(
-            Kind::Busy,
-            format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
-        );
-    }
-    if change.number(change.dir(head.phys.dir)?.child_zap, RECEIVE_CHILD)?.is_some() {
-        return refused(
-            Kind::Busy,
-            format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
-        );
+    let receives = change.number(change.dir(head.phys.dir)?.child_zap, RECEIVE_CHILD)?.is_some();
+    if receives || head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
+        let partial = || format!("destination {fs} contains partially-complete state from \"zfs receive -s\".");
+        let token = dsl.resume_token(&dsl.find_dir(fs)?, head)?;
+        return refused(Kind::Busy, token.map_or_else(|| "dataset is busy".to_owned(), |_| partial()));
     }
     if snapshot::find_named(change, &head.phys, &new.snapshot)?.is_some() {
         return refused(Kind::Exists, SNAPSHOT_EXISTS);
@@ -297,7 +291,8 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         }
         return create::common_origin(change);
     }
-    let no_source = || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
+    let no_source =
+        || refused(Kind::NotFound, format!("most recent snapshot of {fs} does not\nmatch incremental source"));
     let mut at = head.phys.prev_snap;
     let mut txg = Txg::MAX;
     while at.is_some() {
@@ -320,7 +315,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         return Ok(at);
     }
     if is_modified_since(dsl, head, &from)? {
-        return refused(Kind::Permission, format!("destination '{fs}' has been modified\nsince most recent snapshot"));
+        return refused(Kind::Permission, format!("destination {fs} has been modified\nsince most recent snapshot"));
     }
     Ok(head.phys.prev_snap)
 }
@@ -439,7 +434,7 @@ pub fn take_over(
         return Err(Error::new(Kind::Quota, format!("destination {} space quota exceeded.", own.name)));
     }
     let modified = || {
-        let what = format!("destination '{}' has been modified\nsince most recent snapshot", own.name);
+        let what = format!("destination {} has been modified\nsince most recent snapshot", own.name);
         Error::new(Kind::Permission, what)
     };
     let mut fates = Vec::new();

@@ -10,19 +10,22 @@ use format::ids::Guid;
 use pool::Pool;
 use protocol::streams::SendOrder;
 
+use super::super::nearest::nearest_snapshot;
 use super::plan::{PlanOutcome, PlannedStream, SendPlan, failure, find_from, missing};
 
 /// Plans what is left of a stream.
 pub(super) fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanOutcome<SendPlan> {
     let dsl = pool.dsl();
     let cannot = |why: String| failure("", format!("cannot resume send: {why}"));
-    let Ok(state) = ResumeState::parse(token) else { return Ok(Err(cannot("resume token is corrupt".to_owned()))) };
+    let state = match ResumeState::parse(token) {
+        Ok(state) => state,
+        Err(error) => return Ok(Err(cannot(error.what().to_owned()))),
+    };
     let name = state.to_name.as_str();
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
-    let Ok(dir) = dsl.find_dir(name.split('@').next().unwrap_or_default()) else { return Ok(Err(gone())) };
-    let head = dsl.head(&dir)?;
     let found = match order.to.as_str() {
-        "" => dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == state.to_guid),
+        // it, or its dataset, may have another name by now
+        "" => nearest_snapshot(dsl, name.split('@').next().unwrap_or_default(), state.to_guid)?,
         // what a head is sent from
         named => dsl.find(named).ok(),
     };
@@ -30,6 +33,8 @@ pub(super) fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanO
         let changed = format!("'{name}' is no longer the same snapshot used in the initial send");
         return Ok(Err(if dsl.find(name).is_ok() { cannot(changed) } else { gone() }));
     };
+    let dir = dsl.dir(snapshot.phys.dir, snapshot.file_system())?;
+    let head = dsl.head(&dir)?;
     let from = match state.from_guid {
         Guid::NONE => None,
         guid => match from_by_guid(pool, &dir, guid, state.redacted_from.as_deref())? {
