@@ -52,6 +52,7 @@ pub mod report;
 mod served;
 mod server;
 mod source;
+mod streams;
 mod told;
 pub mod verbs;
 mod vhost_export;

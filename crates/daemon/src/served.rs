@@ -29,6 +29,7 @@ use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::network_door::{NetworkAccess, mark_for};
 use crate::process_end::ProcessEnd;
+use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
@@ -45,6 +46,7 @@ pub struct Served {
     exports: Arc<Exports>,
     mounts: Mounts,
     volumes: Arc<OpenVolumes>,
+    streams: RunningStreams,
     given_out: VolumeExports,
     injections: Injections,
     locks: Arc<DeviceLocks>,
@@ -79,6 +81,7 @@ impl Served {
             session,
             mounts: Mounts::new(helper, exports.clone()),
             volumes,
+            streams: RunningStreams::default(),
             exports,
             locks,
             report: Mutex::default(),
@@ -216,6 +219,7 @@ impl Served {
             }
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
+                let _stream = request.is_stream().then(|| self.streams.begin());
                 let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
                 verbs::answer(self, request, descriptors, note).map(PoolReply::Zfs)
             }
@@ -353,6 +357,7 @@ impl Served {
             self.leave_for_good();
             return Ok(PoolReply::Exported);
         }
+        self.streams.check_none(force, "export", &name)?;
         self.stop_exports(force)?;
         if self.pool.is_writable() {
             self.record_last(history);
@@ -385,6 +390,7 @@ impl Served {
         if self.pool.suspended().is_some() {
             return Err(suspended());
         }
+        self.streams.check_none(force, "destroy", &name)?;
         self.stop_exports(force).map_err(|e| {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)

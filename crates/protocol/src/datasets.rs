@@ -72,6 +72,17 @@ pub enum DatasetRequest {
     },
 }
 
+impl DatasetRequest {
+    /// Whether a stream goes through the pool's process for as long as it is answered.
+    pub fn is_stream(&self) -> bool {
+        match self {
+            DatasetRequest::Send(order) => !order.dry_run,
+            DatasetRequest::Receive(order) => !order.dry_run,
+            _ => false,
+        }
+    }
+}
+
 /// A change of datasets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation

@@ -539,3 +539,19 @@ fn a_send_tells_how_far_it_is() {
     assert!(output.status.success() && told.ends_with("   fresh/v@1\n") && told.lines().count() == 1, "{told}");
     world.judged();
 }
+
+#[test]
+fn a_pool_is_in_use_by_a_stream() {
+    let world = World::with_pool("streaming");
+    world.receives("-u fresh/v", &corpus::case("send").zstd("streams/full.zst"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.args(["zfs", "send", "fresh/v@1"]).env("CENOTE_RUN", world.dir.join("run"));
+    let mut stream = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut some = [0; 4096];
+    stream.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    world.check("export fresh", 1, "cannot export 'fresh': pool is busy\n");
+    world.check("destroy fresh", 1, "cannot destroy 'fresh': pool is busy\n");
+    stream.kill().unwrap();
+    stream.wait().unwrap();
+    world.judged();
+}

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::host::Host;
 
 /// How often it is looked whether the command is there still.
-const LOOK_NS: u64 = 1_000_000_000;
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LOOK_NS: u64 = 100_000_000;
+pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: LOOK_NS as i64 };
 
 /// Tells the command something.
 pub(super) struct Teller<'a>(RefCell<&'a mut dyn FnMut(StreamNote) -> Result<()>>);

@@ -9,7 +9,8 @@ mod plan;
 mod resumed;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result};
@@ -21,13 +22,18 @@ use pool::Pool;
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{SendOrder, StreamNote};
 use protocol::words::nicenum::{nicebytes, nicenum};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::host::Host;
+use super::input::LOOK;
 use head::SentHead;
 use plan::{PlannedStream, SendPlan, plan};
 
 /// How often it is told how much has been sent.
 const PROGRESS_NS: u64 = 1_000_000_000;
+/// The offset -1 of `pwritev2`: where the descriptor is.
+const AT_POSITION: u64 = u64::MAX;
 
 /// Sends what is asked for to `out`.
 pub(super) fn send(
@@ -81,7 +87,9 @@ pub(super) fn send(
     }
     let mut failures = plan.failures.clone();
     if !order.dry_run {
-        let mut out = ToldStream { out, host, note, sent: 0, size: 0, at_ns: host.now_ns(), snapshot: String::new() };
+        let waits = waits_for_reader(&out);
+        let (at_ns, snapshot) = (host.now_ns(), String::new());
+        let mut out = ToldStream { out, waits, host, note, sent: 0, size: 0, at_ns, snapshot };
         failures.extend(send_all(&pool, &plan, &sizes, &mut out).err());
     }
     done(failures)
@@ -189,6 +197,8 @@ fn of_system(error: &Error) -> Option<String> {
 /// The client's end of a stream, which tells how much went there.
 struct ToldStream<'a> {
     out: File,
+    /// It is a pipe or a socket: if nobody reads there, the command may be gone meanwhile.
+    waits: bool,
     host: &'a dyn Host,
     note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
     sent: u64,
@@ -204,17 +214,49 @@ impl ToldStream<'_> {
         self.at_ns = self.host.now_ns();
         snapshot.clone_into(&mut self.snapshot);
     }
+
+    /// Writes some, when there is room. Errors: the command has gone.
+    fn write_some(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        while self.waits {
+            match pwritev2(&self.out, &[IoSlice::new(bytes)], AT_POSITION, ReadWriteFlags::NOWAIT) {
+                Ok(written) => return Ok(written),
+                Err(Errno::AGAIN) => {
+                    let has_room = poll(&mut [PollFd::new(&self.out, PollFlags::OUT)], Some(&LOOK))? > 0;
+                    if !has_room {
+                        (self.note)(StreamNote::Alive).map_err(std::io::Error::other)?;
+                        self.tell_progress()?;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                // an older kernel: it can only be waited for
+                Err(Errno::OPNOTSUPP) => self.waits = false,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.out.write(bytes)
+    }
+
+    /// Tells how much was sent, now and then.
+    fn tell_progress(&mut self) -> std::io::Result<()> {
+        if self.snapshot.is_empty() || self.host.now_ns() < self.at_ns + PROGRESS_NS {
+            return Ok(());
+        }
+        self.at_ns = self.host.now_ns();
+        let progress = StreamNote::Progress { snapshot: self.snapshot.clone(), bytes: self.sent, size: self.size };
+        (self.note)(progress).map_err(std::io::Error::other)
+    }
+}
+
+/// Whether what is written may have to wait for somebody to read it.
+fn waits_for_reader(out: &File) -> bool {
+    out.metadata().is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
 }
 
 impl Write for ToldStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.out.write(bytes)?;
+        let written = self.write_some(bytes)?;
         self.sent += written as u64;
-        if !self.snapshot.is_empty() && self.host.now_ns() >= self.at_ns + PROGRESS_NS {
-            self.at_ns = self.host.now_ns();
-            let progress = StreamNote::Progress { snapshot: self.snapshot.clone(), bytes: self.sent, size: self.size };
-            (self.note)(progress).map_err(std::io::Error::other)?;
-        }
+        self.tell_progress()?;
         Ok(written)
     }
 
