@@ -83,7 +83,9 @@ impl Exports {
 
     fn tell_changed(&self, is_about: &dyn Fn(&dyn Export) -> bool) {
         for export in self.all().into_iter().filter(|export| is_about(&**export)) {
-            if let Err(error) = export.property_changed() {
+            if let Err(error) = export.property_changed()
+                && export.is_served()
+            {
                 tracing::warn!(dataset = export.dataset(), "it is served as before: {error}");
             }
         }

@@ -121,6 +121,12 @@ impl Mounts {
         })
     }
 
+    /// Whether a file system is mounted where the path of its mountpoint leads: that is looked at, so what the kernel only
+    /// takes for mounted still is not any more afterwards.
+    pub fn is_at_its_place(&self, dataset: &str) -> bool {
+        self.find(dataset).is_some_and(|mounted| mounted.mount.is_at_its_place())
+    }
+
     /// The last one that is mounted of a dataset.
     fn find(&self, dataset: &str) -> Option<Arc<MountedDataset>> {
         let list = self.lock().clone();

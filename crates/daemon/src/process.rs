@@ -25,6 +25,7 @@ use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
 use crate::report::ProcessFacts;
 use crate::served::Served;
+use crate::verbs::Host;
 use crate::{confine, descriptors, leftovers, log, panics, server, told, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person

@@ -124,11 +124,6 @@ impl Served {
         self.env.tunables()
     }
 
-    /// Nanoseconds since the process began.
-    pub fn now_ns(&self) -> u64 {
-        self.env.ticks_ns()
-    }
-
     /// Guid of the pool.
     pub fn guid(&self) -> Guid {
         self.pool.view().guid()
@@ -443,6 +438,10 @@ impl Host for Served {
 
     fn mounts(&self) -> Vec<Mounted> {
         self.mounts.list()
+    }
+
+    fn is_at_its_place(&self, dataset: &str) -> bool {
+        self.mounts.is_at_its_place(dataset)
     }
 
     fn unlinked(&self, dataset: &str) -> u64 {

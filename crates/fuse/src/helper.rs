@@ -27,6 +27,7 @@
 use std::ffi::OsString;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -52,6 +53,8 @@ pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, 
 
 /// Longest message, in bytes: a path that is not UTF-8 takes four for each of its own.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// How long it may take to find out what is at a path.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// Does for a process what it must not do itself: see above. Processes are started when they are needed;
 /// dropping the last clone ends them.
@@ -110,6 +113,8 @@ enum HelperRequest {
         dev: String,
         how: Unmount,
     },
+    /// Tell which device is there.
+    Look(OsString),
     /// Start another one like yourself.
     Another,
 }
@@ -118,6 +123,8 @@ enum HelperRequest {
 enum HelperAnswer {
     Done,
     Count(usize),
+    /// A device number, `major:minor`.
+    Device(String),
     /// Its socket comes with it.
     Started {
         pid: i32,
@@ -205,6 +212,14 @@ impl Helper {
     /// or covered.
     pub(crate) fn detach(&self, point: &Path, dev: &str, how: Unmount) -> Result<()> {
         self.ask(&HelperRequest::Detach { point: point.into(), dev: dev.to_owned(), how }, None).map(drop)
+    }
+
+    /// The device number of what is found at a path. Errors: nothing is, or it does not answer.
+    pub(crate) fn device_at(&self, point: &Path) -> Result<String> {
+        match self.ask(&HelperRequest::Look(point.into()), Some(LOOK_MAX))? {
+            (HelperAnswer::Device(dev), _) => Ok(dev),
+            _ => Err(makes_no_sense()),
+        }
     }
 
     fn count(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<usize> {
@@ -353,6 +368,10 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
         HelperRequest::Detach { point, dev, how } => {
             device::detach_device(Path::new(&point), &dev, how)?;
             HelperAnswer::Done
+        }
+        HelperRequest::Look(point) => {
+            let dev = std::fs::symlink_metadata(point)?.dev();
+            HelperAnswer::Device(format!("{}:{}", libc::major(dev), libc::minor(dev)))
         }
         HelperRequest::Another => {
             children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));

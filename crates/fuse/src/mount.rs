@@ -142,6 +142,18 @@ impl Mount {
         !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
     }
 
+    /// Is it what is found at its mountpoint? The kernel takes away what is mounted on a folder that is gone only when
+    /// somebody goes there, as a helper does now; the end of that is waited for, as in [`Mount::settle`].
+    pub fn is_at_its_place(&self) -> bool {
+        let found = self.helper.device_at(&self.point);
+        let is_there = found.as_ref().is_ok_and(|dev| *dev == self.dev);
+        if !is_there {
+            tracing::info!(dataset = self.fs_name, point = %self.point.display(), "its folder is gone: {found:?}");
+            self.settle(SETTLE_MAX);
+        }
+        is_there
+    }
+
     /// Is it among these mounts? For those that ask about many.
     pub fn is_among(&self, mounts: &MountTable) -> bool {
         !self.has_ended() && mounts.has(&self.dev, &self.point).unwrap_or(true)

@@ -96,6 +96,9 @@ impl Host for Local {
     fn mounts(&self) -> Vec<Mounted> {
         self.mounts.lock().clone()
     }
+    fn is_at_its_place(&self, dataset: &str) -> bool {
+        self.mounts().iter().any(|mounted| mounted.dataset == dataset)
+    }
     fn unlinked(&self, _: &str) -> u64 {
         0
     }

@@ -311,3 +311,44 @@ fn a_clone_has_the_version_of_its_snapshot_or_a_later_one() {
     );
     fresh.judge();
 }
+
+/// The folder that something is mounted on is not there under another root: what is mounted there comes back, and nobody
+/// writes into the folder below it meanwhile.
+#[test]
+fn what_is_mounted_below_another_root_stays() {
+    let fresh = Fresh::new("below");
+    let top = fresh.world.dir.join("top");
+    fresh.does(&format!("set mountpoint={} fresh/a", top.display()));
+    fresh.does("snapshot fresh/a@one");
+    fresh.does("create fresh/a/late");
+    fresh.does("create fresh/a/late/r");
+    let device = |path: &std::path::Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    let is_mounted =
+        || device(&top.join("late/r")) != device(&top.join("late")) && device(&top.join("late")) != device(&top);
+    fs::write(top.join("late/r/file"), "kept").unwrap();
+    assert!(is_mounted());
+    // it goes back to a state in which the folder was not there
+    fresh.does("rollback fresh/a@one");
+    assert!(is_mounted() && fs::read_to_string(top.join("late/r/file")).unwrap() == "kept");
+    // a receive does so, too
+    fresh.does("snapshot fresh/c@one");
+    let whole = fresh.world.cenote("zfs send fresh/c@one").stdout;
+    fresh.does("destroy fresh/a@one");
+    fresh.world.receives("-F fresh/a", &whole);
+    assert!(is_mounted() && fs::read_to_string(top.join("late/r/file")).unwrap() == "kept");
+    // the sender has renamed a file system
+    fresh.does("snapshot -r fresh/a@1");
+    let package = fresh.world.cenote("zfs send -R fresh/a@1").stdout;
+    fresh.world.receives("-u fresh/copy", &package);
+    let copy = fresh.world.dir.join("copy");
+    fresh.does(&format!("set mountpoint={} fresh/copy", copy.display()));
+    let (text, code) = fresh.world.zfs("mount -a");
+    assert_eq!((text.as_str(), code), ("", 0));
+    fresh.does("rename fresh/a/late fresh/a/renamed");
+    fresh.does("snapshot -r fresh/a@2");
+    let package = fresh.world.cenote("zfs send -R -i @1 fresh/a@2").stdout;
+    fresh.world.receives("-F fresh/copy", &package);
+    assert_eq!(fs::read_to_string(copy.join("renamed/r/file")).unwrap(), "kept");
+    assert!(device(&copy.join("renamed")) != device(&copy));
+    fresh.judge();
+}

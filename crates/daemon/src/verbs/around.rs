@@ -2,11 +2,12 @@
 
 use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
+use format::ids::DatasetId;
 use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Folders, Host};
 use super::limits::Limit;
-use super::mount::{is_at_or_below, mount_one, mount_planned};
+use super::mount::{is_at_or_below, is_at_or_below_name, mount_one, mount_planned};
 use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
 
 /// What a change says: on standard output, and what went wrong.
@@ -66,6 +67,24 @@ pub(super) fn mount_again_with<'a>(
         }
     }
     Ok(failures)
+}
+
+/// What is mounted of a dataset and those below it.
+pub(super) fn mounted_below(host: &dyn Host, top: &str) -> Result<Vec<DatasetId>> {
+    let pool = host.pool();
+    let mounted = host.mounts().into_iter().filter(|mounted| is_at_or_below_name(&mounted.dataset, top));
+    mounted.map(|mounted| pool.dsl().find(&mounted.dataset).map(|found| found.id)).collect()
+}
+
+/// Mounts again what was mounted before, if the folder that it was mounted on is not there any more, as another root is
+/// above it. What went wrong.
+pub(super) fn mount_what_was_lost(host: &dyn Host, before: &[DatasetId]) -> Result<Vec<Failure>> {
+    let pool = host.pool();
+    let mut names: Vec<String> = before.iter().filter_map(|id| pool.dsl().name_of(*id).ok()).collect();
+    // those above first
+    names.sort();
+    let lost = names.iter().map(String::as_str).filter(|name| !name.contains('@') && !host.is_at_its_place(name));
+    mount_again(host, lost)
 }
 
 /// Unmounts a file system, does `work`, and mounts it again, by what its properties say then; what is mounted below it

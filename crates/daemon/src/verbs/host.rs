@@ -42,6 +42,9 @@ pub trait Host {
     }
     /// What is mounted now; without snapshots.
     fn mounts(&self) -> Vec<Mounted>;
+    /// Whether a file system is mounted where the path of its mountpoint leads: the kernel takes away what is mounted on a
+    /// folder that is gone when somebody goes there, as this does.
+    fn is_at_its_place(&self, dataset: &str) -> bool;
     /// How many files of a mounted file system have no name, and are not freed yet; 0 if it is not mounted.
     fn unlinked(&self, dataset: &str) -> u64;
     /// Mounts a file system or snapshot, whose mountpoint is made if it is not there; an error that says

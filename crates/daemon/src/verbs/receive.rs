@@ -19,7 +19,9 @@ use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
 
-use super::around::{exists, failure, make_with_parents, mount_new, unmount, words};
+use super::around::{
+    exists, failure, make_with_parents, mount_new, mount_what_was_lost, mounted_below, unmount, words,
+};
 use super::host::{Host, SnapshotChange};
 use super::input::{CommandInput, Teller};
 use super::nearest::nearest_snapshot;
@@ -76,7 +78,11 @@ pub(super) fn receive(
     let mut from = BufReader::with_capacity(READ_BYTES, CommandInput::new(from, host, &note));
     let (notes, made, changed) = (Vec::new(), Vec::new(), HashSet::new());
     let mut receiver = StreamReceiver { host, order, note: &note, notes, package: None, made, changed };
+    let before = mounted_below(host, order.target.split('@').next().unwrap_or_default())?;
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
+    if !order.dry_run {
+        receiver.notes.extend(mount_what_was_lost(host, &before)?.into_iter().map(|failure| failure.line));
+    }
     let made: HashSet<String> = receiver.made.drain(..).collect();
     let mut made: Vec<String> = made.into_iter().collect();
     made.sort();

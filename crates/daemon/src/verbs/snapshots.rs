@@ -6,7 +6,10 @@ use dsl::property::rules;
 use dsl::{Property, PropertyValue, Subject};
 use protocol::datasets::{Failure, SnapshotRequest, Types};
 
-use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_new, put_limits, without_mount, words};
+use super::around::{
+    ChangeOutput, exists, failure, make_with_parents, mount_new, mount_what_was_lost, mounted_below, put_limits,
+    without_mount, words,
+};
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
 use super::host::{DatasetChange, Host, SnapshotChange};
 use super::query::open;
@@ -253,8 +256,9 @@ fn rollback(host: &dyn Host, to: &str, (later, clones): (bool, bool), force: boo
         let why = if matches!(e.kind(), Kind::Exists) { e.what().to_owned() } else { words(e) };
         failure(fs, format!("cannot rollback '{fs}': {why}"))
     };
+    let before = mounted_below(host, fs)?;
     match host.change_snapshots(&change) {
-        Ok(_) => Ok(Vec::new()),
+        Ok(_) => mount_what_was_lost(host, &before),
         // it is mounted in a way that cannot be frozen
         Err(e) => match host.mounts().into_iter().find(|mounted| mounted.dataset == fs) {
             Some(mounted) if e.kind() == Kind::Unsupported => {
