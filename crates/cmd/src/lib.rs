@@ -16,7 +16,7 @@
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`zinject`]: lets devices and blocks go wrong.
-//! - [`output`], [`protocol::words`]: what all of them print with; [`getopt`]: how `zpool` and `zfs` read their command
+//! - [`output`], [`histogram`], [`protocol::words`]: what several print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
 //! - [`fuzzing`]: what fuzzers ask for.
 
@@ -47,6 +47,7 @@ mod commands;
 mod exporter;
 pub mod fuzzing;
 mod getopt;
+mod histogram;
 mod inspect;
 mod mount_zfs;
 mod offline;

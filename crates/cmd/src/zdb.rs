@@ -2,16 +2,17 @@
 //!
 //! - `args`: the command line, in zdb's flags.
 //! - `blocks`: `-b` and `-c`, the full check.
-//! - `label`: `-l`; `config`: `-C` and `-u`; `dataset`, `object`: `-d`.
+//! - `label`: `-l`; `config`: `-C` and `-u`; `dataset`, `object`: `-d`; `dedup`: `-D` and `-S`.
 //! - `text`: how block pointers and name-value lists are written.
 //!
-//! Output goes the way of zdb 2.1 as far as its scripts and readers go by it. Exit codes are zdb's: 1 if
-//! it could not begin, 2 for leaks, 3 for blocks that cannot be read.
+//! Output goes the way of zdb 2.1, of dedup tables that of 2.4, as far as scripts and readers go by it. Exit codes are
+//! zdb's: 1 if it could not begin, 2 for leaks, 3 for blocks that cannot be read.
 
 mod args;
 mod blocks;
 mod config;
 mod dataset;
+mod dedup;
 mod label;
 mod object;
 pub mod text;
@@ -75,11 +76,18 @@ fn look(args: &ZdbArgs, out: &mut dyn Write) -> Result<u8> {
         let name = format!("{}{}", pool.name(), &dataset[pool_part(dataset).len()..]);
         return dataset::print_one(args, &pool, &name, &args.operands[1..], out);
     }
+    if args.simulated > 0 {
+        dedup::print_simulated(&pool, out)?;
+        return Ok(0);
+    }
     if args.config > 0 {
         config::print_config(&pool, out)?;
     }
     if args.uberblock > 0 {
         config::print_uberblock(args, &pool, out)?;
+    }
+    if args.dedup > 0 {
+        dedup::print(args, &pool, out)?;
     }
     if args.datasets > 0 {
         dataset::print_all(args, &pool, &args.operands[1..], out)?;

@@ -178,24 +178,12 @@ pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
 /// The dedup tables in detail.
 pub fn dedup(pool: &Pool) -> Result<DedupReport> {
     let dedup = pool.dedup()?;
-    let row = |sums: &pool::DedupSums| {
-        [
-            sums.blocks,
-            sums.lsize_bytes,
-            sums.psize_bytes,
-            sums.dsize_bytes,
-            sums.ref_blocks,
-            sums.ref_lsize_bytes,
-            sums.ref_psize_bytes,
-            sums.ref_dsize_bytes,
-        ]
-    };
     Ok(DedupReport {
         entries: dedup.entries,
         disk_bytes: dedup.disk_bytes,
         core_bytes: dedup.core_bytes,
-        histogram: dedup.histogram.iter().map(row).collect(),
-        total: row(&dedup.total()),
+        histogram: dedup.histogram.iter().map(pool::DedupSums::words).collect(),
+        total: dedup.total().words(),
     })
 }
 

@@ -12,7 +12,7 @@
 
 use base::{Reader, Result};
 
-use crate::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva, SECTOR_SHIFT};
+use crate::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva, SECTOR_SHIFT, Seal};
 use crate::ids::Txg;
 use crate::object_type::ObjectType;
 
@@ -72,17 +72,32 @@ impl DdtKey {
 
     /// A pointer to a block of which only its entry is known; it says nothing of the dedup table.
     pub fn pointer(&self, block: &DdtPhys) -> BlkPtr {
+        self.builder(block, 0).build()
+    }
+
+    /// A pointer to a block as its table, that of a checksum by number, lets one be made. Of an encrypted block, what it
+    /// was sealed with is where its third address would be.
+    pub fn listed(&self, block: &DdtPhys, checksum: u8) -> BlkPtr {
+        let builder = self.builder(block, checksum).fill(1).dedup();
+        if self.prop >> CRYPT_SHIFT & 1 == 0 {
+            return builder.build();
+        }
+        let ([salt, iv1], [.., a, b]) = (block.dvas[DVAS - 1].words(), self.checksum);
+        builder.sealed(Seal { salt, iv1, iv2: 0, mac: [a, b] }).build()
+    }
+
+    fn builder(&self, block: &DdtPhys, checksum: u8) -> BlkPtrBuilder {
         let shape = BlockShape {
             lsize: self.lsize(),
             psize: self.psize(),
             compress: (self.prop >> 32 & 0x7f) as u8,
-            checksum: 0,
+            checksum,
             object_type: ObjectType::DEDUP,
             level: 0,
         };
         let dvas: Vec<Dva> = self.dvas(block).copied().collect();
         let builder = BlkPtrBuilder::new(shape, block.birth).at(&dvas).checksum(self.checksum);
-        if self.prop >> CRYPT_SHIFT & 1 == 1 { builder.crypt().build() } else { builder.build() }
+        if self.prop >> CRYPT_SHIFT & 1 == 1 { builder.crypt() } else { builder }
     }
 }
 
@@ -150,6 +165,8 @@ mod tests {
         let bp = key.pointer(&block);
         assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, Txg::new(9), [1, 2, 3, 4]));
         assert_eq!((DdtKey::of(&bp), bp.copies().count(), bp.is_dedup()), (key, 2, false));
+        let listed = key.listed(&block, 8);
+        assert_eq!((DdtKey::of(&listed), listed.checksum_kind(), listed.is_dedup()), (key, 8, true));
         assert!(block.is_that_of(&bp) && !DdtPhys::NONE.is_that_of(&BlkPtr::HOLE));
         let bytes = block.to_bytes();
         assert_eq!(DdtPhys::read(&mut Reader::new(&bytes, Endian::Little)).unwrap(), block);
@@ -157,5 +174,7 @@ mod tests {
         let key = DdtKey::from_words([0, 0, 0, 0, 1 << CRYPT_SHIFT]);
         assert_eq!(key.dvas(&DdtPhys { dvas: [dva; 3], ..block }).count(), 2);
         assert!(key.pointer(&block).uses_crypt());
+        let sealed = key.listed(&DdtPhys { dvas: [dva; 3], ..block }, 8);
+        assert_eq!((sealed.copies().count(), sealed.dvas()[2], DdtKey::of(&sealed)), (2, dva, key));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod directory;
 pub(crate) mod log;
 pub(crate) mod packed;
 pub(crate) mod sums;
+mod tables;
 
 use base::{Endian, Result, ResultExt};
 use codec::checksum::Checksum;
@@ -24,6 +25,7 @@ use format::ids::ObjectId;
 use crate::clones::{CLONES_PREFIX, CloneHeader};
 use crate::{Pool, object_directory};
 pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
+pub use tables::{DedupEntry, DedupLog, DedupTable, DedupTables, TableSize};
 
 /// The directory's entry for the sums of all tables.
 pub(crate) const STATISTICS: &str = "DDT-statistics";
@@ -101,12 +103,10 @@ impl Pool {
     }
 
     fn add_table(&self, id: ObjectId, dedup: &mut Dedup) -> Result<()> {
-        let object = self.mos().object(id)?;
-        let dnode = object.dnode();
-        let filled: u64 = dnode.blkptrs.iter().fold(0, |sum, bp| sum.saturating_add(bp.fill()));
-        dedup.disk_bytes = dedup.disk_bytes.saturating_add(dnode.used_bytes);
-        dedup.core_bytes = dedup.core_bytes.saturating_add(filled.saturating_mul(dnode.block_size));
-        dedup.entries = dedup.entries.saturating_add(Zap::open(object)?.len());
+        let TableSize { disk_bytes, core_bytes, entries } = TableSize::of(self.mos().object(id)?)?;
+        dedup.disk_bytes = dedup.disk_bytes.saturating_add(disk_bytes);
+        dedup.core_bytes = dedup.core_bytes.saturating_add(core_bytes);
+        dedup.entries = dedup.entries.saturating_add(entries);
         Ok(())
     }
 

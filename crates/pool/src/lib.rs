@@ -34,7 +34,9 @@ mod volume_space;
 
 pub use activity::{CLAIM_FAILED, CLAIM_MISSING};
 pub use candidate::{Candidate, PoolState};
-pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
+pub use dedup::{
+    BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupEntry, DedupLog, DedupSums, DedupTable, DedupTables, TableSize,
+};
 pub use discover::{Discovery, FoundDevice, LabelKind, discover};
 pub use dsl::write::RefusedChanges;
 pub use errlog::DamagedObject;

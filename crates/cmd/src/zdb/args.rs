@@ -9,7 +9,7 @@ use crate::getopt::{self, Opt};
 
 /// What is printed when the command line makes no sense.
 pub const USAGE: &str = "\
-Usage:\tzdb [-bcCdLPuv] [-e [-p <path> ...]] [-F] [-t <txg>] [<poolname>[/<dataset>] [<object> ...]]
+Usage:\tzdb [-bcCdDLPSuv] [-e [-p <path> ...]] [-F] [-t <txg>] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb -l [-qu] <device> ...
 
     Dataset name must include at least one separator character '/' or '@'
@@ -21,8 +21,10 @@ Usage:\tzdb [-bcCdLPuv] [-e [-p <path> ...]] [-F] [-t <txg>] [<poolname>[/<datas
         -c checksum all metadata (twice for all data) blocks
         -C config
         -d dataset(s)
+        -D dedup statistics
         -l read label contents
         -L disable leak tracking (do not load spacemaps)
+        -S simulate dedup to measure effect
         -u uberblock
         -v verbose (applies to all others)
 
@@ -47,8 +49,12 @@ pub struct ZdbArgs {
     pub config: u32,
     /// `-d`.
     pub datasets: u32,
+    /// `-D`.
+    pub dedup: u32,
     /// `-l`.
     pub labels: u32,
+    /// `-S`.
+    pub simulated: u32,
     /// `-u`.
     pub uberblock: u32,
     /// `-L`.
@@ -71,7 +77,7 @@ impl ZdbArgs {
     /// `None` asks for help. An error is a sentence.
     pub fn parse(args: &[OsString]) -> Result<Option<ZdbArgs>, String> {
         let help = [getopt::Long { name: "help", takes_value: false, code: '?' }];
-        let parsed = getopt::parse(args, "bcCdeFlLp:Pqt:uv", &help);
+        let parsed = getopt::parse(args, "bcCdDeFlLp:PqSt:uv", &help);
         let mut out = ZdbArgs { operands: parsed.operands, ..ZdbArgs::default() };
         let (mut verbose, mut any) = (0, false);
         for opt in parsed.opts {
@@ -93,10 +99,12 @@ impl ZdbArgs {
         if !any {
             // everything, but not verbosely
             verbose = verbose.max(1);
-            (out.blocks, out.checksums, out.config, out.datasets, out.uberblock) = (1, 1, 1, 1, 1);
+            let all = [&mut out.blocks, &mut out.checksums, &mut out.config, &mut out.datasets, &mut out.dedup];
+            all.into_iter().chain([&mut out.uberblock]).for_each(|count| *count = 1);
         }
         let counts = [&mut out.blocks, &mut out.checksums, &mut out.config, &mut out.datasets, &mut out.labels];
-        for count in counts.into_iter().chain([&mut out.uberblock]).filter(|count| **count > 0) {
+        let others = [&mut out.dedup, &mut out.simulated, &mut out.uberblock];
+        for count in counts.into_iter().chain(others).filter(|count| **count > 0) {
             *count += verbose;
         }
         Ok(Some(out))
@@ -109,7 +117,9 @@ impl ZdbArgs {
             'c' => &mut self.checksums,
             'C' => &mut self.config,
             'd' => &mut self.datasets,
+            'D' => &mut self.dedup,
             'l' => &mut self.labels,
+            'S' => &mut self.simulated,
             'u' => &mut self.uberblock,
             _ => {
                 self.no_leaks |= flag == 'L';
@@ -144,6 +154,8 @@ mod tests {
         assert_eq!((args.search.len(), &args.operands[..]), (2, &["tank".to_owned(), "5".to_owned()][..]));
         let all = parse("tank").unwrap().unwrap();
         assert_eq!((all.blocks, all.checksums, all.datasets, all.labels), (2, 2, 2, 0));
+        let dedup = parse("-DDvS tank").unwrap().unwrap();
+        assert_eq!((all.dedup, all.simulated, dedup.dedup, dedup.simulated, dedup.blocks), (2, 0, 3, 2, 0));
         assert!(parse("--help").unwrap().is_none());
         for wrong in ["-x tank", "-b", "-l", "-t five tank", "tank -t"] {
             assert!(parse(wrong).is_err(), "{wrong}");

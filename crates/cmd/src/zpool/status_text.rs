@@ -3,12 +3,13 @@
 use base::Shown;
 use daemon::import::features;
 use protocol::pool_report::*;
-use protocol::words::nicenum::{nicebytes, nicenum};
+use protocol::words::nicenum::nicenum;
 use protocol::words::time;
 
 use super::reason::{self, Reason};
 use super::scan_text;
 use super::status_options::{PoolStatus, StatusOptions, article};
+use crate::histogram::dedup_histogram;
 
 /// All lines about one pool.
 pub fn text(subject: &PoolStatus, options: &StatusOptions) -> String {
@@ -175,26 +176,7 @@ fn dedup_text(dedup: &DedupReport, literal: bool) -> String {
     let size = |bytes: u64| if literal { bytes.to_string() } else { nicenum(bytes) };
     let (entries, disk, core) = (dedup.entries, size(dedup.disk_bytes), size(dedup.core_bytes));
     let mut text = format!("\n dedup: DDT entries {entries}, size {disk} on disk, {core} in core\n\n");
-    text += &format!("bucket   {:>30}   {:>30}\n", "allocated          ", "referenced          ");
-    text += &format!("{0:_<6}   {0:_<30}   {0:_<30}\n", "");
-    let row = |cells: [&str; 9]| {
-        let [a, b, c, d, e, f, g, h, i] = cells;
-        format!("{a:>6}   {b:>6}   {c:>5}   {d:>5}   {e:>5}   {f:>6}   {g:>5}   {h:>5}   {i:>5}\n")
-    };
-    text += &row(["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"]);
-    text += &row(["------", "------", "-----", "-----", "-----", "------", "-----", "-----", "-----"]);
-    let sums = |name: &str, sums: &[u64; 8]| {
-        let cell = |i: usize| if i.is_multiple_of(4) { nicenum(sums[i]) } else { nicebytes(sums[i]) };
-        let cells: [String; 8] = std::array::from_fn(cell);
-        let [b, c, d, e, f, g, h, i] = cells.each_ref().map(String::as_str);
-        row([name, b, c, d, e, f, g, h, i])
-    };
-    for (shift, bucket) in dedup.histogram.iter().enumerate().take(64).filter(|(_, bucket)| bucket[0] != 0) {
-        text += &sums(&nicenum(1 << shift), bucket);
-    }
-    if dedup.total[0] != 0 {
-        text += &sums("Total", &dedup.total);
-    }
+    text += &dedup_histogram(&dedup.histogram, Some(&dedup.total));
     text + "\n"
 }
 

@@ -44,7 +44,8 @@ pub struct Clones {
 }
 
 impl DedupSums {
-    pub(crate) fn add(&mut self, other: &DedupSums) {
+    /// Adds other sums.
+    pub fn add(&mut self, other: &DedupSums) {
         self.blocks = self.blocks.saturating_add(other.blocks);
         self.lsize_bytes = self.lsize_bytes.saturating_add(other.lsize_bytes);
         self.psize_bytes = self.psize_bytes.saturating_add(other.psize_bytes);
@@ -76,8 +77,8 @@ impl DedupSums {
         sums
     }
 
-    /// As they are stored.
-    pub(crate) fn words(&self) -> [u64; 8] {
+    /// In the order of the fields, as they are stored.
+    pub fn words(&self) -> [u64; 8] {
         [
             self.blocks,
             self.lsize_bytes,

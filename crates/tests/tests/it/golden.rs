@@ -30,11 +30,12 @@ impl Extracted<'_> {
 type Check = fn(&Extracted<'_>, &mut Vec<String>) -> usize;
 
 /// All that is looked at, each with what it is told as. A case is extracted once for all.
-const CHECKS: [(&str, Check); 4] = [
+const CHECKS: [(&str, Check); 5] = [
     ("file systems and snapshots as `cenote stat` tells them", stats_of_files),
     ("file systems and snapshots as `cenote cp` copies them", copies),
     ("volumes as `cenote stat` tells them", stats_of_volumes),
     ("pools whose totals are zdb's", totals_of_zdb),
+    ("listings of dedup tables that are zdb's", dedup_of_zdb),
 ];
 
 #[test]
@@ -140,4 +141,29 @@ fn totals_of_zdb(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
         code => wrong.push(format!("zdb: {code:?}: {}{}", ran.complaints(), ran.out())),
     }
     1
+}
+
+/// Dedup tables with their entries, and what they would be if everything were deduplicated, as zdb 2.4 lists them.
+fn dedup_of_zdb(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
+    let dir = extracted.dir.path().to_str().expect("temporary folders are ASCII");
+    // zdb forgets how far a log has gone
+    let lines =
+        |text: &str| text.lines().filter(|l| !l.contains("checkpoint: ")).map(str::to_owned).collect::<Vec<_>>();
+    let mut checked = 0;
+    for flags in ["-DDDDD", "-S"] {
+        let Some(expect) = extracted.case.text(&format!("info/zdb{flags}")) else { continue };
+        checked += 1;
+        match program::run(["zdb", "-e", "-p", dir, flags, &extracted.case.pool]).well() {
+            Ok(out) => {
+                let (found, expect) = (lines(&out), lines(&expect));
+                let other = found.iter().zip(&expect).find(|(found, expect)| found != expect);
+                wrong.extend(other.map(|(found, expect)| format!("zdb {flags}: {found}\ninstead of: {expect}")));
+                if found.len() != expect.len() {
+                    wrong.push(format!("zdb {flags}: {} lines instead of {}", found.len(), expect.len()));
+                }
+            }
+            Err(e) => wrong.push(format!("zdb {flags}: {e}")),
+        }
+    }
+    checked
 }
