@@ -209,16 +209,18 @@ impl Served {
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
             Request::Prune { amount, history } => self.change_pool(history, |pool| pool.prune_dedup(*amount)),
-            Request::Prefetch { tables } => {
-                pool::prefetch_tables(&|| self.pool.view(), *tables).map(|()| PoolReply::Done)
-            }
+            Request::Prefetch { tables } => self.prefetch(*tables),
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
-                let _stream = request.is_stream().then(|| self.streams.begin());
                 let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
-                verbs::answer(self, request, descriptors, note).map(PoolReply::Zfs)
+                let answer = || verbs::answer(self, request, descriptors, note);
+                self.streams.during(request.is_stream(), answer).map(PoolReply::Zfs)
             }
         }
+    }
+
+    fn prefetch(&self, tables: pool::PoolTables) -> Result<PoolReply> {
+        pool::prefetch_tables(&|| self.pool.view(), tables).map(|()| PoolReply::Done)
     }
 
     /// Begins, halts or ends sweeps of devices.

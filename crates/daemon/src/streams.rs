@@ -14,9 +14,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct RunningStreams(Arc<()>);
 
 impl RunningStreams {
-    /// There is one more, for as long as what it returns is there.
-    pub fn begin(&self) -> Arc<()> {
-        self.0.clone()
+    /// Does `work`, with one more of them meanwhile if it is one.
+    pub fn during<T>(&self, is_stream: bool, work: impl FnOnce() -> T) -> T {
+        let _running = is_stream.then(|| self.0.clone());
+        work()
     }
 
     /// Errors: `Busy` if there are any, and go on, unless they are to be cut off; it says what cannot be done to a pool.

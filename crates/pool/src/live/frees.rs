@@ -6,12 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use base::Result;
-use dmu::bpobj::Bpobj;
-
-use super::LivePool;
-use crate::object_directory;
-
 /// Nothing waits; something does; something does that could not be read, until something else comes or the pool is
 /// imported again.
 const NONE: u8 = 0;
@@ -43,6 +37,11 @@ impl Frees {
         self.put_off.store(are_left, Ordering::Relaxed);
     }
 
+    /// Whether some were put off as there was no room for them.
+    pub(super) fn are_put_off(&self) -> bool {
+        self.put_off.load(Ordering::Relaxed)
+    }
+
     /// They cannot be found.
     pub(super) fn stall(&self) {
         self.destroyed.store(STALLED, Ordering::Relaxed);
@@ -50,18 +49,6 @@ impl Frees {
 
     /// Whether some wait, and can be found.
     pub(super) fn are_waiting(&self) -> bool {
-        self.destroyed.load(Ordering::Relaxed) == SOME || self.put_off.load(Ordering::Relaxed)
-    }
-}
-
-impl LivePool {
-    /// Bytes of frees that were put off as a group had no room for them; 0 if they cannot be read.
-    pub fn put_off_bytes(&self) -> u64 {
-        let bytes = || -> Result<u64> {
-            let view = self.view();
-            let list = object_directory(view.mos())?.object_id("sync_bplist")?;
-            list.map_or(Ok(0), |list| Ok(Bpobj::open(view.mos(), list)?.totals()?.used))
-        };
-        if self.frees().put_off.load(Ordering::Relaxed) { bytes().unwrap_or(0) } else { 0 }
+        self.destroyed.load(Ordering::Relaxed) == SOME || self.are_put_off()
     }
 }

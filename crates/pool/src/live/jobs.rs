@@ -8,8 +8,10 @@
 //! that cannot go on, as it cannot read something, waits until `zpool clear`, or until the pool is imported again.
 
 use base::{Result, tunables};
+use dmu::bpobj::Bpobj;
 
 use super::{LivePool, SyncContext};
+use crate::object_directory;
 
 /// Blocks of destroyed datasets that are freed in one group at most, as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
@@ -98,6 +100,16 @@ impl LivePool {
     /// Whether a job has something to do.
     pub(super) fn has_jobs(&self) -> bool {
         JOBS.iter().any(|job| (job.has_work)(self))
+    }
+
+    /// Bytes of frees that were put off as a group had no room for them; 0 if they cannot be read.
+    pub fn put_off_bytes(&self) -> u64 {
+        let bytes = || -> Result<u64> {
+            let view = self.view();
+            let list = object_directory(view.mos())?.object_id("sync_bplist")?;
+            list.map_or(Ok(0), |list| Ok(Bpobj::open(view.mos(), list)?.totals()?.used))
+        };
+        if self.frees().are_put_off() { bytes().unwrap_or(0) } else { 0 }
     }
 
     /// Lets those jobs do nothing more that would keep groups coming.
