@@ -9,15 +9,15 @@ use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{
-    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, is_on, iscsi_addresses, iscsi_target, iscsi_uri,
-    nbd_addresses, nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
+    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, VOLMODE_NONE, file_of, is_on, iscsi_addresses, iscsi_target,
+    iscsi_uri, nbd_addresses, nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
 };
 
 use crate::output;
 
 /// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
 ///
-/// Volumes are files, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
+/// Volumes are files, and may be given out in other ways, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
 /// is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
 /// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen. Those whose property
 /// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that.
@@ -48,7 +48,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 
 fn list(names: &[String]) -> Result<String> {
     let Some(run) = RunDir::find()? else { return Ok(String::new()) };
-    let mut text = String::new();
+    let (mut text, mut found) = (String::new(), Vec::new());
     for hello in client::survey()?.hellos {
         let pool = hello.pool;
         let roots: Vec<String> =
@@ -56,13 +56,15 @@ fn list(names: &[String]) -> Result<String> {
         if roots.is_empty() && !names.is_empty() {
             continue;
         }
+        found.extend(roots.iter().cloned());
         for row in volumes(&pool, roots)? {
             let file = file_of(run.path(), &row.name);
             if file.exists() {
                 text += &format!("{}\tfile\t{}\n", row.name, file.display());
             }
             let cell = |at: usize| row.cells.get(at).and_then(Option::as_ref).map(|cell| &cell.value);
-            let offers = |at: usize| matches!(cell(at), Some(CellValue::Text(value)) if is_on(value));
+            let is_given_out = cell(4) != Some(&CellValue::Number(VOLMODE_NONE));
+            let offers = |at: usize| is_given_out && matches!(cell(at), Some(CellValue::Text(value)) if is_on(value));
             if let (true, Some(CellValue::Number(guid))) = (offers(1), cell(2)) {
                 for address in std::fs::read_to_string(iscsi_addresses(run.path(), &pool)).unwrap_or_default().lines() {
                     let target = iscsi_uri(address, &iscsi_target(&row.name, Guid::new(*guid)));
@@ -82,7 +84,10 @@ fn list(names: &[String]) -> Result<String> {
             }
         }
     }
-    Ok(text)
+    match names.iter().find(|name| !found.contains(name)) {
+        Some(name) => Err(Error::new(Kind::NotFound, format!("cannot open '{name}': no such pool"))),
+        None => Ok(text),
+    }
 }
 
 /// The volumes of a pool, by name.
@@ -96,6 +101,7 @@ fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<DatasetRow>> {
             WantedProperty::User(ISCSI_PROPERTY.to_owned()),
             WantedProperty::Native("guid".to_owned()),
             WantedProperty::User(VHOST_PROPERTY.to_owned()),
+            WantedProperty::Native("volmode".to_owned()),
         ],
         ..Select::default()
     };

@@ -22,7 +22,7 @@ use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::{PropertyValue, Subject};
 use export::Export;
 use format::ids::Guid;
-use iscsi::{ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
+use iscsi::{ANY_INITIATOR, ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
 use nix::unistd::geteuid;
 use protocol::volumes::{
     ISCSI_CHAP, ISCSI_INITIATORS, ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, iscsi_addresses, iscsi_folder,
@@ -133,6 +133,12 @@ impl IscsiExport {
                 invalid(format!("'{property}' must be one of 'on | off'"))
             }
             ISCSI_CHAP if !is_none(value) => secrets_in(Path::new(value)).map(drop),
+            ISCSI_INITIATORS if !is_none(value) => match initiators_in(value).find(|name| !is_initiator(name)) {
+                Some(name) => {
+                    invalid(format!("'{property}': '{name}' is no name of an initiator (iqn., eui. or naa.)"))
+                }
+                None => Ok(()),
+            },
             ISCSI_RESERVATIONS => invalid(format!("'{property}' is set by initiators only")),
             ISCSI_LISTEN => {
                 if dataset != self.targets.pool.view().name() {
@@ -167,7 +173,11 @@ impl PoolTargets {
 
 impl Targets for PoolTargets {
     fn all(&self) -> Result<Vec<Arc<dyn Lun>>> {
-        offered(&self.pool.view(), ISCSI_PROPERTY)?.iter().map(|subject| self.open(subject)).collect()
+        let opened = |subject: &Subject| {
+            let opened = self.open(subject);
+            opened.inspect_err(|error| tracing::warn!(volume = subject.name(), "it is no target: {error}")).ok()
+        };
+        Ok(offered(&self.pool.view(), ISCSI_PROPERTY)?.iter().filter_map(opened).collect())
     }
 
     fn find(&self, target_name: &str) -> Result<Option<Arc<dyn Lun>>> {
@@ -192,13 +202,22 @@ impl Targets for PoolTargets {
         let text = |name| text_of(&subject, name).filter(|text| !is_none(text));
         let initiators = text(ISCSI_INITIATORS).unwrap_or_default();
         let chap = text(ISCSI_CHAP).map(|file| secrets_in(Path::new(&file))).transpose()?;
-        let initiators = initiators.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-        Ok(TargetAccess { initiators: initiators.collect(), chap })
+        Ok(TargetAccess { initiators: initiators_in(&initiators).map(str::to_owned).collect(), chap })
     }
 
     fn wait_resumed(&self) -> Result<()> {
         self.pool.wait_resumed()
     }
+}
+
+/// The names in a list, with commas or blanks between them.
+fn initiators_in(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ', '\t']).filter(|name| !name.is_empty())
+}
+
+/// Whether an initiator can be called so (RFC 7143, 4.2.7), or it stands for all of them.
+fn is_initiator(name: &str) -> bool {
+    name == ANY_INITIATOR || ["iqn.", "eui.", "naa."].iter().any(|kind| name.to_ascii_lowercase().starts_with(kind))
 }
 
 impl TargetVolume {

@@ -479,19 +479,10 @@ impl Host for Served {
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
-        match change {
-            DatasetChange::Resize { name, size } => self.volumes.open(&self.pool, name)?.set_size(*size)?,
-            DatasetChange::Destroy { name } => {
-                self.given_out.check_unused(&self.pool.view().dsl().find(name)?)?;
-            }
-            DatasetChange::Set { name, property, value } => {
-                self.given_out.check_property(name, property, value)?;
-            }
-            DatasetChange::Create { name, properties } | DatasetChange::CreateVolume { name, properties } => {
-                self.given_out.check_properties(name, properties)?;
-            }
-            _ => {}
+        if let DatasetChange::Resize { name, size } = change {
+            self.volumes.open(&self.pool, name)?.set_size(*size)?;
         }
+        self.given_out.check_change(&self.pool.view(), change)?;
         let work = || self.pool.change(&self.env, change.clone());
         match change {
             // files are served as their version has them
@@ -524,8 +515,9 @@ impl Host for Served {
     }
 
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
-        if let SnapshotChange::Clone { target, properties, .. } = change {
-            self.given_out.check_properties(target, properties)?;
+        let refused = self.given_out.refused(&self.pool.view(), change)?;
+        if !refused.is_empty() {
+            return Ok(refused);
         }
         let refused = match change {
             SnapshotChange::Rollback { to } => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{Env, Result};
 use dsl::Dataset;
 use fuse::Helper;
+use pool::{Pool, RefusedChanges};
 use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder};
 
 use crate::exports::Exports;
@@ -13,12 +14,14 @@ use crate::iscsi_export::IscsiExport;
 use crate::live::ServedPool;
 use crate::nbd_export::NbdExport;
 use crate::network_door::NetworkAccess;
+use crate::verbs::{DatasetChange, SnapshotChange};
 use crate::vhost_export::VhostExport;
 use crate::volume_mount::VolumeMount;
 use crate::volumes::OpenVolumes;
 
 /// What gives a pool's volumes out.
 pub struct VolumeExports {
+    open: Arc<OpenVolumes>,
     files: VolumeMount,
     nbd: NbdExport,
     iscsi: IscsiExport,
@@ -37,6 +40,7 @@ impl VolumeExports {
         let parts = || (exports.clone(), given_out.clone());
         let ((exports, pool), run_of) = (parts(), || run.to_owned());
         VolumeExports {
+            open: given_out.1.clone(),
             nbd: NbdExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
             iscsi: IscsiExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
             vhost: VhostExport::new(exports.clone(), pool.clone(), env.clone(), run_of()),
@@ -55,6 +59,35 @@ impl VolumeExports {
     /// There may be other volumes, or snapshots of them.
     pub fn changed(&self) {
         self.files.changed();
+    }
+
+    /// Looks at a change before it is made. Errors: `Busy` if it destroys what programs use; `Invalid` for a property that
+    /// cannot be.
+    pub fn check_change(&self, view: &Pool, change: &DatasetChange) -> Result<()> {
+        match change {
+            DatasetChange::Destroy { name } => self.check_unused(&view.dsl().find(name)?),
+            DatasetChange::Set { name, property, value } => self.check_property(name, property, value),
+            DatasetChange::Create { name, properties } | DatasetChange::CreateVolume { name, properties } => {
+                self.check_properties(name, properties)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of a change of snapshots: what is refused of it.
+    pub fn refused(&self, view: &Pool, change: &SnapshotChange) -> Result<RefusedChanges> {
+        let mut refused = RefusedChanges::new();
+        match change {
+            SnapshotChange::Clone { target, properties, .. } => self.check_properties(target, properties)?,
+            SnapshotChange::Destroy { names, .. } if self.open.are_any() => {
+                // one that is not there is refused by others
+                for (name, found) in names.iter().filter_map(|name| Some((name, view.dsl().find(name).ok()?))) {
+                    refused.extend(self.check_unused(&found).err().map(|error| (name.clone(), error)));
+                }
+            }
+            _ => {}
+        }
+        Ok(refused)
     }
 
     /// Errors: `Busy` if programs use a volume.

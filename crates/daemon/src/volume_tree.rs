@@ -20,6 +20,7 @@ use dsl::{Property, PropertyValue, Subject};
 use format::ids::{DatasetId, ObjectId};
 use fuse::{Allocate, DatasetSpace, FileTree, SetAttr, Snapshot, Source, TreeFile};
 use pool::Pool;
+use protocol::volumes::VOLMODE_NONE;
 use zpl::{DirEntry, FileKind, Stat};
 use zvol::Zvol;
 
@@ -27,8 +28,6 @@ use crate::live::ServedPool;
 use crate::volume_handle::VolumeHandle;
 use crate::volumes::OpenVolumes;
 
-/// Value of property `volmode` by which a volume is not given out.
-const VOLMODE_NONE: u64 = 3;
 /// Modes of a folder, of a volume, and of what can only be read.
 const MODES: [u32; 3] = [0o755, 0o600, 0o400];
 const SECTOR_BYTES: u64 = 512;

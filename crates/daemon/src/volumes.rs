@@ -42,6 +42,11 @@ impl OpenVolumes {
         Ok(volume)
     }
 
+    /// Whether somebody has one.
+    pub fn are_any(&self) -> bool {
+        self.open.lock().values().any(|volume| volume.strong_count() > 0)
+    }
+
     /// How often roots of volumes have been replaced: what is of one is to be opened again when this has changed.
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::SeqCst)

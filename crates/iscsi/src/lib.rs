@@ -34,4 +34,4 @@ mod text;
 
 pub use fuzz::fuzz;
 pub use server::IscsiServer;
-pub use target::{ChapSecrets, Lun, Secret, TargetAccess, Targets};
+pub use target::{ANY_INITIATOR, ChapSecrets, Lun, Secret, TargetAccess, Targets};

@@ -13,8 +13,10 @@ use crate::login::{Sessions, log_in};
 use crate::scsi::LogicalUnit;
 use crate::target::{Lun, Targets};
 
-/// Connections at a time.
-const CONNECTIONS_MAX: usize = 64;
+/// Connections at a time that have logged in, and others: the one that has been there for longest without having done so
+/// makes room.
+const SESSIONS_MAX: usize = 128;
+const LOGINS_MAX: usize = 32;
 
 /// Serves disks to initiators.
 pub struct IscsiServer {
@@ -65,16 +67,25 @@ impl IscsiServer {
         Arc::new(IscsiServer { shared, sessions: Arc::default(), next: AtomicU64::new(0) })
     }
 
-    /// Serves an initiator on a thread of its own, until it leaves. One too many is turned away.
+    /// Serves an initiator on a thread of its own, until it leaves. One too many is turned away, or
+    /// another that has not logged in.
     pub fn serve(self: &Arc<Self>, socket: impl Into<ClientSocket>) {
         let socket = socket.into();
         let Ok(kept) = socket.try_clone() else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let connected = &mut self.sessions.0.lock().connected;
-            if connected.len() >= CONNECTIONS_MAX {
-                tracing::warn!("an initiator of iSCSI too many");
-                return;
+            let logins: Vec<u64> =
+                connected.iter().filter(|(_, one)| one.session.is_none()).map(|(number, _)| *number).collect();
+            if connected.len() - logins.len() >= SESSIONS_MAX {
+                return tracing::warn!("an initiator of iSCSI too many");
+            }
+            if logins.len() >= LOGINS_MAX
+                && let Some(oldest) = logins.iter().min().and_then(|oldest| connected.remove(oldest))
+            {
+                tracing::debug!("an initiator of iSCSI did not log in, and makes room for another one");
+                // it may have left already
+                let _ = oldest.socket.shutdown(Shutdown::Both);
             }
             connected.insert(number, ConnectedInitiator { socket: kept, session: None });
         }

@@ -49,6 +49,9 @@ pub trait Lun: Send + Sync {
     fn keep_reservations(&self, text: &str) -> Result<()>;
 }
 
+/// In the place of an initiator's name: all of them.
+pub const ANY_INITIATOR: &str = "any";
+
 /// The disks that there are.
 pub trait Targets: Send + Sync {
     /// All that initiators may use. Errors: those of reading the pool.
@@ -76,7 +79,7 @@ pub struct TargetAccess {
 impl TargetAccess {
     /// Whether an initiator may, by its name.
     pub fn names(&self, initiator: &str) -> bool {
-        self.initiators.iter().any(|name| name == "any" || name.eq_ignore_ascii_case(initiator))
+        self.initiators.iter().any(|name| name == ANY_INITIATOR || name.eq_ignore_ascii_case(initiator))
     }
 }
 

@@ -201,11 +201,23 @@ impl Handshake<'_> {
             self.answer(option, answer::INVALID, b"")?;
             return Ok(HandshakeStep::Next);
         };
-        let Some(disk) = self.disks.find(&wish.name)? else {
-            self.answer(option, answer::UNKNOWN, b"there is no such export")?;
-            return Ok(HandshakeStep::Next);
+        let found = self
+            .disks
+            .find(&wish.name)
+            .and_then(|found| found.map(|disk| self.size_and_flags(&*disk).map(|facts| (disk, facts))).transpose());
+        let (disk, facts) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.answer(option, answer::UNKNOWN, b"there is no such export")?;
+                return Ok(HandshakeStep::Next);
+            }
+            Err(error) => {
+                tracing::warn!("export '{}' of NBD cannot be used: {error}", wish.name);
+                self.answer(option, answer::UNKNOWN, b"the export cannot be read")?;
+                return Ok(HandshakeStep::Next);
+            }
         };
-        let export = [&info::EXPORT.to_be_bytes()[..], &self.size_and_flags(&*disk)?].concat();
+        let export = [&info::EXPORT.to_be_bytes()[..], &facts].concat();
         self.answer(option, answer::INFO, &export)?;
         if wish.kinds.contains(&info::NAME) {
             self.answer(option, answer::INFO, &[&info::NAME.to_be_bytes()[..], wish.name.as_bytes()].concat())?;

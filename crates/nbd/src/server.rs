@@ -14,8 +14,10 @@ use crate::handshake;
 use crate::stream::ClientStream;
 use crate::tls::Tls;
 
-/// Connections at a time.
-const CONNECTIONS_MAX: usize = 32;
+/// Clients at a time that have a disk, and others: the one that has been there for longest without having chosen one
+/// makes room.
+const CLIENTS_MAX: usize = 128;
+const UNDECIDED_MAX: usize = 32;
 
 /// Serves disks to clients.
 pub struct NbdServer {
@@ -45,16 +47,24 @@ impl NbdServer {
     }
 
     /// Serves a client on a thread of its own, until it leaves. It has to use TLS if there is any. One too many is turned
-    /// away.
+    /// away, or another that has not chosen a disk.
     pub fn serve(self: &Arc<Self>, socket: impl Into<ClientSocket>, tls: Option<Tls>) {
         let socket = socket.into();
         let Ok(kept) = socket.try_clone() else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut clients = self.clients.lock();
-            if clients.len() >= CONNECTIONS_MAX {
-                tracing::warn!("a client of NBD too many");
-                return;
+            let undecided = clients.iter().filter(|(_, client)| client.disk.is_none()).map(|(number, _)| *number);
+            let undecided: Vec<u64> = undecided.collect();
+            if clients.len() - undecided.len() >= CLIENTS_MAX {
+                return tracing::warn!("a client of NBD too many");
+            }
+            if undecided.len() >= UNDECIDED_MAX
+                && let Some(oldest) = undecided.iter().min().and_then(|oldest| clients.remove(oldest))
+            {
+                tracing::debug!("a client of NBD chose no disk, and makes room for another one");
+                // it may have left already
+                let _ = oldest.socket.shutdown(Shutdown::Both);
             }
             clients.insert(number, ConnectedClient { socket: kept, disk: None });
         }

@@ -27,6 +27,8 @@ pub const ISCSI_PROPERTY: &str = "org.cenote:iscsi";
 
 /// The property of a volume with the names of initiators that may use it.
 pub const ISCSI_INITIATORS: &str = "org.cenote:iscsi_initiators";
+/// The number of the value `none` of property `volmode`.
+pub const VOLMODE_NONE: u64 = 3;
 
 /// The property of a volume with the file of secrets of its initiators.
 pub const ISCSI_CHAP: &str = "org.cenote:iscsi_chap";

@@ -38,6 +38,7 @@ pub fn create_volume(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewVolume) -> Resu
 pub(crate) fn check_size(size: u64, block_size: u64) -> Result<()> {
     let why = match block_size {
         _ if size == 0 => "volume size cannot be zero",
+        _ if i64::try_from(size).is_err() => "volume size is too large",
         0 => "volume block size cannot be zero",
         _ if !size.is_multiple_of(block_size) => "volume size must be a multiple of volume block size",
         _ => return Ok(()),

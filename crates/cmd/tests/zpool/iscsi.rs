@@ -110,6 +110,11 @@ fn volumes_by_iscsi() {
 
     let log_in = |name: &str| Initiator::log_in(address, name, &target);
     assert_eq!(log_in("iqn.a").err(), Some((2, 2)), "closed unless somebody says otherwise");
+    fresh.fails(
+        "set org.cenote:iscsi_initiators=iqn.a,all fresh/a/v",
+        "cannot set property for 'fresh/a/v': 'org.cenote:iscsi_initiators': 'all' is no name of an initiator \
+         (iqn., eui. or naa.)\n",
+    );
     fresh.does("set org.cenote:iscsi_initiators=iqn.a,iqn.b fresh/a/v");
     assert_eq!(log_in("iqn.c").err(), Some((2, 2)));
     assert_eq!(Initiator::log_in(address, "iqn.a", "iqn.none").err(), Some((2, 3)));

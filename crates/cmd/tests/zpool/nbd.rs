@@ -151,6 +151,11 @@ fn volumes_by_nbd() {
     other.0.write_all(&[0; 28]).unwrap();
     assert!(other.is_cut_off());
 
+    // those that choose nothing keep nobody out
+    let idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    assert_eq!(NbdClient::connect(&fresh).go("fresh/a/v"), Ok(8 << 20));
+    drop(idle);
+
     fresh.fails("destroy fresh/a/v", "cannot destroy 'fresh/a/v': dataset is busy\n");
     assert_eq!(client.ask(FUA, WRITE, 1 << 20, 512, &[6; 512]), [(0, Vec::new())]);
     assert_eq!(client.ask(FUA, WRITE, 2 << 20, 512, &[5; 512]), [(0, Vec::new())]);
@@ -163,6 +168,8 @@ fn volumes_by_nbd() {
         assert_eq!(client.ask(0, READ, at, 512, &[])[0].1[8..], [byte; 512]);
     }
     drop(client);
+    fresh.does("set volmode=none fresh/a/v");
+    assert_eq!(fresh.world.cenote("volumes fresh/a").stdout, b"");
     fresh.does("destroy fresh/a/v");
     fresh.judge();
     // with the pool it goes

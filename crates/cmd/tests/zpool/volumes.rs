@@ -140,6 +140,7 @@ fn volumes_are_files() {
         return;
     }
     let fresh = Fresh::new("volfiles");
+    fresh.fails("create -s -V 8E fresh/a/w", "cannot create 'fresh/a/w': volume size is too large\n");
     fresh.does("create -s -V 20M fresh/a/v");
     let folder = fresh.world.dir.join("run/zvol/fresh");
     let path = folder.join("a/v");
@@ -169,7 +170,13 @@ fn volumes_are_files() {
     // snapshots are there if they are asked for, and volumes are not if they are not
     assert!(!folder.join("a/w@one").exists());
     fresh.does("set snapdev=visible fresh/a");
-    assert_eq!(bytes_at(&File::open(folder.join("a/w@one")).unwrap(), 50_000, 4096), [7; 4096]);
+    let snapshot = File::open(folder.join("a/w@one")).unwrap();
+    assert_eq!(bytes_at(&snapshot, 50_000, 4096), [7; 4096]);
+    let held =
+        "cannot destroy snapshot fresh/a/w@one: it's being held. Run 'zfs holds -r fresh/a/w@one' to see holders.\n";
+    fresh.fails("destroy fresh/a/w@one", held);
+    assert_eq!(bytes_at(&snapshot, 50_000, 4096), [7; 4096]);
+    drop(snapshot);
     let names = |folder: &Path| -> Vec<String> {
         let mut names: Vec<_> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
