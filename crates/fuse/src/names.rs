@@ -220,7 +220,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<FuseEntry> {
-        let directory = self.trees.changeable_name(node, name)?;
+        let directory = self.trees.new_name(node, name)?;
         self.entries.of_new(&self.trees.live().tree.create(directory, name, new)?)
     }
 
@@ -253,7 +253,7 @@ impl<S: Source> NameRequests<S> {
 
     fn link_name(&self, object: u64, node: u64, name: &[u8]) -> Result<FuseEntry> {
         let object = self.trees.changeable(object)?;
-        self.entries.of_new(&self.trees.live().tree.link(object, self.trees.changeable_name(node, name)?, name)?)
+        self.entries.of_new(&self.trees.live().tree.link(object, self.trees.new_name(node, name)?, name)?)
     }
 
     fn unlink_name(&self, node: u64, name: &[u8]) -> Result<()> {
@@ -276,7 +276,7 @@ impl<S: Source> NameRequests<S> {
             _ => return Err(Error::new(Kind::Invalid, "no such kind of rename")),
         };
         let from = (self.trees.changeable_name(from.0, from.1)?, from.1);
-        let to = (self.trees.changeable_name(to.0, to.1)?, to.1);
+        let to = (self.trees.new_name(to.0, to.1)?, to.1);
         let orphan = self.trees.live().tree.rename(from, to, mode)?;
         self.known.orphaned(orphan);
         Ok(())

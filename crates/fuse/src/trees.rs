@@ -172,6 +172,16 @@ impl<S: Source> Trees<S> {
         }
     }
 
+    /// The same for a name that is to be new. Nothing is called `.zfs` in the root, also while that is disabled: it would
+    /// hide the one that comes back.
+    pub(crate) fn new_name(&self, node: u64, name: &[u8]) -> Result<ObjectId> {
+        let directory = self.changeable_name(node, name)?;
+        match name == CONTROL_NAME && directory == self.live().tree.root() {
+            true => Err(Error::new(Kind::Exists, "the name .zfs is taken")),
+            false => Ok(directory),
+        }
+    }
+
     /// Does this directory have a `.zfs`? Snapshots have none.
     pub(crate) fn has_control(&self, branch: &OpenTree<S::Tree>, object: ObjectId) -> bool {
         self.remountable.snapdir() != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()

@@ -59,6 +59,9 @@ pub fn hold(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Resul
 fn check_hold(change: &Change<'_>, dsl: &Dsl, name: &str, tag: &str) -> Result<()> {
     split_snapshot(name)?;
     let snapshot = find_snapshot(dsl, name)?;
+    if tag.is_empty() || tag.contains('\0') {
+        return Err(Error::new(Kind::Invalid, "invalid tag"));
+    }
     if tag.len() > TAG_LEN_MAX {
         return Err(Error::new(Kind::TooLong, "tag too long"));
     }

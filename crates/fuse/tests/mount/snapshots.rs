@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use format::ids::ObjectId;
 use fuse::{SnapDir, Snapshot};
 
-use crate::harness::{errno, mounted, require};
+use crate::harness::{errno, mounted, require, unmount};
 use crate::memory::{Memory, MemorySource, ROOT};
 
 fn tree(names: &[&str]) -> Memory {
@@ -141,4 +141,20 @@ fn they_come_and_go() {
     m.source.version.fetch_add(1, Ordering::SeqCst);
     m.mount.snapshots_changed().unwrap();
     assert_eq!(names(m.path(".zfs/snapshot/tuesday")), ["another"]);
+}
+
+/// It would hide the one that comes back.
+#[test]
+fn nothing_else_is_called_so() {
+    require!(root);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.snapdir = SnapDir::Disabled);
+    fs::write(m.path("file"), "").unwrap();
+    fs::create_dir(m.path("dir")).unwrap();
+    assert_eq!(errno(fs::metadata(m.path(".zfs"))), libc::ENOENT);
+    assert_eq!(errno(fs::create_dir(m.path(".zfs"))), libc::EEXIST);
+    assert_eq!(errno(fs::rename(m.path("file"), m.path(".zfs"))), libc::EEXIST);
+    assert_eq!(errno(fs::hard_link(m.path("file"), m.path(".zfs"))), libc::EEXIST);
+    assert_eq!(errno(std::os::unix::fs::symlink("to", m.path(".zfs"))), libc::EEXIST);
+    fs::create_dir(m.path("dir/.zfs")).unwrap();
+    unmount(&m.mount);
 }
