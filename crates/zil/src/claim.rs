@@ -200,7 +200,8 @@ impl LogVisitor for Finder<'_> {
         if clones.iter().any(|bp| self.is_new(bp)) {
             return ControlFlow::Break(());
         }
-        self.has_unfit |= clones.iter().any(|bp| !self.zio.can_clone(bp));
+        // no log of this version tells of deduplicated ones
+        self.has_unfit |= clones.iter().any(|bp| bp.is_dedup() || !self.zio.can_clone(bp));
         self.clones.extend(clones);
         self.last_seqs[1] = record.seq;
         self.has_records = true;

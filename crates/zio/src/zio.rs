@@ -70,11 +70,12 @@ impl Zio {
         let _ = self.clones.set(clones);
     }
 
-    /// Whether further pointers to a block may be made, which the table of clones then counts: blocks of other tables, of
-    /// removed vdevs and gang blocks are not for that, nor are encrypted ones. Embedded ones are copied with the pointer.
+    /// Whether further pointers to a block may be made, which its dedup table or else the table of clones then counts:
+    /// blocks of removed vdevs and gang blocks are not for that, nor are encrypted ones. Embedded ones are copied with the
+    /// pointer.
     pub fn can_clone(&self, bp: &BlkPtr) -> bool {
         let is_there = |vdev| self.tree.top(vdev).is_ok_and(|top| top.kind() != vdev::VdevKind::Indirect);
-        let is_plain = !bp.is_dedup() && !bp.is_gang() && !bp.uses_crypt();
+        let is_plain = !bp.is_gang() && !bp.uses_crypt();
         bp.is_embedded() || is_plain && bp.copies().all(|dva| is_there(dva.vdev()))
     }
 

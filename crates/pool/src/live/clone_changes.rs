@@ -12,7 +12,7 @@
 //! What a group adds is counted before it frees anything: so a block that it takes and frees is not free.
 //! A block with one pointer has no entry, so every block of data that is freed is looked for; where nothing was ever
 //! cloned on a vdev, there is no table, and that is known without reading. Blocks of dedup tables are counted there
-//! alone.
+//! alone ([`DedupChanges::add_clone`](super::dedup_changes::DedupChanges::add_clone)), but for those that were pruned.
 //!
 //! Source: OpenZFS's description of the feature block_cloning, and its behaviour.
 

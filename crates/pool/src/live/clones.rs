@@ -28,12 +28,16 @@ const RANGE_BYTES: u64 = 16 << 20;
 impl SyncContext<'_> {
     /// Counts what heads take from elsewhere with the group. Errors: those of reading the tables.
     pub(super) fn count_new_clones(&self) -> Result<()> {
-        let changes = self.pool.clone_changes();
+        let (changes, dedup) = (self.pool.clone_changes(), self.pool.dedup_changes());
         for (_, head) in self.pool.heads().all() {
             let mut outcome = Ok(());
             head.objset().clones_in(self.change.tx.txg(), &mut |bp| {
                 if outcome.is_ok() && !bp.is_embedded() {
-                    outcome = changes.add(bp);
+                    outcome = match dedup.add_clone(bp) {
+                        Ok(true) => Ok(()),
+                        Ok(false) => changes.add(bp),
+                        Err(error) => Err(error),
+                    };
                 }
             })?;
             outcome?;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Error, Mutex, MutexGuard, Result};
+use base::{Error, Kind, Mutex, MutexGuard, Result};
 use codec::checksum::Checksum;
 use dmu::zap::{Zap, ZapEntry};
 use dmu::{Objset, OnFailure};
@@ -141,6 +141,28 @@ impl DedupChanges {
     /// The tables are in that MOS. A second call changes nothing.
     pub(super) fn set_mos(&self, mos: &Arc<Objset>) {
         let _ = self.mos.set(Arc::downgrade(mos));
+    }
+
+    /// There is a pointer more to a block that was taken as it is. False if no table has it: it is not deduplicated, or was
+    /// pruned. Errors: those of reading the tables.
+    pub(super) fn add_clone(&self, bp: &BlkPtr) -> Result<bool> {
+        let Some(mos) = self.mos.get().and_then(Weak::upgrade).filter(|_| bp.is_dedup()) else { return Ok(false) };
+        if self.has_logs() {
+            return Err(Error::new(Kind::Unsupported, "a clone of a block whose dedup table is not complete yet"));
+        }
+        let (kind, key) = (bp.checksum_kind(), DdtKey::of(bp));
+        // the group cannot do without the answer
+        let mos = mos.reading(OnFailure::Wait);
+        let tables = self.directory(&mos, kind)?.map_or_else(Vec::new, |directory| directory.tables.to_vec());
+        for table in tables.into_iter().flatten() {
+            let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? else { continue };
+            let blocks = unpack(value.bytes())?;
+            let Some(which) = blocks.iter().position(|block| block.is_that_of(bp)) else { return Ok(false) };
+            let none = DdtPhys { references: 0, ..blocks[which] };
+            self.changes.lock().made.entry((kind, key, which)).or_insert(none).references += 1;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// How many pointers that were put off the group has room for.

@@ -63,7 +63,7 @@ pub(super) fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
 fn open_with(pool: &Arc<LivePool>, name: &str, record_bytes: u64) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
-    let options = ZplOptions { record_bytes, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes, shares_blocks: true, ..ZplOptions::default() };
     Zpl::open_writable(objset, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap()
 }
 
@@ -160,6 +160,49 @@ fn the_same_block_is_there_once() {
         drop((second, pool));
         made.judge();
     }
+}
+
+/// Copies of deduplicated files take nothing, and are counted in the tables: what the others refer to stays, whatever goes
+/// first, also in the group of the copy.
+#[test]
+fn copies_share_deduplicated_blocks() {
+    let mut made = Made::new(PoolLayout::Mirror);
+    let pool = made.load.pool.clone();
+    let zpl = made.fs("live/first", &[("dedup", "on"), ("compression", "off")]);
+    let copied = |from: &str, to: &str, blocks: u64| {
+        let source = zpl.open_file(zpl.lookup(zpl.root(), from.as_bytes()).unwrap()).unwrap();
+        let target = zpl.create(zpl.root(), to.as_bytes(), &new()).unwrap().ino;
+        assert_eq!(zpl.open_file(target).unwrap().copy_from(0, &source, 0, blocks * BLOCK).unwrap(), blocks * BLOCK);
+        target
+    };
+    put(&zpl, "a", 0..20);
+    check(&pool);
+    let b = copied("a", "b", 20);
+    assert_eq!(check(&pool), 40);
+    assert_eq!(counts(&pool.view()), (20, 40));
+    // the source goes in the group of a copy; what is copied once more goes before it is on disk
+    let c = copied("b", "c", 10);
+    copied("b", "d", 20);
+    remove(&zpl, "a");
+    remove(&zpl, "d");
+    assert_eq!(check(&pool), 30);
+    assert_eq!(counts(&pool.view()), (20, 30));
+    // a copy is written over, and cut, in its own group
+    let e = copied("c", "e", 10);
+    write(&zpl, e, 3, [100]);
+    assert_eq!(check(&pool), 40);
+    assert!(has(&zpl, b, 0..20) && has(&zpl, c, 0..10) && has(&zpl, e, (0..3).chain([100]).chain(4..10)));
+    // without dedup for what is written, what is copied is counted still
+    pool.set_property("live/first", "dedup", "off").unwrap();
+    let f = copied("b", "f", 20);
+    assert_eq!(check(&pool), 60);
+    ["b", "c", "e"].iter().for_each(|name| remove(&zpl, name));
+    assert_eq!(check(&pool), 20);
+    assert!(has(&zpl, f, 0..20));
+    remove(&zpl, "f");
+    assert_eq!(check(&pool), 0);
+    drop((zpl, pool));
+    made.judge();
 }
 
 /// Blocks that a log leads to become entries, or give way to those that are there; the log can be replayed all the
