@@ -420,11 +420,13 @@ impl Served {
 
     fn stop_exports(&self, force: bool) -> Result<()> {
         self.exports.stop_all(force).map_err(|(place, e)| {
-            let why = match e.kind() {
-                Kind::Busy => "pool or dataset is busy".to_owned(),
-                _ => e.to_string(),
+            let is_mount = self.mounts.list().iter().any(|mounted| mounted.path == place);
+            let what = match e.kind() {
+                Kind::Busy if is_mount => format!("cannot unmount '{place}': pool or dataset is busy"),
+                Kind::Busy => format!("cannot export '{}': pool is busy (clients of {place})", self.pool.view().name()),
+                _ => format!("cannot unmount '{place}': {e}"),
             };
-            Error::new(e.kind(), format!("cannot unmount '{place}': {why}"))
+            Error::new(e.kind(), what)
         })
     }
 }

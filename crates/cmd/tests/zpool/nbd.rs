@@ -104,6 +104,8 @@ impl NbdClient {
     }
 }
 
+const BUSY: &str = "cannot export 'fresh': pool is busy (clients of DIR/run/nbd/fresh.sock)\n";
+
 #[test]
 fn volumes_by_nbd() {
     let fresh = Fresh::new("nbd");
@@ -152,11 +154,11 @@ fn volumes_by_nbd() {
     assert!(other.is_cut_off());
 
     // those that choose nothing keep nobody out
-    let idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let _idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     assert_eq!(NbdClient::connect(&fresh).go("fresh/a/v"), Ok(8 << 20));
-    drop(idle);
 
     fresh.fails("destroy fresh/a/v", "cannot destroy 'fresh/a/v': dataset is busy\n");
+    fresh.world.check("export fresh", 1, BUSY);
     assert_eq!(client.ask(FUA, WRITE, 1 << 20, 512, &[6; 512]), [(0, Vec::new())]);
     assert_eq!(client.ask(FUA, WRITE, 2 << 20, 512, &[5; 512]), [(0, Vec::new())]);
     fresh.world.kill("fresh");
