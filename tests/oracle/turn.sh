@@ -15,7 +15,7 @@ numbers() {
     unlike+='|volthreading|filesystem_limit|snapshot_limit|default(user|group|project)(obj)?quota|sharenfs|sharesmb'
     zfs list -Hp -t all -o name,type -s name
     zfs get -Hp -t all -o name,property,value,source all | grep -vP "\t($unlike)\t" |
-        grep -vP '\tcompression\t.*\tdefault$|^turns\t(used|usedbychildren|logicalused)\t' | sort
+        grep -vP '\tcompression\t.*\tdefault$|^turns\t(used|usedbychildren|logicalused|compressratio)\t' | sort
     zfs list -H -t snapshot -o name -s name | xargs -r zfs holds -H | sort
     zfs list -H -t bookmark -o name,guid,createtxg -s name
 }
