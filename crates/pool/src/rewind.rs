@@ -8,6 +8,8 @@
 //!
 //! Space that a group frees is used again two groups later, so older states lose their blocks one by one.
 
+use std::collections::BTreeSet;
+
 use base::{Env, Result};
 use dmu::traverse::Visit;
 use format::ids::Txg;
@@ -31,10 +33,10 @@ pub struct PoolStatePreview {
 }
 
 /// What is there of a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreviewFindings {
-    /// Datasets and snapshots.
-    pub datasets: u64,
+    /// Names of datasets and snapshots.
+    pub names: BTreeSet<String>,
     /// Blocks of metadata that no device has any more.
     pub lost_blocks: u64,
     /// Parts that cannot be walked, for want of these.
@@ -42,6 +44,11 @@ pub struct PreviewFindings {
 }
 
 impl PreviewFindings {
+    /// Datasets and snapshots that another state has, and this one has not.
+    pub fn lacks<'a>(&'a self, other: &'a PreviewFindings) -> impl Iterator<Item = &'a str> {
+        other.names.difference(&self.names).map(String::as_str)
+    }
+
     /// Whether nothing is missing of its metadata.
     pub fn is_whole(&self) -> bool {
         self.lost_blocks == 0 && self.lost_parts == 0
@@ -85,10 +92,11 @@ pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions, ext
 
 /// What is there of an open pool's metadata. Errors: those that keep it from being walked at all.
 pub fn findings(pool: &Pool) -> Result<PreviewFindings> {
-    let mut datasets = 0u64;
+    let mut names = BTreeSet::new();
     for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
-        datasets += 1 + pool.dsl().snapshots(&pool.dsl().head(&dir)?)?.len() as u64;
+        names.extend(pool.dsl().snapshots(&pool.dsl().head(&dir)?)?.into_iter().map(|snapshot| snapshot.name));
+        names.insert(dir.name);
     }
     let report = pool.check(CheckOptions { verify: Verify::Metadata, space: false }, &mut Blind)?;
-    Ok(PreviewFindings { datasets, lost_blocks: report.damaged_blocks, lost_parts: report.lost_parts })
+    Ok(PreviewFindings { names, lost_blocks: report.damaged_blocks, lost_parts: report.lost_parts })
 }

@@ -236,20 +236,35 @@ fn check_logs(
     Err(failed("one or more devices is currently unavailable"))
 }
 
+/// So many names are told of what a state lacks.
+const LACKED_MAX: usize = 8;
+
 /// Lists the states that can be had, for `-T` or `--at-txg` to choose one.
 fn tell_states(states: &[PoolStatePreview], notify: &Notify) {
     let newest_s = states.first().map_or(0, |state| state.timestamp_s);
+    let newest = states.iter().find_map(|state| state.found.as_ref().ok());
     let mut text = format!("{:>12}  {:<24}  {:>8}  FOUND\n", "TXG", "TIME", "LOSS");
     for state in states {
         let loss = format!("{}s", newest_s.saturating_sub(state.timestamp_s));
         let found = match &state.found {
-            Ok(found) if found.is_whole() => format!("metadata whole: {} datasets and snapshots", found.datasets),
+            Ok(found) if found.is_whole() => format!("metadata whole: {} datasets and snapshots", found.names.len()),
             Ok(found) => {
                 format!("{} blocks of metadata are lost, {} parts with them", found.lost_blocks, found.lost_parts)
             }
             Err(error) => format!("cannot be opened: {}", error.what().lines().next().unwrap_or_default()),
         };
         text += &format!("{:>12}  {:<24}  {loss:>8}  {found}\n", state.txg, time::ctime(state.timestamp_s));
+        if let (Ok(found), Some(newest)) = (&state.found, newest) {
+            let lacked: Vec<&str> = found.lacks(newest).collect();
+            let more = lacked.len().saturating_sub(LACKED_MAX);
+            let names = lacked.iter().take(LACKED_MAX).map(|name| base::Shown(name).to_string());
+            let names = names.collect::<Vec<String>>().join(", ");
+            text += &match more {
+                _ if lacked.is_empty() => String::new(),
+                0 => format!("{:>12}  without {names}\n", ""),
+                more => format!("{:>12}  without {names} and {more} more\n", ""),
+            };
+        }
     }
     notify.out(&text);
 }

@@ -125,6 +125,22 @@ fn the_newest_state_is_lost() {
     go_on_from(dir.path(), &paths, found, whole[0], &expected);
 }
 
+#[test]
+fn an_older_state_tells_what_it_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (paths, _) = pool_of(1, dir.path());
+    let found = candidate(&devices(&paths)).unwrap();
+    let pool = LivePool::import(&Env::real(), &found, &options(), (7, "here".into())).unwrap();
+    pool.snapshot(&["live@kept".to_owned()], &[]).unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop((pool, found));
+    let states = pool::preview(&Env::real(), &candidate(&devices(&paths)).unwrap(), &options());
+    let newest = states[0].found.as_ref().unwrap();
+    let lacked: Vec<Vec<&str>> =
+        states.iter().map(|state| state.found.as_ref().unwrap().lacks(newest).collect()).collect();
+    assert!(lacked[0].is_empty() && lacked.last().unwrap() == &["live@kept"], "{lacked:?}");
+}
+
 /// The states that were given up are still there, with higher numbers of groups, and blocks that are used again.
 #[test]
 fn what_is_written_after_going_far_back_is_the_newest() {
