@@ -15,7 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use base::{Error, Kind, Result, ResultExt};
+use base::{Env, Error, Kind, Result, ResultExt, WorkKind};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
@@ -132,7 +132,8 @@ impl Dsl {
         out.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
         let since_txg = request.from.map_or(Txg::ZERO, |from| from.txg);
         let range = SendRange { since_txg, resume: request.resume, until: request.saved.as_ref().map(|one| one.until) };
-        SendWalk::new(&objset, (features, to_guid), range, lists, &mut out).run()?;
+        // it can wait for those that wait: what it reads of metadata holds up what is read ahead of it, else
+        Env::doing(WorkKind::Ahead, || SendWalk::new(&objset, (features, to_guid), range, lists, &mut out).run())?;
         if request.saved.is_none() {
             out.finish(to_guid)?;
         }

@@ -1,7 +1,7 @@
 //! Volumes as a user meets them: made, sized, snapshotted, cloned, destroyed. Then zdb judges the pool, if it is there.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -223,6 +223,10 @@ fn what_was_synced_to_a_volume_outlives_a_kill() {
             file.sync_all().unwrap();
             file.write_all_at(&[4; 50_000], 100_000).unwrap();
             file.sync_all().unwrap();
+            // the same by each write
+            let mut options = File::options();
+            let each = options.write(true).custom_flags(libc::O_DSYNC).open(folder.join(name)).unwrap();
+            each.write_all_at(&[5; 4096], 160_000).unwrap();
         }
     }
     fresh.world.kill("fresh");
@@ -234,6 +238,7 @@ fn what_was_synced_to_a_volume_outlives_a_kill() {
         expect[16384..36384].fill(0);
         expect[20_000..20_010].fill(3);
         expect[100_000..150_000].fill(later);
+        expect[160_000..164_096].fill(if name == "v" { 5 } else { 1 });
         assert!(bytes_at(&file, 0, 200_000) == expect, "{name}");
         assert_eq!(file.metadata().unwrap().size(), 20 << 20);
     }
