@@ -22,8 +22,11 @@ impl RunningStreams {
 
     /// Errors: `Busy` if there are any, and go on, unless they are to be cut off; it says what cannot be done to a pool.
     pub fn check_none(&self, force: bool, verb: &str, pool: &str) -> Result<()> {
+        if force {
+            return Ok(());
+        }
         for _ in 0..ENDING_LOOKS {
-            if force || Arc::strong_count(&self.0) == 1 {
+            if Arc::strong_count(&self.0) == 1 {
                 return Ok(());
             }
             std::thread::sleep(LOOK_EVERY);

@@ -370,8 +370,7 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
             HelperAnswer::Done
         }
         HelperRequest::Look(point) => {
-            let dev = std::fs::symlink_metadata(point)?.dev();
-            HelperAnswer::Device(format!("{}:{}", libc::major(dev), libc::minor(dev)))
+            HelperAnswer::Device(mountinfo::dev_text(std::fs::symlink_metadata(point)?.dev()))
         }
         HelperRequest::Another => {
             children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));

@@ -266,6 +266,7 @@ mod tests {
         counts.add(ObjectId::new(4), 10);
         assert!(!counts.is_stale(ObjectId::new(4)));
     }
+
     #[test]
     fn sizes_that_the_kernel_does_not_know() {
         let counts = LookupCounts::new();

@@ -104,6 +104,11 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(path))
 }
 
+/// A device number as it is written there: `major:minor`.
+pub(crate) fn dev_text(dev: u64) -> String {
+    format!("{}:{}", libc::major(dev), libc::minor(dev))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

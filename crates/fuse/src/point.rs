@@ -201,8 +201,7 @@ fn names(path: &Path, of_link: bool) -> Result<Vec<OsString>> {
 
 /// Whether a file is on a mounted file system of that pool.
 fn is_of_pool(file: &Folder, pool: &str) -> Result<bool> {
-    let dev = file.stat()?.st_dev;
-    let dev = format!("{}:{}", libc::major(dev), libc::minor(dev));
+    let dev = mountinfo::dev_text(file.stat()?.st_dev);
     let of_pool = |mount: &mountinfo::MountInfo| {
         mount.fs_type.starts_with("fuse.") && mount.source.split('/').next() == Some(pool)
     };

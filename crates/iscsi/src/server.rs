@@ -6,17 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, DiskServer, Gate, Parking};
+use export::{ClientSocket, ConnectedClient, DiskServer, Gate, Parking, make_room};
 
 use crate::connection::{IscsiConnection, ServerParts};
 use crate::login::{Sessions, log_in};
 use crate::scsi::LogicalUnit;
 use crate::target::{Lun, Targets};
-
-/// Connections at a time that have logged in, and others: the one that has been there for longest without having done so
-/// makes room.
-const SESSIONS_MAX: usize = 128;
-const LOGINS_MAX: usize = 32;
 
 /// Serves disks to initiators.
 pub struct IscsiServer {
@@ -57,6 +52,16 @@ struct LoginOf<'a> {
     number: u64,
 }
 
+impl ConnectedClient for ConnectedInitiator {
+    fn is_served(&self) -> bool {
+        self.session.is_some()
+    }
+
+    fn socket(&self) -> &ClientSocket {
+        &self.socket
+    }
+}
+
 impl IscsiServer {
     /// Nobody is connected yet.
     pub fn new(env: Env, targets: Arc<dyn Targets>) -> Arc<IscsiServer> {
@@ -75,17 +80,8 @@ impl IscsiServer {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let connected = &mut self.sessions.0.lock().connected;
-            let logins: Vec<u64> =
-                connected.iter().filter(|(_, one)| one.session.is_none()).map(|(number, _)| *number).collect();
-            if connected.len() - logins.len() >= SESSIONS_MAX {
+            if !make_room(connected) {
                 return tracing::warn!("an initiator of iSCSI too many");
-            }
-            if logins.len() >= LOGINS_MAX
-                && let Some(oldest) = logins.iter().min().and_then(|oldest| connected.remove(oldest))
-            {
-                tracing::debug!("an initiator of iSCSI did not log in, and makes room for another one");
-                // it may have left already
-                let _ = oldest.socket.shutdown(Shutdown::Both);
             }
             connected.insert(number, ConnectedInitiator { socket: kept, session: None });
         }

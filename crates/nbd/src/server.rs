@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, DataBudget, DiskServer, Gate, Parking};
+use export::{ClientSocket, ConnectedClient, DataBudget, DiskServer, Gate, Parking, make_room};
 
 use crate::connection::NbdConnection;
 use crate::disk::Disks;
@@ -14,26 +14,31 @@ use crate::handshake;
 use crate::stream::ClientStream;
 use crate::tls::Tls;
 
-/// Clients at a time that have a disk, and others: the one that has been there for longest without having chosen one
-/// makes room.
-const CLIENTS_MAX: usize = 128;
-const UNDECIDED_MAX: usize = 32;
-
 /// Serves disks to clients.
 pub struct NbdServer {
     env: Env,
     disks: Arc<dyn Disks>,
     gate: Arc<Gate>,
     parking: Arc<Parking>,
-    clients: Mutex<HashMap<u64, ConnectedClient>>,
+    clients: Mutex<HashMap<u64, NbdClient>>,
     next: AtomicU64,
 }
 
 /// A client that is connected.
-struct ConnectedClient {
+struct NbdClient {
     socket: ClientSocket,
     /// The disk that it uses, once it has chosen one.
     disk: Option<u64>,
+}
+
+impl ConnectedClient for NbdClient {
+    fn is_served(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    fn socket(&self) -> &ClientSocket {
+        &self.socket
+    }
 }
 
 impl NbdServer {
@@ -54,19 +59,10 @@ impl NbdServer {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut clients = self.clients.lock();
-            let undecided = clients.iter().filter(|(_, client)| client.disk.is_none()).map(|(number, _)| *number);
-            let undecided: Vec<u64> = undecided.collect();
-            if clients.len() - undecided.len() >= CLIENTS_MAX {
+            if !make_room(&mut clients) {
                 return tracing::warn!("a client of NBD too many");
             }
-            if undecided.len() >= UNDECIDED_MAX
-                && let Some(oldest) = undecided.iter().min().and_then(|oldest| clients.remove(oldest))
-            {
-                tracing::debug!("a client of NBD chose no disk, and makes room for another one");
-                // it may have left already
-                let _ = oldest.socket.shutdown(Shutdown::Both);
-            }
-            clients.insert(number, ConnectedClient { socket: kept, disk: None });
+            clients.insert(number, NbdClient { socket: kept, disk: None });
         }
         let server = self.clone();
         let work = move || {
@@ -109,7 +105,7 @@ impl NbdServer {
 
 impl DiskServer for NbdServer {
     fn has_clients(&self) -> bool {
-        self.clients.lock().values().any(|client| client.disk.is_some())
+        self.clients.lock().values().any(NbdClient::is_served)
     }
 
     fn disconnect_all(&self) {

@@ -239,11 +239,8 @@ impl DedupSurvey {
 
 impl Observer for DedupSurvey {
     fn block(&mut self, visit: &Visit<'_>, kind: BlockKind) {
-        let bp = visit.bp;
-        let is_alive = !matches!(kind, BlockKind::DeferredFree | BlockKind::DedupDitto);
-        let is_data = bp.level() == 0 && !bp.object_type().is_metadata() && !bp.is_hole() && !bp.is_embedded();
-        if is_alive && is_data {
-            self.add(bp);
+        if kind.is_placed_data(visit.bp) {
+            self.add(visit.bp);
         }
     }
 

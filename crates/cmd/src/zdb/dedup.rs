@@ -176,17 +176,12 @@ impl SimulatedBlock {
 impl Observer for SimulatedTable<'_> {
     fn block(&mut self, visit: &Visit<'_>, kind: BlockKind) {
         let bp = visit.bp;
-        let is_alive = !matches!(kind, BlockKind::DeferredFree | BlockKind::DedupDitto);
-        let is_data = bp.level() == 0 && !bp.object_type().is_metadata() && !bp.is_hole() && !bp.is_embedded();
-        if !is_alive || !is_data || Checksum::from_u8(bp.checksum_kind()) == Some(Checksum::Off) {
+        if !kind.is_placed_data(bp) || Checksum::from_u8(bp.checksum_kind()) == Some(Checksum::Off) {
             return;
         }
-        let tree = self.pool.tree();
-        let deflated = |dva: &format::blkptr::Dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize());
-        let dsize = bp.copies().map(deflated).fold(0, u64::saturating_add);
         let block = self.blocks.entry(DdtKey::of(bp)).or_default();
         block.pointers += 1;
-        block.dsize_bytes = block.dsize_bytes.saturating_add(dsize);
+        block.dsize_bytes = block.dsize_bytes.saturating_add(dmu::dsize(self.pool.cache(), bp));
     }
 
     fn progress(&mut self, bytes: u64) {

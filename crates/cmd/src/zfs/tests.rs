@@ -400,7 +400,6 @@ fn output_is_that_of_openzfs() {
             _ => &outcome.err,
         };
         let is = format!("{}! {err}? {}", comparable(step.command, &outcome.out), outcome.code);
-        // those name commands that Cenote does not have, or that cannot do it
         // there is no such link to a test
         let legacy = "use mount(8) to mount this filesystem, once /sbin/mount.zfs is a link to cenote";
         let err = step.err.replace("use mount(8) to mount this filesystem", legacy);

@@ -248,6 +248,15 @@ fn a_killed_process_is_a_power_cut() {
     world.check("export t_single", 1, "cannot open 't_single': no such pool\n");
 }
 
+/// Whether file systems can be mounted; says so of `what` if not.
+fn can_mount(what: &str) -> bool {
+    let can = nix::unistd::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("SKIPPED {what}: needs root and /dev/fuse");
+    }
+    can
+}
+
 #[test]
 fn dead_mounts_of_a_pool_that_lives() {
     if !Path::new("/dev/fuse").exists() {

@@ -9,13 +9,12 @@ use std::process::Command;
 use fuse::Project;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use super::World;
 use super::suspended::{noise, write};
+use super::{World, can_mount};
 
 /// A world with pool `fresh` mounted at DIR/mnt/fresh. `None`, loudly, where nothing can be mounted.
 fn mounted(name: &str) -> Option<World> {
-    if !nix::unistd::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED {name}: needs root and /dev/fuse");
+    if !can_mount(name) {
         return None;
     }
     let world = World::new(name, &[]);

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use super::World;
+use super::{World, can_mount};
 
 pub(super) struct Fresh {
     pub(super) world: World,
@@ -208,8 +208,7 @@ fn tangled_clones() {
 /// Files are open and a file system is mounted below, and nothing of what is undone shows afterwards.
 #[test]
 fn back_while_it_is_mounted() {
-    if !nix::unistd::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED {}:{}: not root, or no /dev/fuse", file!(), line!());
+    if !can_mount(file!()) {
         return;
     }
     let fresh = Fresh::new("back");
@@ -245,8 +244,7 @@ fn back_while_it_is_mounted() {
 
 #[test]
 fn a_mount_whose_folder_went_in_a_rollback() {
-    if !nix::unistd::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED {}:{}: not root, or no /dev/fuse", file!(), line!());
+    if !can_mount(file!()) {
         return;
     }
     let fresh = Fresh::new("folder");
@@ -316,6 +314,9 @@ fn a_clone_has_the_version_of_its_snapshot_or_a_later_one() {
 /// writes into the folder below it meanwhile.
 #[test]
 fn what_is_mounted_below_another_root_stays() {
+    if !can_mount(file!()) {
+        return;
+    }
     let fresh = Fresh::new("below");
     let top = fresh.world.dir.join("top");
     fresh.does(&format!("set mountpoint={} fresh/a", top.display()));

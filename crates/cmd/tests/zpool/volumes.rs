@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use super::World;
 use super::snapshots::Fresh;
+use super::{World, can_mount};
 
 /// What `zfs get` shows of a volume: size, and what is reserved.
 fn sizes(world: &World, name: &str) -> (u64, u64) {
@@ -118,15 +118,6 @@ fn what_raidz_pads_is_reserved() {
     world.check("destroy z", 0, "");
 }
 
-/// Whether file systems can be mounted; says so if not.
-fn can_mount() -> bool {
-    let can = nix::unistd::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("SKIPPED {}: needs root and /dev/fuse", file!());
-    }
-    can
-}
-
 /// What is in a file from an offset on.
 fn bytes_at(file: &File, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -136,7 +127,7 @@ fn bytes_at(file: &File, offset: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn volumes_are_files() {
-    if !can_mount() {
+    if !can_mount(file!()) {
         return;
     }
     let fresh = Fresh::new("volfiles");
@@ -202,7 +193,7 @@ fn volumes_are_files() {
 
 #[test]
 fn what_was_synced_to_a_volume_outlives_a_kill() {
-    if !can_mount() {
+    if !can_mount(file!()) {
         return;
     }
     let fresh = Fresh::new("volkill");

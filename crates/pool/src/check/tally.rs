@@ -24,6 +24,15 @@ pub enum BlockKind {
     Other,
 }
 
+impl BlockKind {
+    /// Whether a pointer that was found as this leads to a block of data with a place of its own.
+    pub fn is_placed_data(self, bp: &BlkPtr) -> bool {
+        let is_alive = !matches!(self, BlockKind::DeferredFree | BlockKind::DedupDitto);
+        let is_data = bp.level() == 0 && !bp.object_type().is_metadata() && !bp.is_hole() && !bp.is_embedded();
+        is_alive && is_data
+    }
+}
+
 /// Sums over blocks, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceSums {

@@ -20,7 +20,7 @@ use dmu::zap::{Zap, ZapEntry};
 use dmu::{Objset, OnFailure};
 use dsl::PropertyValue;
 use format::blkptr::BlkPtr;
-use format::ddt::{DdtKey, DdtPhys};
+use format::ddt::{BLOCKS, DdtKey, DdtPhys};
 use format::ids::Txg;
 use zio::{Class, RefTable, Twin};
 
@@ -113,27 +113,24 @@ impl RefTable for DedupChanges {
         if let Some(block) = self.changes.lock().made.get(&(checksum, *key, which)) {
             return Ok(if has_copies(block) { Twin::There(*block) } else { Twin::Refused });
         }
-        for table in directory.tables.into_iter().flatten() {
-            if let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? {
-                let block = unpack(value.bytes())?[which];
-                let has_place = key.dvas(&block).all(|dva| mos.cache().zio().tree().top(dva.vdev()).is_ok());
-                let is_sane = key.dvas(&block).count() > 0 && has_place && block.birth < txg;
-                return match (block.is_none(), directory.form) {
-                    (true, _) => Ok(Twin::First),
-                    (false, _) if is_sane && has_copies(&block) => Ok(Twin::There(block)),
-                    (false, DdtForm::Flat) if is_sane => Ok(Twin::Refused),
-                    _ => Err(Error::corrupt(format!("entry {key:?} of a dedup table makes no sense"))),
-                };
-            }
+        let Some(blocks) = stored(&mos, &directory, key)? else {
+            return Ok(if self.is_full(&mos)? { Twin::Refused } else { Twin::First });
+        };
+        let block = blocks[which];
+        let has_place = key.dvas(&block).all(|dva| mos.cache().zio().tree().top(dva.vdev()).is_ok());
+        let is_sane = key.dvas(&block).count() > 0 && has_place && block.birth < txg;
+        match (block.is_none(), directory.form) {
+            (true, _) => Ok(Twin::First),
+            (false, _) if is_sane && has_copies(&block) => Ok(Twin::There(block)),
+            (false, DdtForm::Flat) if is_sane => Ok(Twin::Refused),
+            _ => Err(Error::corrupt(format!("entry {key:?} of a dedup table makes no sense"))),
         }
-        Ok(if self.is_full(&mos)? { Twin::Refused } else { Twin::First })
     }
 
     fn add(&self, checksum: u8, key: &DdtKey, copies: u8, block: &DdtPhys) {
         let changes = &mut *self.changes.lock();
         let form = changes.directories.get(&checksum).map_or(DdtForm::Traditional, |directory| directory.form);
-        let none = DdtPhys { references: 0, ..*block };
-        changes.made.entry((checksum, *key, form.block_of(copies))).or_insert(none).references += 1;
+        changes.note_pointer((checksum, *key, form.block_of(copies)), block);
     }
 }
 
@@ -153,16 +150,11 @@ impl DedupChanges {
         let (kind, key) = (bp.checksum_kind(), DdtKey::of(bp));
         // the group cannot do without the answer
         let mos = mos.reading(OnFailure::Wait);
-        let tables = self.directory(&mos, kind)?.map_or_else(Vec::new, |directory| directory.tables.to_vec());
-        for table in tables.into_iter().flatten() {
-            let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? else { continue };
-            let blocks = unpack(value.bytes())?;
-            let Some(which) = blocks.iter().position(|block| block.is_that_of(bp)) else { return Ok(false) };
-            let none = DdtPhys { references: 0, ..blocks[which] };
-            self.changes.lock().made.entry((kind, key, which)).or_insert(none).references += 1;
-            return Ok(true);
-        }
-        Ok(false)
+        let Some(directory) = self.directory(&mos, kind)? else { return Ok(false) };
+        let blocks = stored(&mos, &directory, &key)?;
+        let found = blocks.iter().flatten().enumerate().find(|(_, block)| block.is_that_of(bp));
+        found.inspect(|(which, block)| self.changes.lock().note_pointer((kind, key, *which), block));
+        Ok(found.is_some())
     }
 
     /// How many pointers that were put off the group has room for.
@@ -241,6 +233,23 @@ impl DedupChanges {
     pub(super) fn set_has_logs(&self, has_logs: bool) {
         self.has_logs.store(has_logs, Ordering::Relaxed);
     }
+}
+
+impl DedupGroup {
+    /// There is a pointer more to a block of an entry.
+    fn note_pointer(&mut self, place: (u8, DdtKey, usize), block: &DdtPhys) {
+        self.made.entry(place).or_insert(DdtPhys { references: 0, ..*block }).references += 1;
+    }
+}
+
+/// The blocks of an entry, as tables had them before the group.
+fn stored(mos: &Arc<Objset>, directory: &DdtDirectory, key: &DdtKey) -> Result<Option<[DdtPhys; BLOCKS]>> {
+    for table in directory.tables.into_iter().flatten() {
+        if let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? {
+            return unpack(value.bytes()).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// Bytes that all tables take up.

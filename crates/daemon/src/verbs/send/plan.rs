@@ -237,13 +237,12 @@ fn plan_many(
         origin => Some(pool.dsl().name_of(origin)?),
     };
     let from_origin = order.from.is_some() && order.from == origin;
-    let from =
-        match order.from.as_deref().filter(|_| !from_origin).map(|name| name.split_once('@').unwrap_or((name, ""))) {
-            Some((of, _)) if of != fs.name() => {
-                return Ok(Err(failure(&order.to, "incremental source must be in same filesystem".to_owned())));
-            }
-            from => from.map(|(_, own)| own),
-        };
+    let from = order.from.as_deref().filter(|_| !from_origin);
+    let from = from.map(|name| name.split_once('@').unwrap_or((name, "")));
+    if from.is_some_and(|(of, _)| of != fs.name()) {
+        return Ok(Err(failure(&order.to, "incremental source must be in same filesystem".to_owned())));
+    }
+    let from = from.map(|(_, own)| own);
     if let Some(own) = from
         && pool.dsl().find(&format!("{}@{own}", fs.name())).is_err()
     {
