@@ -76,6 +76,7 @@ impl Objset {
             let own = write_policy(&policy, 0, dnode.object_type, (dnode.checksum, dnode.compress));
             BlockWrite {
                 data: block.contents.clone(),
+                compressed: None,
                 object_type: dnode.object_type,
                 level: 0,
                 bookmark: block.object.bookmark(0, block.blkid),

@@ -19,6 +19,7 @@ use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWri
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::ids::{ObjectId, Txg};
+use zio::Compressed;
 
 use crate::Tx;
 use crate::prefetch::Streams;
@@ -52,6 +53,8 @@ pub(crate) struct Layer {
     pub(crate) dnode: Option<Arc<Dnode>>,
     /// Contents of changed blocks, the spill block included.
     pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Those of `blocks` that came compressed: the contents that they had then, and how these are compressed.
+    pub(crate) compressed: BTreeMap<u64, (Block, Compressed)>,
     /// Blocks that were taken from elsewhere as they are, and are not in `blocks`; see [`crate::clone`].
     pub(crate) clones: BTreeMap<u64, BlkPtr>,
     /// Ranges of blocks that were freed: first block, and the one behind the last. They do not overlap.
@@ -195,6 +198,11 @@ impl NodeState {
         Ok(())
     }
 
+    /// Notes how the contents of a block were compressed elsewhere, for as long as it has these.
+    pub(crate) fn put_compressed(&mut self, blkid: u64, contents: Block, compressed: Compressed) {
+        self.open.compressed.insert(blkid, (contents, compressed));
+    }
+
     /// Frees blocks, in the open layer.
     pub(crate) fn punch(&mut self, from: u64, to: u64) {
         let inside: Vec<u64> = self.open.blocks.range(from..to).map(|(&id, _)| id).collect();
@@ -248,6 +256,13 @@ impl Layer {
         let bp = self.early.remove(&blkid);
         self.outdated.extend(bp);
         bp
+    }
+
+    /// How the contents of a block were compressed elsewhere.
+    pub(crate) fn compressed_as(&self, blkid: u64, contents: &Block) -> Option<Compressed> {
+        // a block that was changed is another one, as this one is held
+        let (_, compressed) = self.compressed.get(&blkid).filter(|(of, _)| of.is_shared_with(contents))?;
+        Some(compressed.clone())
     }
 
     pub(crate) fn is_hole(&self, blkid: u64) -> bool {

@@ -177,6 +177,7 @@ impl Objset {
         }
         let write = BlockWrite {
             data: head,
+            compressed: None,
             object_type: ObjectType::OBJSET,
             level: 0,
             bookmark: Bookmark { objset: self.id().get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },

@@ -7,6 +7,7 @@ use base::{AlignedBuf, Block, Bookmark, Data, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::ids::Txg;
+use zio::Compressed;
 
 use crate::node::{BlockSource, Node, NodeState, SPILL_BLKID};
 use crate::zap::ZapStore;
@@ -27,7 +28,7 @@ impl Object {
             let len = rest.len().min(size as usize - skip);
             let part = rest.part(0..len);
             match part.as_block().filter(|block| block.len() as u64 == size) {
-                Some(block) => self.replace(tx, at / size, block)?,
+                Some(block) => self.replace(tx, at / size, block, None)?,
                 None => self.modify(tx, at / size, len as u64 == size, &mut |block| {
                     part.copy_to(&mut block[skip..skip + len]);
                     Ok(())
@@ -39,8 +40,18 @@ impl Object {
         Ok(())
     }
 
+    /// Writes what comes with its compressed form, which is what will be on disk if the object's blocks are of that
+    /// size and nothing else is written there meanwhile. Errors: as from [`Object::write`].
+    pub fn write_compressed(&self, tx: &Tx<'_>, offset: u64, new: &Block, compressed: Compressed) -> Result<()> {
+        let size = self.current_block_size()?;
+        if new.len() as u64 != size || !offset.is_multiple_of(size) {
+            return self.write(tx, offset, &**new);
+        }
+        self.replace(tx, offset / size, new, Some(compressed))
+    }
+
     /// Replaces one block, and shares the new one.
-    fn replace(&self, tx: &Tx<'_>, blkid: u64, new: &Block) -> Result<()> {
+    fn replace(&self, tx: &Tx<'_>, blkid: u64, new: &Block, compressed: Option<Compressed>) -> Result<()> {
         let node = self.writable()?;
         if let BlockSource::OnDisk(tree) = self.find(blkid) {
             self.check_path(&tree, blkid)?;
@@ -53,6 +64,9 @@ impl Object {
         match state.open_block(tx, blkid) {
             Some(block) => *block = new.clone(),
             None => state.put_new(tx, blkid, new.clone())?,
+        }
+        if let Some(compressed) = compressed {
+            state.put_compressed(blkid, new.clone(), compressed);
         }
         Ok(())
     }

@@ -8,7 +8,10 @@ use crate::write::BlockWrite;
 
 /// To compress it, and for its checksum.
 pub(crate) fn of_write(request: &BlockWrite) -> u64 {
-    let (compress, _) = request.policy.compress.ns_per_kib();
+    let compress = match request.compressed {
+        Some(_) => 0,
+        None => request.policy.compress.ns_per_kib().0,
+    };
     (request.data.len() as u64 >> 10) * (compress + request.policy.checksum.ns_per_kib())
 }
 

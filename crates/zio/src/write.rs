@@ -50,7 +50,7 @@ use crate::issue::{BlockSlice, ExtentWrite};
 use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
 use dedup::TwinSearch;
-pub use request::{BlockWrite, DedupMode, WritePolicy};
+pub use request::{BlockWrite, Compressed, DedupMode, WritePolicy};
 use transform::{Transformed, shape, transform, transform_to};
 
 /// A block that is on its way.

@@ -97,6 +97,7 @@ pub(crate) fn write(
             BlockWrite {
                 policy,
                 data,
+                compressed: None,
                 object_type,
                 level: 0,
                 bookmark,

@@ -299,6 +299,25 @@ fn streams_of_openzfs_are_received() {
     }
 }
 
+/// What comes compressed stays as it is, whatever the target's own compression is.
+#[test]
+fn compressed_blocks_stay_as_they_came() {
+    let world = World::with_pool("as_they_came");
+    let theirs = corpus::case("send").zstd("streams/full-large-embedded-compressed.zst");
+    let compressed = |stream: &[u8]| -> Vec<(RecordFields, Vec<u8>)> {
+        let is_compressed = |fields: &RecordFields| matches!(fields, RecordFields::Write(write) if write.compress > 2);
+        records(stream).into_iter().filter(|(fields, _)| is_compressed(fields)).collect()
+    };
+    let sent = compressed(&theirs);
+    assert!(!sent.is_empty());
+    for compression in ["off", "gzip-9"] {
+        world.receives(&format!("-u -o compression={compression} fresh/{compression}"), &theirs);
+        let again = compressed(&world.cenote(&format!("zfs send -Lec fresh/{compression}@1")).stdout);
+        assert!(sent.iter().all(|record| again.contains(record)), "{compression}");
+    }
+    world.judged();
+}
+
 #[test]
 fn an_interrupted_receive_goes_on() {
     let world = World::with_pool("resumed");

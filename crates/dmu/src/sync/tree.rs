@@ -149,7 +149,18 @@ impl ObjectJob {
         let fill = if object_type == ObjectType::DNODE { dnodes_in(&block) } else { 1 };
         let bookmark = self.object.bookmark(0, blkid);
         let policy = writer.policy_of(0, object_type, (dnode.checksum, dnode.compress));
-        Ok(BlockWrite { data: block, object_type, level: 0, bookmark, policy, is_crypt: false, previous, fill })
+        let compressed = self.layer.compressed_as(blkid, &block);
+        Ok(BlockWrite {
+            data: block,
+            compressed,
+            object_type,
+            level: 0,
+            bookmark,
+            policy,
+            is_crypt: false,
+            previous,
+            fill,
+        })
     }
 
     /// Notes that a block has been written.
@@ -234,6 +245,7 @@ impl ObjectJob {
             let policy = writer.policy_of(level, object_type, (0, 0));
             batch.push(BlockWrite {
                 data: block,
+                compressed: None,
                 object_type,
                 level,
                 bookmark,

@@ -14,6 +14,7 @@ use format::stream::{
     RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamReference, StreamSpill, StreamWrite,
 };
 use format::swap;
+use zio::Compressed;
 
 use super::StreamPart;
 use crate::property::needs;
@@ -268,20 +269,29 @@ impl<'a> Applier<'a> {
         if !self.features.has(StreamFeatures::LARGE_BLOCKS) && record.len > OLD_BLOCK_SIZE_MAX {
             return Err(wrong("large blocks in a stream without them"));
         }
-        let contents = match record.compress {
+        let (contents, compressed) = match record.compress {
             0 => {
                 let mut contents = payload;
                 if self.endian == Endian::Big {
                     swap::block(record.object_type, &mut contents);
                 }
-                contents
+                (contents, None)
             }
-            kind => unpacked(kind, &payload, record.len)?,
+            number => {
+                let (kind, contents) = unpacked(number, &payload, record.len)?;
+                let is_enabled = |feature| self.enabled.has(feature);
+                let stays = needs::feature_for_compression(number.into()).is_none_or(is_enabled)
+                    && !matches!(kind, Compress::Off | Compress::Empty);
+                (contents, stays.then(|| Compressed { kind, bytes: payload.into() }))
+            }
         };
         let object = self.required(record.object)?;
         let tx = self.begin(record.len)?;
-        let block = [Block::from(contents)];
-        object.write(&tx, record.offset, Data::in_blocks(&block, record.len as usize))?;
+        let block = Block::from(contents);
+        match compressed {
+            Some(compressed) => object.write_compressed(&tx, record.offset, &block, compressed)?,
+            None => object.write(&tx, record.offset, Data::in_blocks(&[block], record.len as usize))?,
+        }
         self.note(&tx, record.object, record.offset, bytes);
         Ok(())
     }
@@ -383,12 +393,12 @@ fn pointers_of(record: &StreamObject) -> usize {
     (1 + room.saturating_sub(record.bonus_len) / BlkPtr::SIZE).min(3)
 }
 
-fn unpacked(kind: u8, packed: &[u8], len: u64) -> Result<AlignedBuf> {
-    let kind = Compress::from_u8(kind).filter(|kind| kind.is_concrete());
+fn unpacked(number: u8, packed: &[u8], len: u64) -> Result<(Compress, AlignedBuf)> {
+    let kind = Compress::from_u8(number).filter(|kind| kind.is_concrete());
     let kind = kind.ok_or_else(|| wrong("data of unknown compression"))?;
     let mut contents = AlignedBuf::for_overwrite(len as usize);
     decompress(kind, packed, &mut contents)?;
-    Ok(contents)
+    Ok((kind, contents))
 }
 
 /// Whether two states of an object number are those of one file: their generations are the same.

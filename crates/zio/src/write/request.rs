@@ -44,12 +44,23 @@ pub struct WritePolicy {
     pub hole_birth: bool,
 }
 
+/// A block's contents, compressed.
+#[derive(Clone, Debug)]
+pub struct Compressed {
+    /// How.
+    pub kind: Compress,
+    /// The compressed bytes.
+    pub bytes: Block,
+}
+
 /// A block to write: what the layers above say of it.
 #[derive(Clone, Debug)]
 pub struct BlockWrite {
     /// Contents, little-endian; a multiple of 512 bytes, at most 16 MiB. Not copied if it is stored
     /// uncompressed.
     pub data: Block,
+    /// The same, as it was compressed elsewhere: it is stored so, whatever the policy says, if that takes less room.
+    pub compressed: Option<Compressed>,
     /// Type of its object.
     pub object_type: ObjectType,
     /// Level: 0 is data.

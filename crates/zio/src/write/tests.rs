@@ -128,6 +128,7 @@ fn request(data: &[u8], policy: WritePolicy, previous: BlkPtr) -> BlockWrite {
     let data = Block::from(AlignedBuf::from(data));
     BlockWrite {
         data,
+        compressed: None,
         object_type: ObjectType::PLAIN_FILE_CONTENTS,
         level: 0,
         bookmark: BOOKMARK,

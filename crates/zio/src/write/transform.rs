@@ -1,7 +1,7 @@
 //! The first stage of a write, from contents to the bytes on disk: zeros to holes, compression, embedding, checksum.
 //!
 //! What compression does not make an eighth smaller is stored as it is, as is what would take up as
-//! many sectors. zstd is slow to find out that data does not shrink; so above [`EARLY_ABORT_SIZE`] and
+//! many sectors; what comes compressed already stays so. zstd is slow to find out that data does not shrink; so above [`EARLY_ABORT_SIZE`] and
 //! from level 3 on, lz4 and then zstd's level 1 must have shrunk it first.
 
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
@@ -12,7 +12,7 @@ use format::ids::Txg;
 use format::object_type::ObjectType;
 use vdev::Tree;
 
-use super::request::{BlockWrite, DedupMode, WritePolicy};
+use super::request::{BlockWrite, Compressed, DedupMode, WritePolicy};
 use crate::issue::BlockSlice;
 use crate::sums::BlockSums;
 
@@ -41,14 +41,18 @@ pub(super) fn transform(
     let BlockWrite { data, object_type, level, policy, previous, .. } = request;
     check(request, sums)?;
     let (len, kind) = (data.len(), policy.compress);
+    if kind != Compress::Off && compress::is_zero(data) {
+        return Ok(Transformed::InPointer(match previous.birth() {
+            _ if !policy.hole_birth => BlkPtr::HOLE,
+            Txg::ZERO => BlkPtr::HOLE,
+            _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
+        }));
+    }
+    if let Some((bytes, kind)) = compressed_elsewhere(request, sector as usize) {
+        let sum = sums.compute(policy.checksum, Endian::Little, &bytes);
+        return Ok(unless_same(request, tree, bytes, kind, sum));
+    }
     if kind != Compress::Off {
-        if compress::is_zero(data) {
-            return Ok(Transformed::InPointer(match previous.birth() {
-                _ if !policy.hole_birth => BlkPtr::HOLE,
-                Txg::ZERO => BlkPtr::HOLE,
-                _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
-            }));
-        }
         let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
         if let Some((small, n)) = shrink(policy, data, worth_having(len, sector as usize, embed)) {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
@@ -66,6 +70,17 @@ pub(super) fn transform(
     let whole = BlockSlice::new(data.clone(), 0..len);
     let sum = sums.compute(policy.checksum, Endian::Little, &whole);
     Ok(unless_same(request, tree, whole, Compress::Off, sum))
+}
+
+/// The bytes of a block that comes compressed, whole sectors of them, and how it is; `None` if they are not fewer.
+fn compressed_elsewhere(request: &BlockWrite, sector: usize) -> Option<(BlockSlice, Compress)> {
+    let Compressed { kind, bytes } = request.compressed.as_ref()?;
+    let psize = bytes.len().next_multiple_of(sector);
+    if psize >= request.data.len() {
+        return None;
+    }
+    let bytes = if bytes.len() == psize { bytes.clone() } else { padded(bytes, psize).into() };
+    Some((BlockSlice::new(bytes, 0..psize), *kind))
 }
 
 /// The bytes that are to be written, or the pointer to those that are there already.
@@ -156,6 +171,13 @@ fn shrink(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf,
     }
     let n = compress::compress(kind, level, data, &mut buf[..most])?;
     Some((buf, n))
+}
+
+/// A copy of `bytes`, and zeros up to `psize`.
+fn padded(bytes: &[u8], psize: usize) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(psize);
+    buf[..bytes.len()].copy_from_slice(bytes);
+    buf
 }
 
 /// The first `n` bytes of `buf`, and zeros up to `psize`. A buffer that would be mostly unused while
