@@ -87,6 +87,6 @@ impl Objset {
             }
         };
         let requests: Vec<BlockWrite> = blocks.iter().map(request).collect();
-        Ok(self.cache().zio().place_batch(tx.txg(), &requests))
+        Ok(self.cache().zio().place_batch(tx.txg(), &requests, tx.left_by_logs()))
     }
 }

@@ -474,6 +474,7 @@ impl LivePool {
                 self.txgs().synced(txg);
                 self.groups.note_synced(&self.env, self.device_totals());
                 self.heads.synced(txg);
+                self.note_needs();
                 Ok(())
             }
             Err(error) => {

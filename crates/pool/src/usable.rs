@@ -78,7 +78,7 @@ fn slab_bytes(top: &TopSpace, slabs: u64, deflates: bool) -> u64 {
 }
 
 /// What ZFS does not let datasets use, so that the pool can always be worked on.
-fn slop(space: u64, log: u64) -> u64 {
+pub(crate) fn slop(space: u64, log: u64) -> u64 {
     let slop = (space >> SLOP_SHIFT).min(SLOP_BYTES_MAX);
     let slop = slop - log.min(slop / 2);
     slop.max((space / 2).min(SLOP_BYTES_MIN))

@@ -224,7 +224,8 @@ impl Log {
         let env = self.zio().env();
         let name = [env.random(), env.random(), self.objset.id().get(), 1];
         let Ok(tx) = self.txgs.begin_for_log() else { return };
-        let Ok(bp) = self.zio().allocate_log_block(tx.txg(), self.class(), size as u64, name) else { return };
+        let left = tx.left_by_logs();
+        let Ok(bp) = self.zio().allocate_log_block(tx.txg(), self.class(), size as u64, name, left) else { return };
         if !self.chain.lock().start(tx.txg(), bp) {
             self.give_back(tx.txg(), &[bp]);
         }
@@ -318,7 +319,7 @@ impl Log {
         for size in sizes {
             let mut name = pointers[pointers.len() - 1].checksum();
             name[SEQ_WORD] += 1;
-            match self.zio().allocate_log_block(txg, self.class(), size as u64, name) {
+            match self.zio().allocate_log_block(txg, self.class(), size as u64, name, tx.left_by_logs()) {
                 Ok(bp) => pointers.push(bp),
                 Err(_) => {
                     self.chain.lock().end();

@@ -97,6 +97,8 @@ pub struct Allocator {
     /// The group of the pool's checkpoint; 0: there is none.
     checkpoint_txg: AtomicU64,
     autotrim: AtomicBool,
+    /// Bytes of the normal class that were ever allocated ahead of groups.
+    ahead_bytes: AtomicU64,
 }
 
 impl Allocator {
@@ -108,6 +110,7 @@ impl Allocator {
             state: Mutex::default(),
             checkpoint_txg: AtomicU64::new(0),
             autotrim: AtomicBool::new(false),
+            ahead_bytes: AtomicU64::new(0),
         }
     }
 
@@ -195,8 +198,40 @@ impl Allocator {
     ///
     /// Errors: `NoSpace`.
     pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: Txg) -> Result<Vec<Dva>> {
+        self.allocate_if(class, size, copies, txg, |_| true)
+    }
+
+    /// As [`Allocator::allocate`], for what intent logs write ahead of groups: `left` bytes stay free in the normal class,
+    /// for the groups.
+    pub fn allocate_ahead(&self, class: Class, size: u64, copies: u8, txg: Txg, left: u64) -> Result<Vec<Dva>> {
+        let wanted = left.saturating_add(size.saturating_mul(copies.into()));
+        let may_use = |class| class != Class::Normal || left == 0 || self.room(Class::Normal) >= wanted;
+        let dvas = self.allocate_if(class, size, copies, txg, may_use)?;
+        let state = self.lock();
+        let is_normal = |dva: &&Dva| {
+            let top = state.tops.iter().find(|top| top.number == dva.vdev());
+            top.is_some_and(|top| top.class == Class::Normal)
+        };
+        let bytes = dvas.iter().filter(is_normal).map(Dva::asize).sum();
+        self.ahead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(dvas)
+    }
+
+    /// Bytes of the normal class that were ever allocated by [`Allocator::allocate_ahead`].
+    pub fn ahead_bytes(&self) -> u64 {
+        self.ahead_bytes.load(Ordering::Relaxed)
+    }
+
+    fn allocate_if(
+        &self,
+        class: Class,
+        size: u64,
+        copies: u8,
+        txg: Txg,
+        may_use: impl Fn(Class) -> bool,
+    ) -> Result<Vec<Dva>> {
         assert!((1..=3).contains(&copies) && size > 0, "{copies} copies of {size} bytes");
-        for class in class.or_else() {
+        for class in class.or_else().filter(|class| may_use(*class)) {
             loop {
                 let attempt = self.lock().allocate(&self.tree, class, size, copies, txg)?;
                 match attempt {
@@ -352,12 +387,14 @@ impl Allocator {
     /// Whether `bytes`, parity and padding included, could be allocated in a class or in its stead in
     /// the normal one, if need be in pieces.
     pub fn can_allocate(&self, class: Class, bytes: u64) -> bool {
+        self.room(class) >= bytes || class != Class::Normal && self.room(Class::Normal) >= bytes
+    }
+
+    /// Bytes that may be allocated in a class, parity and padding included.
+    pub fn room(&self, class: Class) -> u64 {
         let state = self.lock();
-        let room = |class: Class| {
-            let tops = state.tops.iter().filter(|top| top.class == class && top.serving == Serving::Open);
-            tops.map(|top| top.space().free).sum::<u64>()
-        };
-        room(class) >= bytes || class != Class::Normal && room(Class::Normal) >= bytes
+        let tops = state.tops.iter().filter(|top| top.class == class && top.serving == Serving::Open);
+        tops.map(|top| top.space().free).sum()
     }
 
     /// Lends free bytes of a top-level vdev from `cursor` on, some `bytes_max` of them, all in one metaslab: nothing is

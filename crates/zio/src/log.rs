@@ -31,11 +31,11 @@ const LOG_BLOCK_UNIT: u64 = 4096;
 
 impl Zio {
     /// Allocates a log block of at least `size` bytes in `txg`: of class `Log`, or `Normal` to spare vdevs for logs.
-    /// `name` is what stands in place of its checksum. Errors: `NoSpace`; `ReadOnly`.
-    pub fn allocate_log_block(&self, txg: Txg, class: Class, size: u64, name: Sum) -> Result<BlkPtr> {
+    /// `name` is what stands in place of its checksum, `left` what stays free for groups. Errors: `NoSpace`; `ReadOnly`.
+    pub fn allocate_log_block(&self, txg: Txg, class: Class, size: u64, name: Sum, left: u64) -> Result<BlkPtr> {
         let allocator = self.allocator()?;
         let size = size.next_multiple_of(self.log_block_unit());
-        let dvas = allocator.allocate(class, size, 1, txg)?;
+        let dvas = allocator.allocate_ahead(class, size, 1, txg, left)?;
         let shape = BlockShape {
             lsize: size,
             psize: size,

@@ -103,6 +103,15 @@ impl PlacedBlock {
     }
 }
 
+/// When a block is placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placing {
+    /// By its group, in pieces if need be.
+    WithGroup,
+    /// Ahead of its group, for which `left` bytes stay free; in one piece.
+    Ahead { left: u64 },
+}
+
 impl Zio {
     /// Writes blocks in transaction group `txg`: what became of them, in the order of `requests`. The bytes follow; see
     /// the top of the file. Waits when many blocks are on their way already.
@@ -110,7 +119,7 @@ impl Zio {
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
     pub fn write_batch(&self, txg: Txg, requests: &[BlockWrite]) -> Vec<Result<WrittenBlock>> {
-        self.place_each(txg, requests, true, |placed| {
+        self.place_each(txg, requests, Placing::WithGroup, |placed| {
             let packed = placed.packed();
             self.queue().push(self.env(), placed.writes);
             WrittenBlock { bp: placed.bp, packed }
@@ -118,17 +127,17 @@ impl Zio {
     }
 
     /// As [`Zio::write_batch`], but the bytes are for the caller to send on their way, past those of groups:
-    /// [`Zio::write_log_blocks`]. None is in pieces.
-    pub fn place_batch(&self, txg: Txg, requests: &[BlockWrite]) -> Vec<Result<PlacedBlock>> {
-        self.place_each(txg, requests, false, |placed| placed)
+    /// [`Zio::write_log_blocks`]. None is in pieces, and `left` bytes stay free for groups.
+    pub fn place_batch(&self, txg: Txg, requests: &[BlockWrite], left: u64) -> Vec<Result<PlacedBlock>> {
+        self.place_each(txg, requests, Placing::Ahead { left }, |placed| placed)
     }
 
-    /// Gives each block an address, if `may_gang` in pieces, and tells `then`.
+    /// Gives each block an address, and tells `then`.
     fn place_each<T>(
         &self,
         txg: Txg,
         requests: &[BlockWrite],
-        may_gang: bool,
+        placing: Placing,
         then: impl Fn(PlacedBlock) -> T,
     ) -> Vec<Result<T>> {
         let allocator = match self.allocator() {
@@ -158,7 +167,7 @@ impl Zio {
                         return Ok(PlacedBlock { bp, writes: Vec::new() });
                     }
                     let class = class_of(&request.policy, &bytes);
-                    let (dvas, writes) = self.place(allocator, txg, request, &bytes, class, may_gang)?;
+                    let (dvas, writes) = self.place(allocator, txg, request, &bytes, class, placing)?;
                     let bp = self.count_first(search, request.policy.copies, builder.at(&dvas));
                     Ok(PlacedBlock { bp, writes })
                 }
@@ -176,17 +185,21 @@ impl Zio {
         request: &BlockWrite,
         bytes: &BlockSlice,
         class: Class,
-        may_gang: bool,
+        placing: Placing,
     ) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {
         let (size, copies) = (bytes.len() as u64, request.policy.copies);
-        match allocator.allocate(class, size, copies, txg) {
+        let allocated = match placing {
+            Placing::WithGroup => allocator.allocate(class, size, copies, txg),
+            Placing::Ahead { left } => allocator.allocate_ahead(class, size, copies, txg, left),
+        };
+        match allocated {
             Ok(dvas) => {
                 let write = |dva| ExtentWrite::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
                 let writes = dvas.iter().map(write).collect();
                 Ok((dvas, writes))
             }
             Err(e)
-                if may_gang
+                if placing == Placing::WithGroup
                     && e.kind() == Kind::NoSpace
                     && allocator.can_allocate(request.policy.class, size * u64::from(copies)) =>
             {

@@ -8,16 +8,21 @@ use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, DestroyedDataset, GoneSnapshot, NewDataset, RefusedChanges};
 use dsl::{Dsl, Level, Property};
-use format::ids::DatasetId;
+use format::ids::{DatasetId, VdevNumber};
 use format::nvlist;
+use vdev::Tree;
+use zio::alloc::{Class, TXG_DEFER};
 
 use super::head::{Head, HeadRoom};
-use super::rooms::KnownRoom;
+use super::rooms::{FreeSpace, KnownRoom};
 use super::{LivePool, SyncContext};
+use crate::usable::slop;
 
 /// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks
 /// above it: spa_asize_inflation. The least block of all may take more where sectors are large.
 const ASIZE_INFLATION: u64 = 24;
+/// Groups until what logs took, or what was freed, is free again.
+const GROUPS_UNTIL_FREE: u64 = TXG_DEFER + 2;
 /// Bytes of the least block.
 const BLOCK_BYTES_MIN: u64 = 512;
 
@@ -237,27 +242,35 @@ impl LivePool {
     /// Nobody knows what changes will take on disk before they are there, but what they take at most: blocks without
     /// compression, with their copies and parity, and what leads to them. As long as that may be more than there is room
     /// for, an operation that writes waits for a group to be synced. Only what is on disk by then decides; what one more
-    /// operation takes beyond the limit, the pool's slop has room for. Errors: `NoSpace`, `Quota`; `Suspended`, as from
-    /// [`dmu::Txgs::begin`].
+    /// operation takes beyond the limit, the pool's slop has room for.
+    ///
+    /// The devices must have that room, too: what intent logs take, and what was freed a moment ago, is there again some
+    /// groups later. Errors: `NoSpace`, `Quota`; `Suspended`, as from [`dmu::Txgs::begin`].
     pub fn admit(&self, id: DatasetId, bytes: u64, frees: bool) -> Result<()> {
         if frees {
             return Ok(());
         }
         self.suspension().check_running()?;
+        let allocator = self.cache().zio().allocator()?;
+        let mut groups = 0;
         loop {
             // before the room: what is synced in between counts twice, rather than not at all
             let changes = self.txgs().dirty_changes();
-            let KnownRoom { room, growth, .. } = self.room_of(id)?;
+            let KnownRoom { room, growth, free, .. } = self.room_of(id)?;
             let waiting = changes.most_bytes(&growth);
             if changes.is_empty() && room.bytes < bytes.max(1) {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
                 return Err(Error::new(room.refusal, what));
             }
-            if waiting < room.bytes && bytes <= room.bytes {
+            let (needed, spare) = self.txgs().needed_bytes();
+            let is_short = groups <= GROUPS_UNTIL_FREE
+                && free.is_short(allocator, needed.saturating_add(spare).saturating_add(bytes));
+            if waiting < room.bytes && bytes <= room.bytes && !is_short {
                 return Ok(());
             }
             self.sync_now()?;
+            groups += 1;
         }
     }
 
@@ -272,24 +285,34 @@ impl LivePool {
         let missing = || Error::new(Kind::NotFound, "dataset does not exist");
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
-        let known = KnownRoom { txg, room, growth: self.growth() };
+        let free = FreeSpace::of(self.cache().zio().allocator()?);
+        let known = KnownRoom { txg, room, growth: self.growth(Tree::deflate), free };
         self.rooms().note(id, known);
         Ok(known)
     }
 
-    /// How much changes may grow. What is small may come to lie in blocks of the least size, each with the sectors, the
-    /// parity and the copies that it needs, and a quarter for the pointers to them.
-    fn growth(&self) -> Growth {
-        let least = self.most_bytes_of(BLOCK_BYTES_MIN).saturating_mul(5);
-        let inflation = least.div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION);
-        Growth::new(inflation, |bytes| self.most_bytes_of(bytes))
+    /// Says what the groups in memory may need on the devices, so that it stays free.
+    pub(super) fn note_needs(&self) {
+        let Ok(allocator) = self.cache().zio().allocator() else { return };
+        let spare = slop(allocator.class_space(Class::Normal).size, 0) / 4;
+        self.txgs().set_needs(self.growth(|_, _, asize| Ok(asize)), spare);
     }
 
-    /// How many bytes the copies of a block are charged with at most, wherever they lie.
-    fn most_bytes_of(&self, bytes: u64) -> u64 {
+    /// How much changes may grow, of whose bytes on a vdev `counted` are counted. What is small may come to lie in blocks
+    /// of the least size, each with the sectors, the parity and the copies that it needs, and a quarter for the pointers
+    /// to them.
+    fn growth(&self, counted: impl Fn(&Tree, VdevNumber, u64) -> Result<u64>) -> Growth {
+        let most = |bytes| self.most_bytes_of(bytes, &counted);
+        let least = most(BLOCK_BYTES_MIN).saturating_mul(5);
+        let inflation = least.div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION);
+        Growth::new(inflation, most)
+    }
+
+    /// How many bytes the copies of a block take at most, wherever they lie, as `counted`.
+    fn most_bytes_of(&self, bytes: u64, counted: impl Fn(&Tree, VdevNumber, u64) -> Result<u64>) -> u64 {
         let tree = self.tree();
         let tops = tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log());
-        let of_top = |number| tree.deflate(number, tree.asize(number, bytes).ok()?).ok();
+        let of_top = |number| counted(tree, number, tree.asize(number, bytes).ok()?).ok();
         let most = tops.filter_map(|top| of_top(top.number())).max().unwrap_or(bytes);
         most.saturating_mul(self.rooms().copies_max().into())
     }

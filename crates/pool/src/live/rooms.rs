@@ -7,6 +7,7 @@ use base::Mutex;
 use dmu::Growth;
 use dsl::write::RoomLeft;
 use format::ids::{DatasetId, Txg};
+use zio::alloc::{Allocator, Class};
 
 /// What was known of a head's room, and as of which group.
 #[derive(Clone, Copy)]
@@ -15,6 +16,34 @@ pub(super) struct KnownRoom {
     pub(super) room: RoomLeft,
     /// How many bytes on disk changes may come to take.
     pub(super) growth: Growth,
+    pub(super) free: FreeSpace,
+}
+
+/// What was free on the devices of the normal class after a group.
+#[derive(Clone, Copy)]
+pub(super) struct FreeSpace {
+    /// Bytes that may be allocated.
+    pub(super) room_bytes: u64,
+    /// Bytes that may be some groups later.
+    pub(super) deferred_bytes: u64,
+    /// What [`Allocator::ahead_bytes`] was.
+    pub(super) ahead_bytes: u64,
+}
+
+impl FreeSpace {
+    pub(super) fn of(allocator: &Allocator) -> FreeSpace {
+        FreeSpace {
+            ahead_bytes: allocator.ahead_bytes(),
+            room_bytes: allocator.room(Class::Normal),
+            deferred_bytes: allocator.class_space(Class::Normal).deferred,
+        }
+    }
+
+    /// Whether there is less than `needed` now, and will be more when groups have been synced.
+    pub(super) fn is_short(&self, allocator: &Allocator, needed: u64) -> bool {
+        let ahead = allocator.ahead_bytes().saturating_sub(self.ahead_bytes);
+        self.room_bytes.saturating_sub(ahead) < needed && (ahead > 0 || self.deferred_bytes > 0)
+    }
 }
 
 /// The rooms of a pool's heads, by the object of the dataset.

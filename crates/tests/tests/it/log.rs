@@ -311,6 +311,30 @@ fn judge_cut(left: Vec<SparseDevice>, least: u64, rng: &mut Rng, what: &str) -> 
     replayed.len()
 }
 
+/// What is written again and again fills no pool by its log: groups find room, and the log of the last one is replayed.
+#[test]
+fn a_log_leaves_groups_their_room() {
+    for layout in [Layout::Single, Layout::Raidz, Layout::LogVdev] {
+        let disks: Vec<Arc<SparseDevice>> = blank().into_iter().map(Arc::new).collect();
+        let bed = Bed::create(&Env::fixed(1000), layout, &devices::same(&disks));
+        let numbers = [2, 7, 12, 22, 27, 52];
+        for round in 0..400 {
+            for n in numbers {
+                bed.write(n).unwrap();
+                bed.log.commit(ObjectId::NONE).unwrap_or_else(|error| panic!("{layout:?}, round {round}: {error:#?}"));
+            }
+        }
+        let logged = bed.log.stats().all().into_iter().find(|(name, _)| *name == "zil_itx_count").unwrap().1;
+        assert!(logged > 500, "{layout:?}: {logged} entries are in the log");
+        let left = shared(devices::copies(&disks));
+        let again = Bed::import(&Env::fixed(2000), &left).unwrap();
+        again.replay().unwrap();
+        assert!(numbers.iter().all(|n| again.has(*n)), "{layout:?}: all that was committed is there");
+        again.pool.close(PoolState::Exported).unwrap();
+        check(&left);
+    }
+}
+
 /// A commit is one write and one flush of the device that the log is on.
 #[test]
 fn a_commit_is_one_write_and_one_flush() {

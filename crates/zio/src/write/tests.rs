@@ -232,7 +232,7 @@ fn what_has_not_changed_is_not_written() {
     let bp = pool.write(TXG, &data, strong, BlkPtr::HOLE).unwrap();
     assert_eq!(pool.write(TXG.next(), &data, strong, bp).unwrap(), bp);
     // a log has it elsewhere by now
-    let early = pool.zio.place_batch(TXG.next(), &[request(&data, strong, BlkPtr::HOLE)]).pop().unwrap().unwrap();
+    let early = pool.zio.place_batch(TXG.next(), &[request(&data, strong, BlkPtr::HOLE)], 0).pop().unwrap().unwrap();
     let adopt = |policy, previous| pool.zio.adopt(TXG.next(), &request(&data, policy, previous), &early.bp()).unwrap();
     assert_ne!(early.bp().dvas(), bp.dvas());
     assert_eq!(adopt(strong, bp), bp);
