@@ -237,7 +237,7 @@ impl Zvol {
             return Ok(());
         }
         // the log needs to know nothing of what is behind the end
-        let first = self.free_most(live, size..end)?;
+        let first = self.free_most(live, size..end, false)?;
         let tx = live.begin(CHANGE_BYTES, true)?;
         self.data.free_range(&tx, size, first - size)
     }
@@ -280,21 +280,23 @@ impl Zvol {
         Ok(())
     }
 
-    /// Frees a range and tells the log: the most of it group by group, the rest in the transaction that tells.
+    /// Frees a range and tells the log: the most of it group by group. Each part is told with it, lest a replay frees what
+    /// somebody has written there since; only a record that is being replayed is done when all of it is.
     fn free(&self, live: &LiveVolume, range: Range<u64>) -> Result<()> {
         if range.is_empty() && !live.is_replaying() {
             return Ok(());
         }
-        let end = self.free_most(live, range.clone())?;
+        let replays = live.is_replaying();
+        let end = self.free_most(live, range.clone(), !replays)?;
         let tx = live.begin(CHANGE_BYTES, true)?;
         self.data.free_range(&tx, range.start, end.saturating_sub(range.start))?;
-        let len = range.end.saturating_sub(range.start);
-        live.tell(&tx, &Intent::Truncate { object: volume::DATA, offset: range.start, len });
+        live.tell_free(&tx, range.start..if replays { range.end } else { end });
         Ok(())
     }
 
     /// Frees from the end of a range on, until one transaction may free what is left: up to the byte that is returned.
-    fn free_most(&self, live: &LiveVolume, range: Range<u64>) -> Result<u64> {
+    /// `tells` the log or not.
+    fn free_most(&self, live: &LiveVolume, range: Range<u64>, tells: bool) -> Result<u64> {
         let mut end = range.end;
         while range.start < end {
             let portion = self.current()?.last_portion(range.start..end)?;
@@ -304,6 +306,9 @@ impl Zvol {
             }
             let tx = live.begin(CHANGE_BYTES, true)?;
             self.data.free_range(&tx, portion.from, end - portion.from)?;
+            if tells {
+                live.tell_free(&tx, portion.from..end);
+            }
             end = portion.from;
         }
         Ok(end)
@@ -351,6 +356,11 @@ impl LiveVolume {
     fn tell(&self, tx: &Tx<'_>, intent: &Intent<'_>) {
         let body = ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() };
         self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
+    }
+
+    fn tell_free(&self, tx: &Tx<'_>, range: Range<u64>) {
+        let len = range.end.saturating_sub(range.start);
+        self.tell(tx, &Intent::Truncate { object: volume::DATA, offset: range.start, len });
     }
 
     fn settle(&self, lasts: bool) -> Result<()> {

@@ -9,7 +9,8 @@
 //!
 //! More cuts: `CENOTE_CRASH_CUTS=2000 CENOTE_CRASH_SEED=7`.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Env, Result};
 use device::Device;
@@ -49,11 +50,19 @@ struct VolumeHistory {
 }
 
 fn open(pool: &Arc<LivePool>) -> Zvol {
+    open_with(pool, || {})
+}
+
+/// Opens the volume; `before` is called before each operation.
+fn open_with(pool: &Arc<LivePool>, before: impl Fn() + Send + Sync + 'static) -> Zvol {
     let id = pool.view().dsl().find(NAME).unwrap().id;
     let head = pool.open_head(id).unwrap();
     head.log().reopen();
     let room = head.clone();
-    let admit = Box::new(move |bytes, frees| room.admit(bytes, frees));
+    let admit = Box::new(move |bytes, frees| {
+        before();
+        room.admit(bytes, frees)
+    });
     Zvol::open_writable(head.objset(), pool.txgs().clone(), head.log().clone(), admit).unwrap()
 }
 
@@ -117,6 +126,44 @@ fn step(volume: &Zvol, pool: &LivePool, rng: &mut Rng, history: &mut VolumeHisto
     volume.flush()?;
     history.flushed.push((history.recording.len(), history.changes.len()));
     Ok(())
+}
+
+/// What is written while a discard goes on group by group, where it has been already, is no more discarded by the log.
+#[test]
+fn a_discard_in_portions_is_told_in_portions() {
+    const SIZE: u64 = 64 << 20;
+    let disk = Arc::new(SparseDevice::new("disk0", DEVICE_BYTES));
+    let load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &[disk.clone() as Arc<dyn Device>], 1).unwrap();
+    let properties = [("volsize", SIZE), ("volblocksize", SECTOR), ("refreservation", 0)];
+    let properties = properties.map(|(name, value)| (name.to_owned(), value.to_string())).to_vec();
+    let new = NewVolume { size: SIZE, block_size: SECTOR, salt: 5 };
+    load.pool.create_volume(NAME, properties, move |objset, tx, _| create_volume(objset, tx, &new)).unwrap();
+    let (begun, opened) = (Arc::new(AtomicU32::new(0)), Arc::new(OnceLock::<Weak<Zvol>>::new()));
+    let volume = {
+        let (begun, opened) = (begun.clone(), opened.clone());
+        Arc::new(open_with(&load.pool, move || {
+            let Some(volume) = opened.get().and_then(Weak::upgrade) else { return };
+            // the second step of the discard: the first has freed the end
+            if begun.fetch_add(1, Ordering::SeqCst) == 1 {
+                volume.write(SIZE - SECTOR, (&[7; SECTOR as usize][..]).into(), false).unwrap();
+            }
+        }))
+    };
+    for at in (0..SIZE).step_by(512 << 10) {
+        volume.write(at + SECTOR, (&[1; SECTOR as usize][..]).into(), false).unwrap();
+    }
+    // the first flush waits for its group, and starts the log
+    volume.flush().unwrap();
+    opened.set(Arc::downgrade(&volume)).unwrap();
+    volume.discard(0, SIZE, false).unwrap();
+    assert!(begun.load(Ordering::SeqCst) > 2, "it goes by portions");
+    volume.flush().unwrap();
+    let left: Vec<Arc<dyn Device>> = vec![Arc::new(disk.copy())];
+    let pool = LivePool::import(&Env::fixed(5000), &candidate(&left).unwrap(), &options(), (7, "here".into())).unwrap();
+    let volume = open(&pool);
+    assert!(volume.replay_log().unwrap().records > 2);
+    let holds = |at| volume.read(at, 1, false).unwrap()[0][0];
+    assert_eq!((holds(SIZE - SECTOR), holds(SECTOR), holds(SIZE / 2 + SECTOR)), (7, 0, 0));
 }
 
 /// Cuts the power and says what is wrong then.
