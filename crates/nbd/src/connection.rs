@@ -28,11 +28,20 @@ pub(crate) struct NbdConnection {
     parking: Arc<Parking>,
     budget: Arc<DataBudget>,
     stream: ClientStream,
-    /// Held by what takes a request, and by what sends an answer.
-    incoming: Mutex<()>,
+    /// Locked by what takes a request, as `outgoing` is by what sends an answer.
+    incoming: Mutex<Incoming>,
     outgoing: Mutex<()>,
     /// Answers to what was parked.
     late: LateAnswers<(Arc<TakenRequest>, NbdAnswer)>,
+}
+
+/// What comes from a client.
+#[derive(Default, PartialEq, Eq)]
+enum Incoming {
+    #[default]
+    Requests,
+    /// Nothing any more: it has said that it leaves.
+    Ended,
 }
 
 /// A request with its data.
@@ -62,7 +71,10 @@ impl NbdConnection {
 
     /// The next request; `None` if the client leaves. Errors: `Corrupt`; those of the connection.
     fn receive(&self) -> Result<Option<TakenRequest>> {
-        let _incoming = self.incoming.lock();
+        let mut state = self.incoming.lock();
+        if *state == Incoming::Ended {
+            return Ok(None);
+        }
         let mut incoming = &self.stream;
         let mut head = [0; REQUEST_HEAD_BYTES_MAX];
         let head = &mut head[..self.agreed.framing.request_head_bytes()];
@@ -72,7 +84,8 @@ impl NbdConnection {
         }
         let request = NbdRequest::parse(head, self.agreed.framing)?;
         if request.command == NbdCommand::Disconnect {
-            // the others see the end of the stream
+            // what stands behind it, and was received already, is not done; who reads now sees the end of the stream
+            *state = Incoming::Ended;
             let _ = self.stream.shutdown(Shutdown::Read);
             return Ok(None);
         }

@@ -12,6 +12,7 @@ const ACK: u32 = 1;
 const UNKNOWN: u32 = 0x8000_0006;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
 const TRIM: u16 = 4;
 const BLOCK_STATUS: u16 = 7;
 const FUA: u16 = 1;
@@ -67,17 +68,22 @@ impl NbdClient {
         }
     }
 
-    /// The types and payloads of the chunks of an answer.
-    fn ask(&mut self, flags: u16, command: u16, offset: u64, len: u32, data: &[u8]) -> Vec<(u16, Vec<u8>)> {
-        let cookie = offset ^ 0x5555;
+    /// A request, whose cookie is made of its offset.
+    fn request((flags, command): (u16, u16), offset: u64, len: u32, data: &[u8]) -> Vec<u8> {
         let mut request = Vec::from(0x2560_9513u32.to_be_bytes());
         request.extend(flags.to_be_bytes());
         request.extend(command.to_be_bytes());
-        request.extend(cookie.to_be_bytes());
+        request.extend((offset ^ 0x5555).to_be_bytes());
         request.extend(offset.to_be_bytes());
         request.extend(len.to_be_bytes());
         request.extend(data);
-        self.0.write_all(&request).unwrap();
+        request
+    }
+
+    /// The types and payloads of the chunks of an answer.
+    fn ask(&mut self, flags: u16, command: u16, offset: u64, len: u32, data: &[u8]) -> Vec<(u16, Vec<u8>)> {
+        let cookie = offset ^ 0x5555;
+        self.0.write_all(&NbdClient::request((flags, command), offset, len, data)).unwrap();
         let mut chunks = Vec::new();
         loop {
             let head = self.take(20);
@@ -153,12 +159,22 @@ fn volumes_by_nbd() {
     other.0.write_all(&[0; 28]).unwrap();
     assert!(other.is_cut_off());
 
+    // who leaves asks for nothing more
+    let mut other = NbdClient::connect(&fresh);
+    other.go("fresh/a/v").unwrap();
+    let leaves = NbdClient::request((0, DISCONNECT), 0, 0, &[]);
+    let writes = NbdClient::request((0, WRITE), 3 << 20, 512, &[9; 512]);
+    other.0.write_all(&[leaves, writes].concat()).unwrap();
+    assert!(other.is_cut_off());
+    assert_eq!(client.ask(0, READ, 3 << 20, 512, &[])[0].1[8..], [0; 512]);
+
     // those that choose nothing keep nobody out
     let _idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     assert_eq!(NbdClient::connect(&fresh).go("fresh/a/v"), Ok(8 << 20));
 
     fresh.fails("destroy fresh/a/v", "cannot destroy 'fresh/a/v': dataset is busy\n");
     fresh.world.check("export fresh", 1, BUSY);
+    fresh.world.check("destroy fresh", 1, &BUSY.replace("export", "destroy"));
     assert_eq!(client.ask(FUA, WRITE, 1 << 20, 512, &[6; 512]), [(0, Vec::new())]);
     assert_eq!(client.ask(FUA, WRITE, 2 << 20, 512, &[5; 512]), [(0, Vec::new())]);
     fresh.world.kill("fresh");
