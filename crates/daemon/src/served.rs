@@ -350,12 +350,12 @@ impl Served {
                 return Err(failed(suspended()));
             }
             self.pool.abandon();
-            self.stop_exports(force)?;
+            self.stop_exports(force, "export")?;
             self.leave_for_good();
             return Ok(PoolReply::Exported);
         }
         self.streams.check_none(force, "export", &name)?;
-        self.stop_exports(force)?;
+        self.stop_exports(force, "export")?;
         if self.pool.is_writable() {
             self.record_last(history);
         }
@@ -388,10 +388,7 @@ impl Served {
             return Err(suspended());
         }
         self.streams.check_none(force, "destroy", &name)?;
-        self.stop_exports(force).map_err(|e| {
-            let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
-            Error::new(Kind::Busy, what)
-        })?;
+        self.stop_exports(force, "destroy")?;
         if self.pool.is_writable() {
             self.record_last(history);
             self.pool.close(PoolState::Destroyed)?;
@@ -418,12 +415,13 @@ impl Served {
         self.pool.close(PoolState::Active)
     }
 
-    fn stop_exports(&self, force: bool) -> Result<()> {
+    /// Errors: `Busy`, and that it keeps the pool from what `verb` says.
+    fn stop_exports(&self, force: bool, verb: &str) -> Result<()> {
         self.exports.stop_all(force).map_err(|(place, e)| {
             let is_mount = self.mounts.list().iter().any(|mounted| mounted.path == place);
             let what = match e.kind() {
                 Kind::Busy if is_mount => format!("cannot unmount '{place}': pool or dataset is busy"),
-                Kind::Busy => format!("cannot export '{}': pool is busy (clients of {place})", self.pool.view().name()),
+                Kind::Busy => format!("cannot {verb} '{}': pool is busy (clients of {place})", self.pool.view().name()),
                 _ => format!("cannot unmount '{place}': {e}"),
             };
             Error::new(e.kind(), what)

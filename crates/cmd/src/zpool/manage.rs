@@ -36,8 +36,16 @@ pub fn destroy(args: &[OsString]) -> CommandResult {
             connection.wait_for_end();
             Ok(true)
         }
-        // it says itself what cannot be unmounted
-        Err(e) if e.kind() == Kind::Busy => Err(Stop::Failed(e.what().to_owned())),
+        // it says itself what is busy
+        Err(e) if e.kind() == Kind::Busy => {
+            let is_mount = e.what().starts_with("cannot unmount ");
+            let end = if is_mount {
+                format!("\ncould not destroy '{name}': could not unmount datasets")
+            } else {
+                String::new()
+            };
+            Err(Stop::Failed(format!("{}{end}", e.what())))
+        }
         Err(e) => Err(Stop::Failed(format!("cannot destroy '{name}': {}", e.what()))),
     }
 }
