@@ -114,6 +114,94 @@ fn trees_follow_their_sender() {
     fresh.judge();
 }
 
+impl Fresh {
+    /// Snapshots and origins below a dataset, as its copy must have them, too.
+    fn origins(&self, top: &str) -> String {
+        let (text, _) = self.world.zfs(&format!("get -Hpr -t all -o name,value guid,origin {top}"));
+        let is_telling = |line: &&str| line.contains(['@', '-']);
+        let mut lines: Vec<String> = text.lines().filter(is_telling).map(|line| line.replace(top, "")).collect();
+        lines.sort();
+        lines.join("\n")
+    }
+
+    /// Sends all that has come since a snapshot, and compares what there is then.
+    fn follows(&self, flags: &str, from: &str, to: &str) {
+        self.does(&format!("snapshot -r fresh/a@{to}"));
+        let package = self.package(&format!("-R -I @{from} fresh/a@{to}"));
+        self.world.receives(&format!("{flags} fresh/r"), &package);
+        assert_eq!(self.origins("fresh/r"), self.origins("fresh/a"));
+    }
+}
+
+/// Snapshots that a promoted clone has taken along are looked for there, and what they were taken of stays.
+#[test]
+fn what_was_promoted_is_destroyed_nowhere() {
+    let fresh = Fresh::new("promoted");
+    fresh.does("snapshot fresh/a/b@1");
+    fresh.does("snapshot fresh/a/b@2");
+    fresh.does("clone fresh/a/b@1 fresh/a/aclone");
+    fresh.does("snapshot fresh/a/aclone@own");
+    fresh.does("clone fresh/a/aclone@own fresh/a/second");
+    fresh.does("snapshot -r fresh/a@3");
+    fresh.world.receives("-u fresh/r", &fresh.package("-R fresh/a@3"));
+    fresh.does("promote fresh/a/aclone");
+    fresh.follows("-uF", "3", "4");
+    // a clone of a clone is promoted as often as the sender did it, and then its first origin is destroyed
+    fresh.does("promote fresh/a/b");
+    fresh.does("promote fresh/a/second");
+    fresh.does("promote fresh/a/second");
+    fresh.follows("-u", "4", "5");
+    fresh.does("rename fresh/a/b fresh/a/z");
+    fresh.does("rename fresh/a/second fresh/a/b");
+    fresh.does("promote fresh/a/z");
+    fresh.follows("-uF", "5", "6");
+    fresh.judge();
+}
+
+/// Datasets that take each other's places, also below what is new, end where the sender has them.
+#[test]
+fn places_are_taken_in_turn() {
+    let fresh = Fresh::new("turn");
+    for name in ["x", "x/below", "y", "y/below", "p", "p/q"] {
+        fresh.does(&format!("create fresh/a/{name}"));
+    }
+    fresh.does("snapshot fresh/a/x@origin");
+    fresh.does("clone fresh/a/x@origin fresh/a/p/clone");
+    fresh.does("snapshot -r fresh/a@1");
+    fresh.world.receives("-u fresh/r", &fresh.package("-R fresh/a@1"));
+    let renames = |list: &str| {
+        for (from, to) in list.split(", ").filter_map(|one| one.split_once(' ')) {
+            fresh.does(&format!("rename fresh/a/{from} fresh/a/{to}"));
+        }
+    };
+    // one goes below what is new, and another one comes after it
+    fresh.does("create fresh/a/new");
+    renames("y new/z, x y");
+    fresh.follows("-u", "1", "2");
+    // a clone changes places with one that has others below it
+    renames("p/clone t, y p/clone, t y");
+    fresh.follows("-uF", "2", "3");
+    // a child is where its parent was, with what was beside it; another parent goes below its child
+    renames("p/q t, p/clone t/p, p old, t p");
+    fresh.does("create fresh/a/new/below");
+    renames("new/z/below t, new/z t/z, new/below t/new");
+    fresh.does("destroy -r fresh/a/new");
+    renames("t new");
+    fresh.follows("-uF", "3", "4");
+    // what is new is where its own child was, and the child is in it
+    renames("p t");
+    fresh.does("create fresh/a/p");
+    renames("t p/p");
+    fresh.follows("-uF", "4", "5");
+    // that is destroyed and made anew around what was in it
+    renames("p/p t");
+    fresh.does("destroy -r fresh/a/p");
+    fresh.does("create fresh/a/p");
+    renames("t p/p");
+    fresh.follows("-uF", "5", "6");
+    fresh.judge();
+}
+
 /// File systems that are mounted below each other are mounted by an import that cannot make their folders.
 #[test]
 fn folders_are_there_for_the_next_import() {

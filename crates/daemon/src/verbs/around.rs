@@ -7,7 +7,7 @@ use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Folders, Host};
 use super::limits::Limit;
-use super::mount::{is_at_or_below, is_at_or_below_name, mount_one, mount_planned};
+use super::mount::{is_at_or_below, is_at_or_below_name, is_legacy, mount_one, mount_planned};
 use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
 
 /// What a change says: on standard output, and what went wrong.
@@ -126,6 +126,21 @@ pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failur
     let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
     let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
     Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
+}
+
+/// Unmounts a file system and what is below it, so that it can be renamed; what mount(8) mounted stays where it is. What
+/// was unmounted, the deepest path first, and what is wrong if not all could be.
+pub(super) fn unmount_to_rename(host: &dyn Host, name: &str, force: bool) -> (Vec<Mounted>, Option<Failure>) {
+    let moves = |one: &Mounted| is_at_or_below_name(&one.dataset, name) && !is_legacy(host, &one.dataset);
+    let mut mounted: Vec<Mounted> = host.mounts().into_iter().filter(moves).collect();
+    mounted.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
+    for at in 0..mounted.len() {
+        if let Some(failed) = unmount(host, &mounted[at].dataset, force) {
+            mounted.truncate(at);
+            return (mounted, Some(failed));
+        }
+    }
+    (mounted, None)
 }
 
 /// Gives limits to a dataset. Errors: as of [`Host::change`].

@@ -20,7 +20,8 @@ use protocol::datasets::{
 };
 
 use super::around::{
-    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, put_limits, unmount, without_mount, words,
+    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, put_limits, unmount, unmount_to_rename,
+    without_mount, words,
 };
 use super::destroy::{self, gather_dependents};
 use super::host::{DatasetChange, Host};
@@ -375,18 +376,11 @@ pub(super) fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failu
     if !exists(host, above) {
         return Ok(vec![failure(to, format!("cannot create '{to}': parent does not exist"))]);
     }
-    let mut mounted: Vec<Mounted> = Vec::new();
-    if !rename.no_unmount {
-        // what mount(8) mounted stays where it is
-        let moves = |one: &Mounted| is_at_or_below_name(&one.dataset, from) && !is_legacy(host, &one.dataset);
-        mounted = host.mounts().into_iter().filter(moves).collect();
-        mounted.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
-    }
-    for (at, one) in mounted.iter().enumerate() {
-        if let Some(failed) = unmount(host, &one.dataset, rename.force) {
-            let again = mount_again(host, mounted[..at].iter().map(|mounted| mounted.dataset.as_str()))?;
-            return Ok([vec![failed], again].concat());
-        }
+    let (mounted, failed) =
+        if rename.no_unmount { Default::default() } else { unmount_to_rename(host, from, rename.force) };
+    if let Some(failed) = failed {
+        let again = mount_again(host, mounted.iter().rev().map(|mounted| mounted.dataset.as_str()))?;
+        return Ok([vec![failed], again].concat());
     }
     let done = host.change(&DatasetChange::Rename { from: subject.name().to_owned(), to: to.clone() });
     let names: Vec<String> = mounted

@@ -137,36 +137,39 @@ impl<'h> StreamReceiver<'h> {
         let list = if list.is_empty() { NvList::new() } else { NvList::unpack(&list).map_err(|e| bad(&e))? };
         let top = begin.name.split('@').next().unwrap_or_default().to_owned();
         let is_empty = list.is_empty();
-        let is_incremental = list.opt_str("fromsnap").is_some();
         self.package = Some((list, top));
         if self.order.target.contains('@') && (self.is_recursive() || is_empty) {
             let why = "cannot specify snapshot name for multi-snapshot stream";
             return Err(failure(&self.order.target, format!("cannot receive: {why}")));
         }
-        let follows = self.is_recursive() && is_incremental && !self.order.dry_run;
-        let mut left = if follows { self.follow()? } else { Vec::new() };
-        loop {
-            match reader.begin().map_err(|e| bad(&e))? {
-                None => break,
-                Some((begin, ..)) if begin.is_package => {
-                    return Err(failure("", "cannot receive: invalid stream (a package within a package)".to_owned()));
-                }
-                Some(stream) => self.one(&mut reader, stream)?,
-            }
-        }
-        if follows && !left.is_empty() {
-            // what came may be what was missing
-            left = self.follow()?;
-        }
-        let last = left.pop();
+        self.follow(self.order.force)?;
+        let received = self.streams(&mut reader);
+        // what came may be what was missing; what came in part is kept
+        let mut left = self.follow(self.order.force && received.is_ok())?;
+        let last = received.err().or_else(|| left.pop());
         self.notes.extend(left.into_iter().map(|failure| failure.line));
         last.map_or(Ok(()), Err)
     }
 
-    /// Renames and destroys as the sender has; what could not be.
-    fn follow(&self) -> Result<Vec<Failure>, Failure> {
-        let Some((list, top)) = &self.package else { return Ok(Vec::new()) };
-        let how = Following { destroys: self.order.force, force_unmount: self.order.force_unmount };
+    /// Receives the streams of a package.
+    fn streams(&mut self, reader: &mut StreamReader<'_>) -> Result<(), Failure> {
+        let bad = |why: &str| Err(failure("", format!("cannot receive: {why}")));
+        loop {
+            match reader.begin() {
+                Ok(None) => return Ok(()),
+                Ok(Some((begin, ..))) if begin.is_package => return bad("invalid stream (a package within a package)"),
+                Ok(Some(stream)) => self.one(reader, stream)?,
+                Err(e) => return bad(e.what()),
+            }
+        }
+    }
+
+    /// Renames as the sender has, and with `destroys` destroys what it has not; what could not be. Of a package that is of
+    /// a whole tree, and not from its beginning.
+    fn follow(&self, destroys: bool) -> Result<Vec<Failure>, Failure> {
+        let from = |list: &NvList| list.opt_str("fromsnap").is_some() && self.is_recursive() && !self.order.dry_run;
+        let Some((list, top)) = self.package.as_ref().filter(|(list, _)| from(list)) else { return Ok(Vec::new()) };
+        let how = Following { destroys, force_unmount: self.order.force_unmount };
         super::replicate::follow(self.host, &self.target_of(top, top), list, how)
             .map_err(|e| self.cannot("cannot receive", &e))
     }
@@ -218,10 +221,11 @@ impl<'h> StreamReceiver<'h> {
             return refused("a stream of the package is of another dataset".to_owned());
         }
         let target = self.target_of(fs, &top);
-        let is_moved = self.is_recursive() && !is_clone && begin.from_guid.is_some() && !exists(self.host, &target);
-        if is_moved && !self.order.dry_run {
-            // below what came before it
-            self.follow()?;
+        let is_new = is_clone || begin.from_guid.is_none();
+        let needed = if is_new { target.rsplit_once('/').map_or("", |(above, _)| above) } else { &target };
+        if !exists(self.host, needed) {
+            // it has its place below what came before it
+            self.follow(self.order.force)?;
         }
         let own = self.order.target.split_once('@').map_or(own, |(_, own)| own).to_owned();
         if self.order.corrective {
