@@ -202,6 +202,36 @@ fn places_are_taken_in_turn() {
     fresh.judge();
 }
 
+/// What goes below what is new is mounted in it, and a whole tree is mounted from above.
+#[test]
+fn mounts_go_along_with_a_tree() {
+    let fresh = Fresh::new("along");
+    let (point, copy) = (fresh.world.dir.join("mnt"), fresh.world.dir.join("copy"));
+    let flags = format!("-F -o mountpoint={}", copy.display());
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    std::fs::write(point.join("b/file"), "below").unwrap();
+    fresh.does("snapshot -r fresh/a@1");
+    fresh.world.receives(&format!("-u {flags} fresh/r"), &fresh.package("-R fresh/a@1"));
+    assert!(!copy.exists());
+    let read = |name: &str| std::fs::read_to_string(copy.join(name)).unwrap_or_default();
+    // what was not mounted is, before what is new in it
+    fresh.does("create fresh/a/x");
+    std::fs::write(point.join("x/file"), "new").unwrap();
+    fresh.follows(&flags, "1", "2");
+    assert_eq!((read("b/file"), read("x/file")), ("below".to_owned(), "new".to_owned()));
+    fresh.does("create fresh/a/new");
+    fresh.does("rename fresh/a/b fresh/a/new/b");
+    fresh.follows(&flags, "2", "3");
+    assert_eq!((read("new/b/file"), read("b/file")), ("below".to_owned(), String::new()));
+    // what was mounted is again, what was not is not
+    fresh.does("unmount fresh/r/x");
+    fresh.does("rename fresh/a/new/b fresh/a/b");
+    fresh.does("rename fresh/a/x fresh/a/new/x");
+    fresh.follows(&format!("-u {flags}"), "3", "4");
+    assert_eq!((read("b/file"), read("new/x/file")), ("below".to_owned(), String::new()));
+    fresh.judge();
+}
+
 /// File systems that are mounted below each other are mounted by an import that cannot make their folders.
 #[test]
 fn folders_are_there_for_the_next_import() {

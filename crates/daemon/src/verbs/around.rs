@@ -7,8 +7,8 @@ use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Folders, Host};
 use super::limits::Limit;
-use super::mount::{is_at_or_below, is_at_or_below_name, is_legacy, mount_one, mount_planned};
-use crate::mount_plan::{PlannedMount, Refusal, path_order, plan};
+use super::mount::{deepest_first, is_at_or_below, is_at_or_below_name, is_legacy, mount_one, mount_planned};
+use crate::mount_plan::{PlannedMount, Refusal, plan};
 
 /// What a change says: on standard output, and what went wrong.
 pub(super) type ChangeOutput = (String, Vec<Failure>);
@@ -50,23 +50,27 @@ pub(super) fn mount_again_with<'a>(
     names: impl IntoIterator<Item = &'a str>,
     options: Vec<String>,
 ) -> Result<Vec<Failure>> {
-    let pool = host.pool();
     let mut failures = Vec::new();
     // the kernel hears of it only now, so this one is the property's
     let options = options.into_iter().filter(|option| !option.ends_with("acl")).collect();
     let request = MountRequest { options, ..MountRequest::default() };
     for name in names {
-        let subject = pool.dsl().subject(name)?;
-        match plan(&pool, host.bounds(), &subject)? {
-            Ok(plan) => failures.extend(mount_one(host, plan, &request).err()),
-            Err(Refusal::NotByItself) => {
-                let plan = super::mount::planned(host, &subject)?;
-                failures.extend(mount_one(host, plan, &request).err());
-            }
-            Err(_) => {}
+        if let Some(plan) = plan_again(host, name)? {
+            failures.extend(mount_one(host, plan, &request).err());
         }
     }
     Ok(failures)
+}
+
+/// A plan for what was mounted before, perhaps by hand.
+fn plan_again(host: &dyn Host, name: &str) -> Result<Option<PlannedMount>> {
+    let pool = host.pool();
+    let subject = pool.dsl().subject(name)?;
+    match plan(&pool, host.bounds(), &subject)? {
+        Ok(plan) => Ok(Some(plan)),
+        Err(Refusal::NotByItself) => super::mount::planned(host, &subject).map(Some),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What is mounted of a dataset and those below it.
@@ -76,15 +80,13 @@ pub(super) fn mounted_below(host: &dyn Host, top: &str) -> Result<Vec<DatasetId>
     mounted.map(|mounted| pool.dsl().find(&mounted.dataset).map(|found| found.id)).collect()
 }
 
-/// Mounts again what was mounted before, if the folder that it was mounted on is not there any more, as another root is
-/// above it. What went wrong.
-pub(super) fn mount_what_was_lost(host: &dyn Host, before: &[DatasetId]) -> Result<Vec<Failure>> {
+/// What was mounted before and is not any more, be it that the folder that it was mounted on is not there any more, as
+/// another root is above it.
+pub(super) fn lost_mounts(host: &dyn Host, before: &[DatasetId]) -> Result<Vec<PlannedMount>> {
     let pool = host.pool();
-    let mut names: Vec<String> = before.iter().filter_map(|id| pool.dsl().name_of(*id).ok()).collect();
-    // those above first
-    names.sort();
-    let lost = names.iter().map(String::as_str).filter(|name| !name.contains('@') && !host.is_at_its_place(name));
-    mount_again(host, lost)
+    let names = before.iter().filter_map(|id| pool.dsl().name_of(*id).ok());
+    let lost = names.filter(|name| !name.contains('@') && !host.is_at_its_place(name));
+    lost.filter_map(|name| plan_again(host, &name).transpose()).collect()
 }
 
 /// Unmounts a file system, does `work`, and mounts it again, by what its properties say then; what is mounted below it
@@ -95,11 +97,9 @@ pub(super) fn without_mount(
     work: impl FnOnce() -> Option<Failure>,
 ) -> Result<Vec<Failure>> {
     let is_below = |one: &Mounted| one.dataset != top.dataset && is_at_or_below(&one.path, &top.path);
-    let mut below: Vec<Mounted> = host.mounts().into_iter().filter(is_below).collect();
-    below.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
     let mut gone: Vec<PlannedMount> = Vec::new();
     let mut failed = None;
-    for Mounted { dataset, .. } in below {
+    for Mounted { dataset, .. } in deepest_first(host, is_below) {
         let Some(options) = host.options_of(&dataset) else { continue };
         failed = unmount(host, &dataset, false);
         if failed.is_some() {
@@ -132,8 +132,7 @@ pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failur
 /// was unmounted, the deepest path first, and what is wrong if not all could be.
 pub(super) fn unmount_to_rename(host: &dyn Host, name: &str, force: bool) -> (Vec<Mounted>, Option<Failure>) {
     let moves = |one: &Mounted| is_at_or_below_name(&one.dataset, name) && !is_legacy(host, &one.dataset);
-    let mut mounted: Vec<Mounted> = host.mounts().into_iter().filter(moves).collect();
-    mounted.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
+    let mut mounted = deepest_first(host, moves);
     for at in 0..mounted.len() {
         if let Some(failed) = unmount(host, &mounted[at].dataset, force) {
             mounted.truncate(at);

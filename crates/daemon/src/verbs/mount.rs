@@ -4,6 +4,9 @@
 //! being mounted. `-a` passes over what is not mounted by itself; a request for one file system is told
 //! why not.
 
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
 use base::{Error, Kind, Result};
 use dsl::Subject;
 use dsl::property::DatasetKind;
@@ -24,7 +27,7 @@ pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Response>
     }
     let Some(name) = request.dataset.as_ref().filter(|_| !request.recursive) else {
         let (plans, mut failures) = planned_below(host, request)?;
-        failures.extend(plans.into_iter().filter_map(|plan| mount_one(host, plan, request).err()));
+        failures.extend(mount_asked(host, plans, request));
         return Ok(mounted(failures));
     };
     let subject = match open(host, name, Types::FILE_SYSTEMS) {
@@ -42,7 +45,20 @@ pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Response>
         let line = format!("cannot mount '{name}': filesystem already mounted");
         return Ok(mounted(vec![Failure { about: name.clone(), line }]));
     }
-    Ok(mounted(mount_one(host, plan, request).err().into_iter().collect()))
+    Ok(mounted(mount_asked(host, vec![plan], request)))
+}
+
+/// Mounts file systems with the options of a request; why some could not be.
+fn mount_asked(host: &dyn Host, plans: Vec<PlannedMount>, request: &MountRequest) -> Vec<Failure> {
+    let (mut ready, mut failures) = (Vec::new(), Vec::new());
+    for plan in plans {
+        match with_options(plan, request) {
+            Ok(plan) => ready.push(plan),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    failures.extend(mount_in_order(host, ready));
+    failures
 }
 
 /// What [`mount`] would mount.
@@ -201,13 +217,40 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
 }
 
 /// Mounts a file system with the options of a request.
-pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &MountRequest) -> Result<(), Failure> {
+pub(super) fn mount_one(host: &dyn Host, plan: PlannedMount, request: &MountRequest) -> Result<(), Failure> {
+    with_options(plan, request).and_then(|plan| mount_planned(host, plan))
+}
+
+fn with_options(mut plan: PlannedMount, request: &MountRequest) -> Result<PlannedMount, Failure> {
     if let Err(why) = apply(&mut plan.options, &request.options, false) {
         let line = format!("cannot mount '{}': {why}", plan.dataset);
         return Err(Failure { about: plan.dataset, line });
     }
     plan.options.overlay |= request.overlay;
-    mount_planned(host, plan)
+    Ok(plan)
+}
+
+/// Mounts file systems, each before those in it. What is mounted in one of them already would be hidden: it goes, and
+/// comes back as it was. What could not be mounted.
+pub(super) fn mount_in_order(host: &dyn Host, mut plans: Vec<PlannedMount>) -> Vec<Failure> {
+    let places: HashSet<PathBuf> = plans.iter().map(|plan| plan.options.mountpoint.clone()).collect();
+    let is_hidden = |one: &Mounted| Path::new(&one.path).ancestors().skip(1).any(|above| places.contains(above));
+    for Mounted { dataset, .. } in deepest_first(host, is_hidden) {
+        let Some(options) = host.options_of(&dataset) else { continue };
+        // what is in use stays where it is
+        if host.unmount(&dataset, false, Folders::Remove).is_ok() {
+            plans.push(PlannedMount { dataset, options });
+        }
+    }
+    plans.sort_by_cached_key(|plan| path_order(&plan.options.mountpoint.to_string_lossy()));
+    plans.into_iter().filter_map(|plan| mount_planned(host, plan).err()).collect()
+}
+
+/// Some of what is mounted, in the order in which it can be unmounted.
+pub(super) fn deepest_first(host: &dyn Host, is_meant: impl Fn(&Mounted) -> bool) -> Vec<Mounted> {
+    let mut mounted: Vec<Mounted> = host.mounts().into_iter().filter(is_meant).collect();
+    mounted.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
+    mounted
 }
 
 /// Mounts a file system; or else why not.

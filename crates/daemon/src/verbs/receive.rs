@@ -5,28 +5,28 @@
 //!                        └─ package: list, END ─▶ the same for each, with the properties that the list has
 //! ```
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
-use format::ids::{Guid, ObjectId};
+use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
 
-use super::around::{
-    exists, failure, make_with_parents, mount_new, mount_what_was_lost, mounted_below, unmount, words,
-};
+use super::around::{exists, failure, lost_mounts, make_with_parents, mounted_below, unmount, words};
 use super::host::{Host, SnapshotChange};
 use super::input::{CommandInput, Teller};
+use super::mount::mount_in_order;
 use super::nearest::nearest_snapshot;
 use super::received::{self, CommandProperties, PropertiesBefore};
 use super::replicate::Following;
+use crate::mount_plan::{PlannedMount, plan_below};
 
 /// Bytes that are read of a stream at once.
 const READ_BYTES: usize = 1 << 20;
@@ -81,15 +81,7 @@ pub(super) fn receive(
     let before = mounted_below(host, order.target.split('@').next().unwrap_or_default())?;
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     if !order.dry_run {
-        receiver.notes.extend(mount_what_was_lost(host, &before)?.into_iter().map(|failure| failure.line));
-    }
-    let made: HashSet<String> = receiver.made.drain(..).collect();
-    let mut made: Vec<String> = made.into_iter().collect();
-    made.sort();
-    if !order.no_mount {
-        for name in made.iter().filter(|name| exists(host, name)) {
-            failures.extend(mount_new(host, name)?.into_iter().take(1));
-        }
+        failures.extend(receiver.mount(&before, failures.is_empty())?);
     }
     if !order.dry_run && !order.history.is_empty() && failures.is_empty() {
         host.record(&order.history)?;
@@ -149,6 +141,30 @@ impl<'h> StreamReceiver<'h> {
         let last = received.err().or_else(|| left.pop());
         self.notes.extend(left.into_iter().map(|failure| failure.line));
         last.map_or(Ok(()), Err)
+    }
+
+    /// Mounts what came, if it came whole with all that is in the first dataset of a package, and what was mounted before.
+    /// What of the former could not be.
+    fn mount(&mut self, before: &[DatasetId], is_whole: bool) -> Result<Vec<Failure>> {
+        let lost = lost_mounts(self.host, before)?;
+        let pool = self.host.pool();
+        let package = self.package.as_ref().filter(|(list, _)| is_whole && !list.is_empty());
+        let tops = package.map_or_else(|| self.made.clone(), |(_, top)| vec![self.target_of(top, top)]);
+        let mut plans: HashMap<String, PlannedMount> = HashMap::new();
+        for top in tops.iter().filter(|_| !self.order.no_mount) {
+            let Ok(subject) = pool.dsl().subject(top) else { continue };
+            let below = plan_below(&pool, self.host.bounds(), &subject, &mut |_, _| {})?;
+            let below = below.into_iter().filter(|plan| self.host.options_of(&plan.dataset).is_none());
+            plans.extend(below.map(|plan| (plan.dataset.clone(), plan)));
+        }
+        let came: HashSet<String> = plans.keys().cloned().collect();
+        for plan in lost {
+            plans.entry(plan.dataset.clone()).or_insert(plan);
+        }
+        let failed = mount_in_order(self.host, plans.into_values().collect());
+        let (failed, lost): (Vec<_>, Vec<_>) = failed.into_iter().partition(|failed| came.contains(&failed.about));
+        self.notes.extend(lost.into_iter().map(|failed| failed.line));
+        Ok(failed)
     }
 
     /// Receives the streams of a package.

@@ -7,11 +7,12 @@ use dsl::{Property, PropertyValue, Subject};
 use protocol::datasets::{Failure, SnapshotRequest, Types};
 
 use super::around::{
-    ChangeOutput, exists, failure, make_with_parents, mount_new, mount_what_was_lost, mounted_below, put_limits,
-    without_mount, words,
+    ChangeOutput, exists, failure, lost_mounts, make_with_parents, mount_new, mounted_below, put_limits, without_mount,
+    words,
 };
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
 use super::host::{DatasetChange, Host, SnapshotChange};
+use super::mount::mount_in_order;
 use super::query::open;
 use super::{limits, volumes};
 
@@ -258,7 +259,7 @@ fn rollback(host: &dyn Host, to: &str, (later, clones): (bool, bool), force: boo
     };
     let before = mounted_below(host, fs)?;
     match host.change_snapshots(&change) {
-        Ok(_) => mount_what_was_lost(host, &before),
+        Ok(_) => Ok(mount_in_order(host, lost_mounts(host, &before)?)),
         // it is mounted in a way that cannot be frozen
         Err(e) => match host.mounts().into_iter().find(|mounted| mounted.dataset == fs) {
             Some(mounted) if e.kind() == Kind::Unsupported => {
