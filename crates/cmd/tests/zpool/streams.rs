@@ -338,6 +338,15 @@ fn an_interrupted_receive_goes_on() {
     assert!(code == 1, "{text}");
     world.receives("-s -u fresh/to", &rest);
     assert_eq!(world.zfs("get -H -o value receive_resume_token fresh/to").0, "-\n");
+    // a new one is mounted once all of it is there
+    let point = world.dir.join("fourth");
+    let line = format!("receive -s -o mountpoint={} fresh/fourth", point.display());
+    world.zfs_with(&line, &stream[..stream.len() / 2]);
+    let token = world.zfs("get -H -o value receive_resume_token fresh/fourth").0;
+    let rest = world.cenote(&format!("zfs send -t {}", token.trim())).stdout;
+    assert_eq!(world.zfs("get -H -o value mounted fresh/fourth").0, "no\n");
+    world.receives("-s fresh/fourth", &rest);
+    assert_eq!(world.zfs("get -H -o value mounted fresh/fourth").0, "yes\n");
     // and one that is given up
     world.zfs_with("receive -s -u fresh/third", &stream[..stream.len() / 2]);
     assert_eq!(world.zfs("receive -A fresh/third"), (String::new(), 0));

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
+use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
 use format::ids::{DatasetId, Guid, ObjectId};
@@ -402,6 +403,9 @@ impl<'h> StreamReceiver<'h> {
         }
         let began_ns = self.host.now_ns();
         let is_new = !exists(self.host, &new.target);
+        // one that came in part, and was new then, is mounted as if all of it came now
+        let is_partial = |subject: Subject| new.resume.is_some() && subject.is_inconsistent();
+        let is_made = is_new || self.host.pool().dsl().subject(&new.target).is_ok_and(is_partial);
         let was_redacted = !is_new && is_redacted(self.host, &new.target).map_err(|e| self.cannot(what, &e))?;
         if is_new
             && self.order.append_path
@@ -437,7 +441,7 @@ impl<'h> StreamReceiver<'h> {
         let failures = super::change::options_changed(self.host, &new.target, changed).map_err(|e| failed(self, e))?;
         self.notes.extend(failures.into_iter().map(|failure| failure.line));
         let is_redacted = new.begin.features.has(StreamFeatures::REDACTED);
-        if is_new && !is_redacted {
+        if is_made && !is_redacted {
             self.made.push(new.target.clone());
         }
         if !is_new && is_redacted && !was_redacted {
