@@ -232,6 +232,30 @@ fn mounts_go_along_with_a_tree() {
     fresh.judge();
 }
 
+/// A snapshot that is there already is passed over, in a package and by itself; a whole dataset is not.
+#[test]
+fn what_came_already_is_passed_over() {
+    let fresh = Fresh::new("passed");
+    ["1", "2", "3"].iter().for_each(|own| fresh.does(&format!("snapshot fresh/a@{own}")));
+    let (whole, next) = (fresh.package("fresh/a@1"), fresh.package("-i @1 fresh/a@2"));
+    fresh.world.receives("-u fresh/r", &whole);
+    fresh.world.receives("-u fresh/r", &next);
+    fresh.world.receives("-u fresh/r", &next);
+    let (text, code) = fresh.world.zfs_with("receive -uv fresh/r", &fresh.package("-I @1 fresh/a@3"));
+    let (rates, told): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("received "));
+    let lines = [
+        "receiving incremental stream of fresh/a@2 into fresh/r@2",
+        "snap fresh/r@2 already exists; ignoring",
+        "receiving incremental stream of fresh/a@3 into fresh/r@3",
+    ];
+    assert!(code == 0 && told == lines && rates.len() == 2 && rates[0].starts_with("received 0B stream"), "{text}");
+    let there = "cannot receive new filesystem stream: destination 'fresh/r' exists\nmust specify -F to overwrite it\n";
+    for stream in [whole, fresh.package("-p fresh/a@1")] {
+        assert_eq!(fresh.world.zfs_with("receive -u fresh/r", &stream), (there.to_owned(), 1));
+    }
+    fresh.judge();
+}
+
 /// File systems that are mounted below each other are mounted by an import that cannot make their folders.
 #[test]
 fn folders_are_there_for_the_next_import() {

@@ -16,6 +16,7 @@ use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
+use pool::Receiving;
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
@@ -248,12 +249,6 @@ impl<'h> StreamReceiver<'h> {
         if self.order.corrective {
             return self.heal(reader, &format!("{target}@{own}"), (&begin, to_guid));
         }
-        let pool = self.host.pool();
-        let is_there = pool.dsl().find(&format!("{target}@{own}"));
-        let is_in_package = self.package.is_some();
-        if is_in_package && is_there.is_ok_and(|snapshot| snapshot.phys.guid == to_guid) {
-            return self.skip(reader, what);
-        }
         let origin = self.origin_of(&begin, &target, what)?;
         self.check_overwritten(&target, &begin, is_clone, what)?;
         let list = if list.is_empty() { Ok(NvList::new()) } else { NvList::unpack(&list) };
@@ -316,7 +311,7 @@ impl<'h> StreamReceiver<'h> {
         if healed.left > 0 {
             return refused(NOT_HEALED);
         }
-        self.say_rate(reader, began_ns)
+        self.say_rate(reader.bytes(), began_ns)
     }
 
     /// The snapshot here that a clone begins from.
@@ -407,19 +402,12 @@ impl<'h> StreamReceiver<'h> {
         let is_partial = |subject: Subject| new.resume.is_some() && subject.is_inconsistent();
         let is_made = is_new || self.host.pool().dsl().subject(&new.target).is_ok_and(is_partial);
         let was_redacted = !is_new && is_redacted(self.host, &new.target).map_err(|e| self.cannot(what, &e))?;
-        if is_new
-            && self.order.append_path
-            && let Some((above, _)) = new.target.rsplit_once('/')
-            && !exists(self.host, above)
-        {
-            let failures = make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
-            failures.into_iter().next().map_or(Ok(()), Err)?;
-        }
+        let Some(receiving) = self.begin(new, what)? else {
+            self.say(format!("snap {name} already exists; ignoring"))?;
+            self.skip(reader, what)?;
+            return self.say_rate(0, began_ns);
+        };
         let failed = |receiver: &StreamReceiver<'_>, e: Error| receiver.cannot(what, &e);
-        let receiving = self.host.begin_receive(new).map_err(|e| match e.what() {
-            SNAPSHOT_EXISTS => failure(&name, format!("cannot restore to {name}: {SNAPSHOT_EXISTS}")),
-            _ => failed(self, e),
-        })?;
         let listed = self.listed(new.to_guid);
         // what a stream that does not come to its end says does not count
         let before = PropertiesBefore::of(self.host, &new.target).map_err(|e| failed(self, e))?;
@@ -448,14 +436,36 @@ impl<'h> StreamReceiver<'h> {
             // it is not whole any more
             unmount(self.host, &new.target, true).map_or(Ok(()), Err)?;
         }
-        self.say_rate(reader, began_ns)
+        self.say_rate(reader.bytes(), began_ns)
+    }
+
+    /// Begins to receive; `None` if the snapshot is there already.
+    fn begin(&self, new: &NewReceive, what: &str) -> Result<Option<Receiving>, Failure> {
+        if self.order.append_path
+            && let Some((above, _)) = new.target.rsplit_once('/')
+            && !exists(self.host, above)
+        {
+            let failures = make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
+            failures.into_iter().next().map_or(Ok(()), Err)?;
+        }
+        let error = match self.host.begin_receive(new) {
+            Ok(receiving) => return Ok(Some(receiving)),
+            Err(error) if error.what() == SNAPSHOT_EXISTS => error,
+            Err(error) => return Err(self.cannot(what, &error)),
+        };
+        let pool = self.host.pool();
+        let snapshots = pool.dsl().find(&new.target).and_then(|head| pool.dsl().snapshots(&head));
+        let is_there = snapshots.is_ok_and(|all| all.iter().any(|one| one.phys.guid == new.to_guid));
+        let name = format!("{}@{}", new.target, new.snapshot);
+        let refused = || failure(&name, format!("cannot restore to {name}: {}", error.what()));
+        if is_there { Ok(None) } else { Err(refused()) }
     }
 
     /// Says how much came, and how fast.
-    fn say_rate(&mut self, reader: &StreamReader<'_>, began_ns: u64) -> Result<(), Failure> {
+    fn say_rate(&mut self, bytes: u64, began_ns: u64) -> Result<(), Failure> {
         let seconds = (self.host.now_ns() - began_ns).max(1) as f64 / 1e9;
-        let rate = nicebytes((reader.bytes() as f64 / seconds) as u64);
-        self.say(format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nicebytes(reader.bytes())))
+        let rate = nicebytes((bytes as f64 / seconds) as u64);
+        self.say(format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nicebytes(bytes)))
     }
 
     /// Whether a whole tree comes.
