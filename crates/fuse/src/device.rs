@@ -57,11 +57,17 @@ pub(crate) fn detach_device(point: &Path, dev: &str, how: Unmount) -> Result<()>
     }
     // umount2(2) takes the path, and would take what covers it
     if mountinfo::at(point)?.is_some_and(|mount| mount.dev != dev) {
-        return Err(Error::new(Kind::Busy, "something else is mounted over it"));
+        return Err(hidden());
     }
-    match detach(point, how) {
-        // the kernel ends a mount when it looks for its folder, and that has gone in a rollback
-        Err(_) if !mountinfo::is_mounted(point, dev)? => Ok(()),
+    let detached = detach(point, how);
+    // the kernel ends a mount when it looks for its folder, and that has gone in a rollback
+    if !mountinfo::is_mounted(point, dev)? {
+        return Ok(());
+    }
+    match detached {
+        // the path leads elsewhere, be it to nothing
+        Ok(()) if how != Unmount::Force => Err(hidden()),
+        Err(error) if error.kind() == Kind::NotFound => Err(hidden()),
         detached => detached,
     }
 }
@@ -252,6 +258,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> std::io::Resu
         }
     }
     Ok((message.bytes, None))
+}
+
+fn hidden() -> Error {
+    Error::new(Kind::Busy, "something else is mounted over it")
 }
 
 fn busy(point: &Path) -> Error {

@@ -232,6 +232,38 @@ fn mounts_go_along_with_a_tree() {
     fresh.judge();
 }
 
+/// What is mounted where another one is mounted then goes on top of it; what is in use cannot, and is not lost for that.
+#[test]
+fn mounts_that_are_hidden_are_mounted() {
+    let fresh = Fresh::new("hidden");
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    std::fs::write(point.join("b/file"), "below").unwrap();
+    let read = || std::fs::read_to_string(point.join("b/file")).unwrap_or_default();
+    let is_mounted = |name: &str| fresh.world.zfs(&format!("get -Ho value mounted {name}")).0 == "yes\n";
+    fresh.does("unmount fresh/a");
+    fresh.does("mount fresh/a/b");
+    fresh.does("mount fresh/a");
+    assert_eq!(read(), "below");
+    fresh.does("unmount fresh/a");
+    fresh.does("mount fresh/a/b");
+    let file = std::fs::File::open(point.join("b/file")).unwrap();
+    fresh.does("mount -a");
+    assert!(read().is_empty() && is_mounted("fresh/a") && is_mounted("fresh/a/b"));
+    drop(file);
+    fresh.fails("rename fresh/a/b fresh/a/c", "cannot unmount 'DIR/mnt/b': pool or dataset is busy\n");
+    // it does not keep a receive from being done
+    fresh.does("snapshot -r fresh/a@1");
+    fresh.world.receives("-u fresh/a/r", &fresh.package("fresh/a/b@1"));
+    assert!(read().is_empty() && is_mounted("fresh/a/b"));
+    fresh.does("unmount fresh/a");
+    assert!(!is_mounted("fresh/a/b"));
+    fresh.does("mount -a");
+    fresh.does("rename fresh/a/b fresh/a/c");
+    assert_eq!(std::fs::read_to_string(point.join("c/file")).unwrap(), "below");
+    fresh.judge();
+}
+
 /// A snapshot that is there already is passed over, in a package and by itself; a whole dataset is not.
 #[test]
 fn what_came_already_is_passed_over() {

@@ -74,10 +74,10 @@ fn plan_again(host: &dyn Host, name: &str) -> Result<Option<PlannedMount>> {
 }
 
 /// What is mounted of a dataset and those below it.
-pub(super) fn mounted_below(host: &dyn Host, top: &str) -> Result<Vec<DatasetId>> {
+pub(super) fn mounted_below(host: &dyn Host, top: &str) -> Vec<DatasetId> {
     let pool = host.pool();
     let mounted = host.mounts().into_iter().filter(|mounted| is_at_or_below_name(&mounted.dataset, top));
-    mounted.map(|mounted| pool.dsl().find(&mounted.dataset).map(|found| found.id)).collect()
+    mounted.filter_map(|mounted| pool.dsl().find(&mounted.dataset).ok()).map(|found| found.id).collect()
 }
 
 /// What was mounted before and is not any more, be it that the folder that it was mounted on is not there any more, as
@@ -85,7 +85,9 @@ pub(super) fn mounted_below(host: &dyn Host, top: &str) -> Result<Vec<DatasetId>
 pub(super) fn lost_mounts(host: &dyn Host, before: &[DatasetId]) -> Result<Vec<PlannedMount>> {
     let pool = host.pool();
     let names = before.iter().filter_map(|id| pool.dsl().name_of(*id).ok());
-    let lost = names.filter(|name| !name.contains('@') && !host.is_at_its_place(name));
+    // what is only hidden is mounted
+    let is_lost = |name: &String| !host.is_at_its_place(name) && host.options_of(name).is_none();
+    let lost = names.filter(|name| !name.contains('@') && is_lost(name));
     lost.filter_map(|name| plan_again(host, &name).transpose()).collect()
 }
 

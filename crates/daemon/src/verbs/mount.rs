@@ -205,15 +205,29 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
             mounts.into_iter().filter(|mounted| is_at_or_below_name(&mounted.dataset, name)).collect()
         }
     };
-    let mut failures = Vec::new();
-    for mounted in chosen {
-        if let Err(error) = host.unmount(&mounted.dataset, request.force, Folders::Keep) {
-            let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
-            let line = format!("cannot unmount '{}': {why}", mounted.path);
-            failures.push(Failure { about: mounted.dataset, line });
+    Ok(unmount_all(host, chosen, request.force))
+}
+
+/// Unmounts file systems; why some could not be.
+fn unmount_all(host: &dyn Host, mut mounted: Vec<Mounted>, force: bool) -> Vec<Failure> {
+    loop {
+        let (mut left, mut failures) = (Vec::new(), Vec::new());
+        let before = mounted.len();
+        for one in mounted {
+            if let Err(error) = host.unmount(&one.dataset, force, Folders::Keep) {
+                let is_busy = error.kind() == Kind::Busy;
+                let why = if is_busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
+                let line = format!("cannot unmount '{}': {why}", one.path);
+                failures.push(Failure { about: one.dataset.clone(), line });
+                left.push(one);
+            }
         }
+        // what has gone may have hidden what is left
+        if left.is_empty() || left.len() == before {
+            return failures;
+        }
+        mounted = left;
     }
-    Ok(failures)
 }
 
 /// Mounts a file system with the options of a request.

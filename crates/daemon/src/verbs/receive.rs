@@ -80,7 +80,7 @@ pub(super) fn receive(
     let mut from = BufReader::with_capacity(READ_BYTES, CommandInput::new(from, host, &note));
     let (notes, made, changed) = (Vec::new(), Vec::new(), HashSet::new());
     let mut receiver = StreamReceiver { host, order, note: &note, notes, package: None, made, changed };
-    let before = mounted_below(host, order.target.split('@').next().unwrap_or_default())?;
+    let before = mounted_below(host, order.target.split('@').next().unwrap_or_default());
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     if !order.dry_run {
         failures.extend(receiver.mount(&before, failures.is_empty())?);
