@@ -11,7 +11,7 @@ use protocol::streams::{ReceiveOrder, StreamNote};
 
 use super::client::{self, Pools};
 use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
-use super::request::{history_line, properties};
+use super::request::history_line;
 use crate::getopt::{Opt, Parsed};
 use crate::output::{FAILED, USAGE};
 
@@ -84,11 +84,14 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
     };
     let twice = |name: &str| misuse(command, &format!("property '{name}' specified multiple times\n"));
     let mut set: Vec<(String, String)> = Vec::new();
-    for (name, value) in properties(values('o'))? {
-        let full = full_name(&name);
+    for text in values('o') {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(misuse(command, "missing '=' for property=value argument\n"));
+        };
+        let full = full_name(name);
         match set.iter().any(|(other, _)| *other == full) {
-            true => return Err(twice(&name)),
-            false => set.push((full, value)),
+            true => return Err(twice(name)),
+            false => set.push((full, value.to_owned())),
         }
     }
     let origin = set.iter().position(|(name, _)| name == "origin").map(|at| set.remove(at).1);
@@ -96,7 +99,7 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
     for name in values('x') {
         let full = full_name(name);
         if name.contains('=') {
-            return Err(misuse(command, &format!("invalid property name '{name}'\n")));
+            return Err(misuse(command, "invalid character '=' in property argument\n"));
         }
         if exclude.contains(&full) || set.iter().any(|(other, _)| *other == full) {
             return Err(twice(name));

@@ -64,6 +64,10 @@ fn properties_of_a_package_are_overridden() {
     assert_eq!(fresh.world.zfs_with("receive -o atime=off fresh/v", &volume), (misplaced.to_owned(), 1));
     let warning = "Warning: fresh/v: property 'atime' does not apply to datasets of this type\n";
     assert_eq!(fresh.world.zfs_with("receive -x atime fresh/v", &volume), (warning.to_owned(), 0));
+    // as much as the volume asks for, as a new one has it
+    fresh.world.receives("-o refreservation=auto fresh/reserved", &volume);
+    let reserved = |name: &str| fresh.world.zfs(&format!("get -Hpo value refreservation {name}")).0;
+    assert!(reserved("fresh/v") == "0\n" && reserved("fresh/reserved") == reserved("fresh/c/vol"));
     fresh.world.receives("-o atime=off fresh/w", &fresh.package("-R fresh/c@one"));
     fresh.says("get -Ho value,source atime fresh/w", "off\tlocal\n");
     fresh.judge();

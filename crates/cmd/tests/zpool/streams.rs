@@ -401,6 +401,10 @@ fn what_cannot_be_received_to() {
     assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\n");
     refuses("-x compress -x compression fresh/a", "property 'compression' specified multiple times\n");
     refuses("-x atime -o atime=on fresh/a", "property 'atime' specified multiple times\n");
+    let twice = world.zfs_with("receive -o atime=on -o atime=off fresh/a", &whole);
+    assert!(twice.1 == 2 && twice.0.starts_with("property 'atime' specified multiple times\nusage:\n"), "{}", twice.0);
+    refuses("-o atime fresh/a", "missing '=' for property=value argument\nusage:\n");
+    refuses("-x atime=on fresh/a", "invalid character '=' in property argument\nusage:\n");
     refuses("-o compress=on -o compression=off fresh/a", "property 'compression' specified multiple times\n");
 
     // nothing is stored in the clear that is to be encrypted

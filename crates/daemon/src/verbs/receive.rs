@@ -421,7 +421,7 @@ impl<'h> StreamReceiver<'h> {
             }
             return Err(failure);
         }
-        self.notes.extend(notes);
+        self.notes.extend(notes.into_iter().chain(command.reserve()));
         self.changed.insert(new.target.clone());
         self.after(new, &listed);
         let came = listed.properties.iter().flat_map(|list| list.iter().map(|(name, _)| name.to_owned()));

@@ -15,6 +15,7 @@ use format::objset::ObjsetType;
 use protocol::streams::ReceiveOrder;
 
 use super::host::{DatasetChange, Host};
+use super::volumes;
 
 /// What the command line changes of the properties of one dataset.
 pub(super) struct CommandProperties<'a> {
@@ -53,7 +54,8 @@ impl<'a> CommandProperties<'a> {
             let refused = refused.iter().filter(|(name, _)| !self.order.set.iter().any(|(one, _)| one == name));
             notes.extend(refused.map(|(name, error)| cannot_receive(target, name, error)));
         }
-        for (property, value) in self.order.set.iter().filter(|(name, _)| self.is_top && !is_of_encryption(name)) {
+        let is_due = |name: &str, value: &str| !is_of_encryption(name) && !is_reckoned(name, value, self.kind);
+        for (property, value) in self.order.set.iter().filter(|(name, value)| self.is_top && is_due(name, value)) {
             if applies(property, self.kind) && !self.before.is_set_to(property, value) {
                 let (name, property, value) = (target.to_owned(), property.clone(), value.clone());
                 let change = DatasetChange::Set { name, property: property.clone(), value };
@@ -69,6 +71,19 @@ impl<'a> CommandProperties<'a> {
             notes.extend(self.host.change(&change).err().map(|error| cannot_receive(target, property, &error)));
         }
         notes
+    }
+
+    /// Reserves as much as a volume asks for, once its size has come; why that cannot be.
+    pub(super) fn reserve(&self) -> Option<String> {
+        let auto = self.order.set.iter().find(|(name, value)| self.is_top && is_reckoned(name, value, self.kind))?;
+        let reserve = || {
+            let pool = self.host.pool();
+            let reckoned = volumes::reckoned_for(&pool, &pool.dsl().subject(self.target)?, vec![auto.clone()])?;
+            reckoned.into_iter().try_for_each(|(property, value)| {
+                self.host.change(&DatasetChange::Set { name: self.target.to_owned(), property, value })
+            })
+        };
+        reserve().err().map(|error| cannot_receive(self.target, &auto.0, &error))
     }
 
     /// The properties that the command line changes.
@@ -114,6 +129,11 @@ pub(super) fn refused(order: &ReceiveOrder, new: &NewReceive) -> Option<String> 
 /// Whether a property says once and for all how what is stored is encrypted: what it may say has been checked.
 fn is_of_encryption(name: &str) -> bool {
     matches!(Property::find(name), Some(Property::Encryption | Property::Keyformat | Property::Pbkdf2iters))
+}
+
+/// Whether a value is what the size of a volume asks for.
+fn is_reckoned(name: &str, value: &str, kind: DatasetKind) -> bool {
+    kind == DatasetKind::Volume && value == "auto" && Property::find(name) == Some(Property::Refreservation)
 }
 
 /// Stores what a list says of a snapshot, if that is not there already; what could not be.
