@@ -29,19 +29,19 @@ pub(crate) struct NbdConnection {
     budget: Arc<DataBudget>,
     stream: ClientStream,
     /// Locked by what takes a request, as `outgoing` is by what sends an answer.
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<ClientState>,
     outgoing: Mutex<()>,
     /// Answers to what was parked.
     late: LateAnswers<(Arc<TakenRequest>, NbdAnswer)>,
 }
 
-/// What comes from a client.
+/// Whether more is to be done for a client.
 #[derive(Default, PartialEq, Eq)]
-enum Incoming {
+enum ClientState {
     #[default]
-    Requests,
-    /// Nothing any more: it has said that it leaves.
-    Ended,
+    Asks,
+    /// It has said that it leaves: what stands behind that is not done.
+    HasLeft,
 }
 
 /// A request with its data.
@@ -72,7 +72,7 @@ impl NbdConnection {
     /// The next request; `None` if the client leaves. Errors: `Corrupt`; those of the connection.
     fn receive(&self) -> Result<Option<TakenRequest>> {
         let mut state = self.incoming.lock();
-        if *state == Incoming::Ended {
+        if *state == ClientState::HasLeft {
             return Ok(None);
         }
         let mut incoming = &self.stream;
@@ -85,7 +85,7 @@ impl NbdConnection {
         let request = NbdRequest::parse(head, self.agreed.framing)?;
         if request.command == NbdCommand::Disconnect {
             // what stands behind it, and was received already, is not done; who reads now sees the end of the stream
-            *state = Incoming::Ended;
+            *state = ClientState::HasLeft;
             let _ = self.stream.shutdown(Shutdown::Read);
             return Ok(None);
         }
