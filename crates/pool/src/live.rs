@@ -78,6 +78,7 @@ mod scrub;
 mod sit_out;
 mod sit_out_state;
 mod snapshots;
+mod space_check;
 mod space_maps;
 mod spares;
 mod split;

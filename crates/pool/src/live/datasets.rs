@@ -15,6 +15,7 @@ use zio::alloc::{Class, TXG_DEFER};
 
 use super::head::{Head, HeadRoom};
 use super::rooms::{FreeSpace, KnownRoom};
+use super::space_check::SpaceCheck;
 use super::{LivePool, SyncContext};
 use crate::usable::slop;
 
@@ -23,6 +24,8 @@ use crate::usable::slop;
 const ASIZE_INFLATION: u64 = 24;
 /// Groups until what logs took, or what was freed, is free again.
 const GROUPS_UNTIL_FREE: u64 = TXG_DEFER + 2;
+/// Bytes of a property's value that are reckoned as a block.
+const PROPERTY_BLOCK_BYTES: usize = 1 << 10;
 /// Bytes of the least block.
 const BLOCK_BYTES_MIN: u64 = 512;
 
@@ -93,6 +96,7 @@ impl LivePool {
         properties: Vec<(String, String)>,
         make: impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static,
     ) -> Result<()> {
+        self.check_space(SpaceCheck::Normal, 5)?;
         let (name, usable) = (name.to_owned(), self.view().usable_bytes()?);
         self.run(move |context| {
             let new = NewDataset { kind, properties: &properties };
@@ -147,6 +151,7 @@ impl LivePool {
 
     /// Renames a file system or volume and all below it. Errors: as from [`dsl::write::rename_dataset`].
     pub fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
+        self.check_space(SpaceCheck::Reserved, 3)?;
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run(move |context| {
             let dsl = context.dsl()?;
@@ -160,6 +165,7 @@ impl LivePool {
     /// Sets a property. Errors: as from [`dsl::write::set_property`]; `Unsupported` for a default quota
     /// if the file system keeps no accounts.
     pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<()> {
+        self.check_space(SpaceCheck::Reserved, 2 + value.len() / PROPERTY_BLOCK_BYTES)?;
         let (of, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
         let usable = self.view().usable_bytes()?;
         let in_contents = self.run(move |context| {
@@ -202,6 +208,7 @@ impl LivePool {
     /// Stores the properties that a stream says; what was refused of it. Errors: as from
     /// [`dsl::write::set_received`].
     pub fn set_received(&self, dataset: &str, values: Vec<(String, nvlist::Value)>) -> Result<RefusedChanges> {
+        self.check_space(SpaceCheck::Reserved, 2 * values.len())?;
         let (dataset, usable) = (dataset.to_owned(), self.view().usable_bytes()?);
         let refused = self.run(move |context| {
             dsl::write::set_received(&context.change, &context.dsl()?, &dataset, &values, usable)
@@ -213,6 +220,7 @@ impl LivePool {
     /// Makes a property inherited, or with `received` what was received. Errors: as from
     /// [`dsl::write::inherit_property`].
     pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
+        self.check_space(SpaceCheck::Reserved, 2)?;
         let (dataset, name) = (dataset.to_owned(), name.to_owned());
         let usable = self.view().usable_bytes()?;
         self.run(move |context| {

@@ -24,6 +24,7 @@ use format::stream::StreamFeatures;
 use zio::OnFailure;
 
 use super::head::Head;
+use super::space_check::SpaceCheck;
 use super::{LivePool, SyncContext};
 
 /// A receive that has begun. What it brought is given up when it is dropped, unless it was finished.
@@ -42,6 +43,7 @@ impl LivePool {
     pub fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {
         let pool = self.weak().upgrade().ok_or_else(|| Error::new(Kind::Suspended, "the pool is closed"))?;
         self.remove_leftover(&format!("{}/{RECEIVE_CHILD}", new.target))?;
+        self.check_space(SpaceCheck::Normal, 5)?;
         let is_resumed = new.begin.features.has(StreamFeatures::RESUMING);
         let wanted = new.clone();
         let (begun, resume) = self.run(move |context| {

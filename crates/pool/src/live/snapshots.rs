@@ -11,6 +11,7 @@ use format::blkptr::BlkPtr;
 use format::ids::{DatasetId, ObjectId};
 use format::nvlist::{NvList, Value};
 
+use super::space_check::SpaceCheck;
 use super::{KeepsSnapshots, LivePool, SyncContext};
 
 /// A snapshot is tried again in so many groups, if others take snapshots of the same heads all the time.
@@ -19,6 +20,7 @@ const ATTEMPTS_MAX: usize = 64;
 impl LivePool {
     /// Takes snapshots of all that was written so far, all or none. Errors: as from [`dsl::write::take_snapshots`].
     pub fn snapshot(&self, names: &[String], properties: &[(String, String)]) -> Result<RefusedChanges> {
+        self.check_space(SpaceCheck::Normal, names.len())?;
         self.in_some_group(|pool, usable| {
             let (names, properties) = (names.to_vec(), properties.to_vec());
             pool.run_last(move |context| {
@@ -85,6 +87,7 @@ impl LivePool {
 
     /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::hold`].
     pub fn hold(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        self.check_space(SpaceCheck::Reserved, holds.len())?;
         let holds = holds.to_vec();
         self.run_last(move |context| {
             let dsl = context.dsl()?;
@@ -104,6 +107,7 @@ impl LivePool {
     /// Takes holds away, all or none. `Busy` is what would go with its last one, and is being sent. Errors: as from
     /// [`dsl::write::release`].
     pub fn release(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        self.check_space(SpaceCheck::ExtraReserved, 1)?;
         let holds = holds.to_vec();
         self.run_last(move |context| {
             let dsl = context.dsl()?;
@@ -130,6 +134,7 @@ impl LivePool {
 
     /// Makes a bookmark of a snapshot or bookmark. Errors: as from [`dsl::write::create_bookmark`].
     pub fn bookmark(&self, new: &str, source: &str) -> Result<()> {
+        self.check_space(SpaceCheck::Normal, 1)?;
         let (new, source) = (new.to_owned(), source.to_owned());
         self.run_last(move |context| {
             dsl::write::create_bookmark(&context.change, &context.dsl()?, &new, &source)?;
@@ -159,6 +164,11 @@ impl LivePool {
     /// Gives a snapshot another name, with `recursive` also those of all datasets below. Errors: as from
     /// [`dsl::write::rename_snapshot`].
     pub fn rename_snapshot(&self, old: &str, new: &str, recursive: bool) -> Result<()> {
+        let view = self.view();
+        let top = old.split('@').next().unwrap_or_default();
+        let below = view.dsl().find_dir(top).and_then(|top| view.dsl().walk_from(top));
+        // that there is none is for others to say
+        self.check_space(SpaceCheck::Reserved, below.map_or(1, |all| if recursive { all.len() } else { 1 }))?;
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run_last(move |context| {
             dsl::write::rename_snapshot(&context.change, &context.dsl()?, &old, &new, recursive)?;
@@ -170,6 +180,7 @@ impl LivePool {
     /// Lets a file system or volume go back to its latest snapshot. What serves it has to be frozen. Errors: as from
     /// [`dsl::write::rollback`] and [`LivePool::replace_root`].
     pub fn rollback(&self, to: &str) -> Result<()> {
+        self.check_space(SpaceCheck::Reserved, 1)?;
         let fs = to.split('@').next().unwrap_or_default();
         let id = self.view().dsl().find(fs)?.id;
         self.in_some_group(|pool, usable| {
@@ -187,6 +198,7 @@ impl LivePool {
 
     /// Makes a file system or volume of what a snapshot holds. Errors: as from [`dsl::write::clone_snapshot`].
     pub fn clone_snapshot(&self, snapshot: &str, target: &str, properties: &[(String, String)]) -> Result<()> {
+        self.check_space(SpaceCheck::Normal, 5)?;
         self.in_some_group(|pool, usable| {
             let (snapshot, target, properties) = (snapshot.to_owned(), target.to_owned(), properties.to_vec());
             pool.run_last(move |context| {
@@ -203,6 +215,7 @@ impl LivePool {
     /// Makes a clone the origin of what it was cloned from. Returns the names of snapshots and bookmarks that both have;
     /// then nothing is changed. Errors: as from [`dsl::write::promote`].
     pub fn promote(&self, name: &str) -> Result<Vec<String>> {
+        self.check_space(SpaceCheck::Reserved, 2)?;
         let name = name.to_owned();
         self.run_last(move |context| {
             let dsl = context.dsl()?;
