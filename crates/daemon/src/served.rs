@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use base::{Env, Error, Kind, Mutex, Result};
+use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
@@ -55,6 +55,7 @@ pub struct Served {
     /// Property `cachefile`: `none`, or the file that is written.
     cachefile: Mutex<Option<String>>,
     end: Mutex<mpsc::Sender<ProcessEnd>>,
+    turn: Mutex<()>,
 }
 
 impl Served {
@@ -87,6 +88,7 @@ impl Served {
             report: Mutex::default(),
             cachefile: Mutex::default(),
             end: Mutex::new(end),
+            turn: Mutex::default(),
         }
     }
 
@@ -430,6 +432,10 @@ impl Served {
 }
 
 impl Host for Served {
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pool.suspended().is_none().then(|| self.turn.lock())
+    }
+
     fn pool(&self) -> Arc<Pool> {
         self.pool.view()
     }

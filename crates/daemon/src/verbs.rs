@@ -27,7 +27,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use base::{Error, Kind, Result};
-use protocol::datasets::{DatasetRequest, Response, Types};
+use protocol::datasets::{ChangeRequest, DatasetRequest, Response, SnapshotRequest, Types};
 use protocol::streams::StreamNote;
 
 pub use host::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
@@ -44,6 +44,7 @@ pub fn answer(
 ) -> Result<Response> {
     let stream = descriptors.into_iter().next().map(File::from);
     let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
+    let _turn = needs_turn(request).then(|| host.turn());
     match request {
         DatasetRequest::Send(order) => send::send(host, order, stream()?, note),
         DatasetRequest::Receive(order) => receive::receive(host, order, stream()?, note),
@@ -72,5 +73,20 @@ pub fn answer(
             let failures = mount::unmount(host, request)?;
             Ok(Response::Done { failures, notes: Vec::new() })
         }
+    }
+}
+
+/// Whether a request looks at what is mounted, and changes it or the names of datasets in several steps, which none other
+/// may come between. A receive takes its turn for such steps.
+fn needs_turn(request: &DatasetRequest) -> bool {
+    match request {
+        DatasetRequest::Mount(_) | DatasetRequest::MountAt(_) | DatasetRequest::Unmount(_) => true,
+        DatasetRequest::Change { change: ChangeRequest::Snapshots(request), .. } => match request {
+            SnapshotRequest::Destroy(gone) => gone.clones,
+            SnapshotRequest::Clone { .. } | SnapshotRequest::Rollback { .. } | SnapshotRequest::Promote { .. } => true,
+            _ => false,
+        },
+        DatasetRequest::Change { .. } => true,
+        _ => false,
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::sync::Arc;
 
-use base::{Env, Error, Kind, Mutex, Result};
+use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::receive::StreamReader;
@@ -86,6 +86,10 @@ impl Local {
 }
 
 impl Host for Local {
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        None
+    }
+
     fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
     }

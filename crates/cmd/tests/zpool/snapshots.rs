@@ -264,6 +264,48 @@ fn a_mount_whose_folder_went_in_a_rollback() {
     fresh.judge();
 }
 
+/// Commands that change what is mounted take turns: nothing is mounted twice, or where it does not belong.
+#[test]
+fn commands_at_once() {
+    if !can_mount(file!()) {
+        return;
+    }
+    let fresh = Fresh::new("at_once");
+    let (world, top) = (&fresh.world, fresh.world.dir.join("mnt"));
+    fresh.does(&format!("set mountpoint={} fresh/a", top.display()));
+    let at_once = |lines: &[&str]| -> Vec<i32> {
+        std::thread::scope(|scope| {
+            let commands: Vec<_> = lines.iter().map(|line| scope.spawn(move || world.zfs(line).1)).collect();
+            commands.into_iter().map(|command| command.join().unwrap()).collect()
+        })
+    };
+    let mounts = || -> Vec<String> {
+        let all = fs::read_to_string("/proc/self/mounts").unwrap();
+        let places = all.lines().filter_map(|line| line.split(' ').nth(1));
+        let mut below: Vec<String> =
+            places.filter_map(|place| Some(place.strip_prefix(top.to_str()?)?.to_owned())).collect();
+        below.sort();
+        below
+    };
+    for round in 0..8 {
+        fresh.does("unmount fresh/a/b");
+        let codes = at_once(&["mount fresh/a/b"; 3]);
+        assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "round {round}: {codes:?}");
+        assert_eq!(mounts(), ["", "/b"], "round {round}");
+        at_once(&["create fresh/a/b/below", "rename fresh/a/b fresh/a/c"]);
+        assert!(
+            mounts().iter().all(|place| place.is_empty() || place.starts_with("/c")),
+            "round {round}: {:?}",
+            mounts()
+        );
+        fresh.does("snapshot fresh/a/c@then");
+        at_once(&["rollback fresh/a/c@then", "destroy -r fresh/a/c"]);
+        assert_eq!(mounts(), [""], "round {round}");
+        fresh.does("create fresh/a/b");
+    }
+    fresh.judge();
+}
+
 #[test]
 fn names_of_renamed_datasets() {
     let fresh = Fresh::new("renames");

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::Result;
+use base::{MutexGuard, Result};
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
@@ -32,6 +32,9 @@ pub enum Folders {
 
 /// What answers need of a pool process.
 pub trait Host {
+    /// Held while what is mounted is looked at and changed, or the names of datasets are. None if the pool is suspended:
+    /// who has it then may have it for long.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>>;
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
     fn pool(&self) -> Arc<Pool>;
     /// What its import lets the properties of its file systems say.

@@ -83,6 +83,7 @@ pub(super) fn receive(
     let before = mounted_below(host, order.target.split('@').next().unwrap_or_default());
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     if !order.dry_run {
+        let _turn = host.turn();
         failures.extend(receiver.mount(&before, failures.is_empty())?);
     }
     if !order.dry_run && !order.history.is_empty() && failures.is_empty() {
@@ -187,6 +188,7 @@ impl<'h> StreamReceiver<'h> {
     fn follow(&self, destroys: bool) -> Result<Vec<Failure>, Failure> {
         let from = |list: &NvList| list.opt_str("fromsnap").is_some() && self.is_recursive() && !self.order.dry_run;
         let Some((list, top)) = self.package.as_ref().filter(|(list, _)| from(list)) else { return Ok(Vec::new()) };
+        let _turn = self.host.turn();
         let how = Following { destroys, force_unmount: self.order.force_unmount };
         super::replicate::follow(self.host, &self.target_of(top, top), list, how)
             .map_err(|e| self.cannot("cannot receive", &e))
@@ -414,6 +416,7 @@ impl<'h> StreamReceiver<'h> {
         let command = self.command_properties(new, &before);
         let notes = command.set(listed.properties.as_ref());
         let applied = receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e));
+        let turn = self.host.turn();
         let finished = applied.and_then(|()| self.host.finish_receive(receiving).map_err(|e| failed(self, e)));
         if let Err(failure) = finished {
             if !is_new {
@@ -436,6 +439,8 @@ impl<'h> StreamReceiver<'h> {
             // it is not whole any more
             unmount(self.host, &new.target, true).map_or(Ok(()), Err)?;
         }
+        // the command may be slow to read
+        drop(turn);
         self.say_rate(reader.bytes(), began_ns)
     }
 
@@ -445,6 +450,7 @@ impl<'h> StreamReceiver<'h> {
             && let Some((above, _)) = new.target.rsplit_once('/')
             && !exists(self.host, above)
         {
+            let _turn = self.host.turn();
             let failures = make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
             failures.into_iter().next().map_or(Ok(()), Err)?;
         }
