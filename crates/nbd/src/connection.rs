@@ -84,7 +84,7 @@ impl NbdConnection {
         }
         let request = NbdRequest::parse(head, self.agreed.framing)?;
         if request.command == NbdCommand::Disconnect {
-            // what stands behind it, and was received already, is not done; who reads now sees the end of the stream
+            // what stands behind it, and was received already, is not done; other threads see the end of the stream
             *state = ClientState::HasLeft;
             let _ = self.stream.shutdown(Shutdown::Read);
             return Ok(None);

@@ -89,7 +89,6 @@ impl Host for Local {
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         None
     }
-
     fn pool(&self) -> Arc<Pool> {
         self.pool.clone()
     }

@@ -159,22 +159,12 @@ fn volumes_by_nbd() {
     other.0.write_all(&[0; 28]).unwrap();
     assert!(other.is_cut_off());
 
-    // who leaves asks for nothing more
-    let mut other = NbdClient::connect(&fresh);
-    other.go("fresh/a/v").unwrap();
-    let leaves = NbdClient::request((0, DISCONNECT), 0, 0, &[]);
-    let writes = NbdClient::request((0, WRITE), 3 << 20, 512, &[9; 512]);
-    other.0.write_all(&[leaves, writes].concat()).unwrap();
-    assert!(other.is_cut_off());
-    assert_eq!(client.ask(0, READ, 3 << 20, 512, &[])[0].1[8..], [0; 512]);
-
     // those that choose nothing keep nobody out
     let _idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     assert_eq!(NbdClient::connect(&fresh).go("fresh/a/v"), Ok(8 << 20));
 
     fresh.fails("destroy fresh/a/v", "cannot destroy 'fresh/a/v': dataset is busy\n");
     fresh.world.check("export fresh", 1, BUSY);
-    fresh.world.check("destroy fresh", 1, &BUSY.replace("export", "destroy"));
     assert_eq!(client.ask(FUA, WRITE, 1 << 20, 512, &[6; 512]), [(0, Vec::new())]);
     assert_eq!(client.ask(FUA, WRITE, 2 << 20, 512, &[5; 512]), [(0, Vec::new())]);
     fresh.world.kill("fresh");
@@ -192,6 +182,25 @@ fn volumes_by_nbd() {
     fresh.judge();
     // with the pool it goes
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_client_that_leaves_asks_for_nothing_more() {
+    let fresh = Fresh::new("nbd_leaves");
+    fresh.does("create -s -V 8M fresh/a/v");
+    fresh.does("set org.cenote:nbd=on fresh/a");
+    let mut client = NbdClient::connect(&fresh);
+    client.go("fresh/a/v").unwrap();
+    let leaves = NbdClient::request((0, DISCONNECT), 0, 0, &[]);
+    let writes = NbdClient::request((0, WRITE), 3 << 20, 512, &[9; 512]);
+    client.0.write_all(&[leaves, writes].concat()).unwrap();
+    assert!(client.is_cut_off());
+    let mut client = NbdClient::connect(&fresh);
+    client.go("fresh/a/v").unwrap();
+    assert_eq!(client.ask(0, READ, 3 << 20, 512, &[])[0].1[8..], [0; 512]);
+    fresh.world.check("destroy fresh", 1, &BUSY.replace("export", "destroy"));
+    drop(client);
+    fresh.judge();
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub enum Folders {
 /// What answers need of a pool process.
 pub trait Host {
     /// Held while what is mounted is looked at and changed, or the names of datasets are. None if the pool is suspended:
-    /// who has it then may have it for long.
+    /// a command that has it then may have it for long.
     fn turn(&self) -> Option<MutexGuard<'_, ()>>;
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
     fn pool(&self) -> Arc<Pool>;
