@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::World;
-use super::suspended::{noise, write};
+use super::suspended::{noise, wait_for, write};
 
 /// The vdevs of a pool, and how they are, with that word for each of the disks `a` to `g`.
 fn tree(pool: [&str; 2], disks: [&str; 7], spares: [&str; 2]) -> String {
@@ -105,8 +105,11 @@ fn a_draid_is_added() {
     world.check("replace -s -w tank DIR/e draid1-1-0", 0, "");
     world.check("wait -t scrub tank", 0, "");
     assert!(world.scan("tank").contains("scrub repaired 0B"), "{}", world.scan("tank"));
-    let history = world.text("history -i tank");
-    assert!(history.contains("rebuild vdev_id=1 ") && history.contains(" complete"), "{history}");
+    // it is told with the group
+    wait_for("the history", || {
+        let history = world.text("history -i tank");
+        history.contains("rebuild vdev_id=1 ") && history.contains(" complete")
+    });
     world.check("detach tank draid1-1-0", 0, "");
     assert_eq!(world.tree("tank"), expect);
     world.check("export tank", 0, "");

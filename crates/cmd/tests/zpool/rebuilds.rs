@@ -175,7 +175,8 @@ fn who_comes_late_waits_for_the_next_resilver() {
     // the first goes on, and another follows
     world.tune("zfs_scan_suspend_progress", 0);
     wait_for("all sides", || world.text("status -x tank") == "pool 'tank' is healthy\n");
-    world.check("get -H -o value feature@resilver_defer tank", 0, "enabled\n");
+    // it is told with the group
+    wait_for("the feature is not used", || world.text("get -H -o value feature@resilver_defer tank") == "enabled\n");
     let history = world.text("history -i tank");
     assert_eq!(history.matches("scan setup func=2").count(), 2, "{history}");
     assert_eq!(history.matches("starting deferred resilver").count(), 1, "{history}");
