@@ -20,6 +20,8 @@
 //! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
 //! tells that it is not: only then can its number be given to another.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
@@ -175,12 +177,16 @@ impl Mount {
 
     /// Does the same without waiting: see [`Mount::settle`].
     pub fn take_away(&self, how: Unmount) -> Result<()> {
-        if self.is_mounted() {
-            self.helper.detach(&self.point, &self.dev, how)?;
+        if !self.is_mounted() {
+            return Ok(());
         }
-        // the number of one that has ended may be another's by now
-        if how == Unmount::Force && !self.has_ended() {
-            self.abort();
+        // behind it, the number of the device may be another's
+        let connection = if how == Unmount::Force { self.connection() } else { None };
+        self.helper.detach(&self.point, &self.dev, how)?;
+        if let Some(mut connection) = connection
+            && let Err(error) = connection.write_all(b"1")
+        {
+            tracing::debug!(point = %self.point.display(), "connection not aborted: {error}");
         }
         Ok(())
     }
@@ -271,13 +277,15 @@ impl Mount {
         if is_root { root_node(0) } else { object.get() }
     }
 
-    /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The
-    /// control file is the mounting user's to write, where that file system is mounted at all.
-    fn abort(&self) {
+    /// What breaks the connection when it is written to: root's forced unmount has the kernel do that already,
+    /// fusermount3's has not. It is the mounting user's to write, where that file system is mounted at all; when the
+    /// connection has gone, it does nothing.
+    fn connection(&self) -> Option<File> {
         let minor = self.dev.rsplit(':').next().unwrap_or_default();
-        if let Err(error) = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1") {
-            tracing::debug!(point = %self.point.display(), "connection not aborted: {error}");
-        }
+        let opened = File::options().write(true).open(format!("/sys/fs/fuse/connections/{minor}/abort"));
+        opened
+            .inspect_err(|error| tracing::debug!(point = %self.point.display(), "connection not aborted: {error}"))
+            .ok()
     }
 }
 
