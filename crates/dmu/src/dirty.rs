@@ -124,7 +124,7 @@ impl Changes {
 }
 
 /// How much changes may grow on their way to disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
     /// Bytes for one that is in no whole block.
     inflation: u64,
@@ -139,6 +139,31 @@ impl Growth {
         let pointers = inflation.saturating_mul(POINTER_BYTES);
         let each = |size: usize| of_block(1 << (SHIFT_MIN + size as u32)).saturating_add(pointers);
         Growth { inflation, of_block: std::array::from_fn(each) }
+    }
+}
+
+/// What groups may need of the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    growth: Growth,
+    spare: u64,
+}
+
+impl Needs {
+    /// Changes grow so much, and `spare` bytes are needed beside them.
+    pub fn new(growth: Growth, spare: u64) -> Needs {
+        Needs { growth, spare }
+    }
+
+    /// Bytes that are to be free when changes are written.
+    pub fn bytes(&self, changes: &Changes) -> u64 {
+        changes.most_bytes(&self.growth).saturating_add(self.spare)
+    }
+
+    /// Bytes that what is written ahead of groups leaves to them: as much again is to spare, as operations that begin later
+    /// are to find room, too.
+    pub(crate) fn left_by_logs(&self, changes: &Changes) -> u64 {
+        self.bytes(changes).saturating_add(self.spare)
     }
 }
 

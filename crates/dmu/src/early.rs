@@ -74,17 +74,9 @@ impl Objset {
         let request = |block: &&OpenBlock| {
             let dnode = block.object.dnode();
             let own = write_policy(&policy, 0, dnode.object_type, (dnode.checksum, dnode.compress));
-            BlockWrite {
-                data: block.contents.clone(),
-                compressed: None,
-                object_type: dnode.object_type,
-                level: 0,
-                bookmark: block.object.bookmark(0, block.blkid),
-                policy: WritePolicy { embed: false, dedup: DedupMode::Off, ..own },
-                is_crypt: false,
-                previous: BlkPtr::HOLE,
-                fill: 1,
-            }
+            let policy = WritePolicy { embed: false, dedup: DedupMode::Off, ..own };
+            let bookmark = block.object.bookmark(0, block.blkid);
+            BlockWrite::new(block.contents.clone(), (dnode.object_type, 0), bookmark, policy)
         };
         let requests: Vec<BlockWrite> = blocks.iter().map(request).collect();
         Ok(self.cache().zio().place_batch(tx.txg(), &requests, tx.left_by_logs()))

@@ -34,7 +34,7 @@ pub mod zap;
 pub use arc::{Block, Cache, Keep, Which};
 pub use changed::ChangedPart;
 pub use clone::CloneSource;
-pub use dirty::{Changes, Growth};
+pub use dirty::{Changes, Growth, Needs};
 pub use early::OpenBlock;
 pub use object::Object;
 pub use objset::Objset;

@@ -175,17 +175,9 @@ impl Objset {
             // others expect to find MACs in what is on disk
             policy.compress = Compress::Off;
         }
-        let write = BlockWrite {
-            data: head,
-            compressed: None,
-            object_type: ObjectType::OBJSET,
-            level: 0,
-            bookmark: Bookmark { objset: self.id().get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },
-            policy,
-            is_crypt,
-            previous: before.bp,
-            fill,
-        };
+        let bookmark = Bookmark { objset: self.id().get(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
+        let new = BlockWrite::new(head, (ObjectType::OBJSET, 0), bookmark, policy);
+        let write = BlockWrite { is_crypt, previous: before.bp, fill, ..new };
         let bp = writer.write(vec![write])?.remove(0);
         writer.replace(&before.bp, &bp)?;
         Ok(Root::new(bp, phys))

@@ -32,7 +32,7 @@ use base::{Condvar, Error, Kind, Mutex, MutexGuard, Result, RwLock, RwLockReadGu
 use format::ids::Txg;
 
 use crate::Throttle;
-use crate::dirty::{Changes, Dirty, Growth};
+use crate::dirty::{Changes, Dirty, Needs};
 
 /// Blocks that the open group may free; to free more waits for the next group. Each is in memory with its pointer until
 /// its group is on disk.
@@ -43,8 +43,8 @@ pub struct Txgs {
     /// The open group. Operations hold it shared, closing holds it alone.
     open: RwLock<Txg>,
     dirty: Dirty,
-    /// How much changes may grow, and what groups may need beside them; `None` if nobody said.
-    needs: Mutex<Option<(Growth, u64)>>,
+    /// What groups may need; nothing until somebody says.
+    needs: Mutex<Needs>,
     /// Operations begin at once as long as fewer bytes than that are dirty; 0: all look at `progress` first.
     free_pass: AtomicU64,
     /// Bytes of a group that are much: [`Throttle::sync_at`].
@@ -344,16 +344,14 @@ impl Txgs {
         self.dirty.changes()
     }
 
-    /// From now on changes grow so much on their way to disk, and groups may need `spare` bytes more.
-    pub fn set_needs(&self, growth: Growth, spare: u64) {
-        *self.needs.lock() = Some((growth, spare));
+    /// What groups may need from now on.
+    pub fn set_needs(&self, needs: Needs) {
+        *self.needs.lock() = needs;
     }
 
-    /// Bytes on the devices that the groups in memory may come to need, and those that they need beside; 0 if nobody
-    /// said how much that is.
-    pub fn needed_bytes(&self) -> (u64, u64) {
-        let needs = *self.needs.lock();
-        needs.map_or((0, 0), |(growth, spare)| (self.dirty.changes().most_bytes(&growth), spare))
+    /// What groups may need.
+    pub fn needs(&self) -> Needs {
+        *self.needs.lock()
     }
 
     /// Counters of operations that were begun, with the names of OpenZFS's dmu_tx; what has no counterpart is 0.
@@ -447,11 +445,9 @@ impl Tx<'_> {
         self.txg
     }
 
-    /// Bytes on the devices that what is written ahead of groups leaves to them: twice what is to spare, as operations
-    /// that begin later are to find room, too.
+    /// Bytes on the devices that what is written ahead of groups leaves to them.
     pub fn left_by_logs(&self) -> u64 {
-        let (needed, spare) = self.txgs.needed_bytes();
-        needed.saturating_add(spare.saturating_mul(2))
+        self.txgs.needs().left_by_logs(&self.txgs.dirty_changes())
     }
 
     /// Counts bytes that were changed, and are no whole block.

@@ -472,10 +472,10 @@ impl LivePool {
         match self.sync_txg(txg) {
             Ok(()) => {
                 self.env.failpoint("group on disk");
+                self.note_needs();
                 self.txgs().synced(txg);
                 self.groups.note_synced(&self.env, self.device_totals());
                 self.heads.synced(txg);
-                self.note_needs();
                 Ok(())
             }
             Err(error) => {

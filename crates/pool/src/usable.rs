@@ -25,34 +25,19 @@ const SLOP_BYTES_MAX: u64 = 128 << 30;
 impl Pool {
     /// Bytes that all datasets together may use, before reservations and quotas.
     pub fn usable_bytes(&self) -> Result<u64> {
-        self.read_usable_bytes().in_pool(self.name())
+        self.usable_and_slop().map(|(usable, _)| usable)
     }
 
-    /// Bytes that are kept from datasets, so that the pool can always be worked on.
-    pub(crate) fn slop_bytes(&self) -> Result<u64> {
-        let (space, log) = self.normal_space()?;
-        Ok(slop(space, log))
+    /// The same, and bytes that are kept from datasets, so that the pool can always be worked on.
+    pub(crate) fn usable_and_slop(&self) -> Result<(u64, u64)> {
+        self.read_usable_and_slop().in_pool(self.name())
     }
 
-    fn read_usable_bytes(&self) -> Result<u64> {
+    fn read_usable_and_slop(&self) -> Result<(u64, u64)> {
         let directory = object_directory(self.mos())?;
+        let deflates = directory.u64("deflate")?.unwrap_or(0) != 0;
         let status = self.status()?;
-        let (space, log) = self.normal_space()?;
-        let dedup = self.dedup()?.total();
-        let shared = dedup.ref_dsize_bytes.saturating_sub(dedup.dsize_bytes);
-        let shared = shared.saturating_add(self.clones()?.saved_bytes);
-        let deferred = match directory.object_id("sync_bplist")? {
-            Some(object) => self.bytes_in_list(object)?,
-            None => 0,
-        };
-        let taken = status.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).saturating_add(deferred);
-        Ok(space.saturating_add(shared).saturating_sub(taken).saturating_sub(slop(space, log)))
-    }
-
-    /// Bytes of the normal class without what is kept for the intent log, and those that are.
-    fn normal_space(&self) -> Result<(u64, u64)> {
-        let deflates = object_directory(self.mos())?.u64("deflate")?.unwrap_or(0) != 0;
-        let removing = self.status()?.removal.filter(|removal| removal.progress == Progress::Running);
+        let removing = status.removal.filter(|removal| removal.progress == Progress::Running);
         let (mut space, mut log) = (0u64, 0u64);
         for top in self.top_spaces()? {
             let vdev = self.tree().top(top.number)?;
@@ -65,7 +50,16 @@ impl Pool {
             log = log.saturating_add(kept);
             space = space.saturating_add(size(&top, deflates).saturating_sub(kept));
         }
-        Ok((space, log))
+        let dedup = self.dedup()?.total();
+        let shared = dedup.ref_dsize_bytes.saturating_sub(dedup.dsize_bytes);
+        let shared = shared.saturating_add(self.clones()?.saved_bytes);
+        let deferred = match directory.object_id("sync_bplist")? {
+            Some(object) => self.bytes_in_list(object)?,
+            None => 0,
+        };
+        let taken = status.checkpoint.map_or(0, |checkpoint| checkpoint.bytes).saturating_add(deferred);
+        let slop = slop(space, log);
+        Ok((space.saturating_add(shared).saturating_sub(taken).saturating_sub(slop), slop))
     }
 
     /// Bytes of the blocks in a list of block pointers.

@@ -314,12 +314,13 @@ impl Log {
     /// be written; `None` if the chain has ended.
     fn extend(&self, tx: &Tx<'_>, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<(Vec<BlkPtr>, Vec<u64>)> {
         let txg = tx.txg();
+        let left = tx.left_by_logs();
         let sizes = blocks[1..].iter().map(|block| block.bytes.len()).chain([next]);
         let mut pointers = vec![tail];
         for size in sizes {
             let mut name = pointers[pointers.len() - 1].checksum();
             name[SEQ_WORD] += 1;
-            match self.zio().allocate_log_block(txg, self.class(), size as u64, name, tx.left_by_logs()) {
+            match self.zio().allocate_log_block(txg, self.class(), size as u64, name, left) {
                 Ok(bp) => pointers.push(bp),
                 Err(_) => {
                     self.chain.lock().end();

@@ -198,7 +198,7 @@ impl Allocator {
     ///
     /// Errors: `NoSpace`.
     pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: Txg) -> Result<Vec<Dva>> {
-        self.allocate_if(class, size, copies, txg, |_| true)
+        self.allocate_if(class, size, copies, txg, |_| true).map(|(_, dvas)| dvas)
     }
 
     /// As [`Allocator::allocate`], for what intent logs write ahead of groups: `left` bytes stay free in the normal class,
@@ -206,14 +206,10 @@ impl Allocator {
     pub fn allocate_ahead(&self, class: Class, size: u64, copies: u8, txg: Txg, left: u64) -> Result<Vec<Dva>> {
         let wanted = left.saturating_add(size.saturating_mul(copies.into()));
         let may_use = |class| class != Class::Normal || left == 0 || self.room(Class::Normal) >= wanted;
-        let dvas = self.allocate_if(class, size, copies, txg, may_use)?;
-        let state = self.lock();
-        let is_normal = |dva: &&Dva| {
-            let top = state.tops.iter().find(|top| top.number == dva.vdev());
-            top.is_some_and(|top| top.class == Class::Normal)
-        };
-        let bytes = dvas.iter().filter(is_normal).map(Dva::asize).sum();
-        self.ahead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let (class, dvas) = self.allocate_if(class, size, copies, txg, may_use)?;
+        if class == Class::Normal {
+            self.ahead_bytes.fetch_add(dvas.iter().map(Dva::asize).sum(), Ordering::Relaxed);
+        }
         Ok(dvas)
     }
 
@@ -222,6 +218,7 @@ impl Allocator {
         self.ahead_bytes.load(Ordering::Relaxed)
     }
 
+    /// Allocates in the first class that it may use and that has room; which that is.
     fn allocate_if(
         &self,
         class: Class,
@@ -229,13 +226,13 @@ impl Allocator {
         copies: u8,
         txg: Txg,
         may_use: impl Fn(Class) -> bool,
-    ) -> Result<Vec<Dva>> {
+    ) -> Result<(Class, Vec<Dva>)> {
         assert!((1..=3).contains(&copies) && size > 0, "{copies} copies of {size} bytes");
         for class in class.or_else().filter(|class| may_use(*class)) {
             loop {
                 let attempt = self.lock().allocate(&self.tree, class, size, copies, txg)?;
                 match attempt {
-                    AllocAttempt::Done(dvas) => return Ok(dvas),
+                    AllocAttempt::Done(dvas) => return Ok((class, dvas)),
                     AllocAttempt::Load(top, metaslab) => self.load(top, metaslab),
                     AllocAttempt::Full => break,
                 }

@@ -283,10 +283,10 @@ impl Zvol {
     /// Frees a range and tells the log: the most of it group by group. Each part is told with it, lest a replay frees what
     /// somebody has written there since; only a record that is being replayed is done when all of it is.
     fn free(&self, live: &LiveVolume, range: Range<u64>) -> Result<()> {
-        if range.is_empty() && !live.is_replaying() {
+        let replays = live.is_replaying();
+        if range.is_empty() && !replays {
             return Ok(());
         }
-        let replays = live.is_replaying();
         let end = self.free_most(live, range.clone(), !replays)?;
         let tx = live.begin(CHANGE_BYTES, true)?;
         self.data.free_range(&tx, range.start, end.saturating_sub(range.start))?;

@@ -94,17 +94,7 @@ pub(crate) fn write(
             let mut data = Block::zeroed(BLOCK);
             data.make_mut().copy_from_slice(&bytes_of(n));
             let bookmark = Bookmark { objset: 1, object: 2, level: 0, blkid: n as u64 };
-            BlockWrite {
-                policy,
-                data,
-                compressed: None,
-                object_type,
-                level: 0,
-                bookmark,
-                is_crypt: false,
-                previous: BlkPtr::HOLE,
-                fill: 1,
-            }
+            BlockWrite::new(data, (object_type, 0), bookmark, policy)
         })
         .collect();
     let written = zio.write_batch(Txg::new(1), &requests);

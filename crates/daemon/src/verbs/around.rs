@@ -7,7 +7,9 @@ use protocol::datasets::{Failure, MountRequest, Mounted};
 
 use super::host::{DatasetChange, Folders, Host};
 use super::limits::Limit;
-use super::mount::{deepest_first, is_at_or_below, is_at_or_below_name, is_legacy, mount_one, mount_planned};
+use super::mount::{
+    deepest_first, is_at_or_below, is_at_or_below_name, is_legacy, mount_one, mount_planned, stays_mounted,
+};
 use crate::mount_plan::{PlannedMount, Refusal, plan};
 
 /// What a change says: on standard output, and what went wrong.
@@ -125,9 +127,7 @@ pub(super) fn without_mount(
 pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
     host.options_of(name)?;
     let error = host.unmount(name, force, Folders::Remove).err()?;
-    let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
-    let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
-    Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
+    host.mounts().iter().find(|mounted| mounted.dataset == name).map(|mounted| stays_mounted(mounted, &error))
 }
 
 /// Unmounts a file system and what is below it, so that it can be renamed; what mount(8) mounted stays where it is. What

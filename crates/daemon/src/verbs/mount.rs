@@ -215,10 +215,7 @@ fn unmount_all(host: &dyn Host, mut mounted: Vec<Mounted>, force: bool) -> Vec<F
         let before = mounted.len();
         for one in mounted {
             if let Err(error) = host.unmount(&one.dataset, force, Folders::Keep) {
-                let is_busy = error.kind() == Kind::Busy;
-                let why = if is_busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
-                let line = format!("cannot unmount '{}': {why}", one.path);
-                failures.push(Failure { about: one.dataset.clone(), line });
+                failures.push(stays_mounted(&one, &error));
                 left.push(one);
             }
         }
@@ -228,6 +225,13 @@ fn unmount_all(host: &dyn Host, mut mounted: Vec<Mounted>, force: bool) -> Vec<F
         }
         mounted = left;
     }
+}
+
+/// Says why something could not be unmounted.
+pub(super) fn stays_mounted(mounted: &Mounted, error: &Error) -> Failure {
+    let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
+    let line = format!("cannot unmount '{}': {why}", mounted.path);
+    Failure { about: mounted.dataset.clone(), line }
 }
 
 /// Mounts a file system with the options of a request.

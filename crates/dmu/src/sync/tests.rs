@@ -334,17 +334,8 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
         let mut contents = Block::zeroed(bytes.len());
         contents.make_mut().copy_from_slice(&bytes);
         let policy = writer.policy_of(level, object_type, (0, 0));
-        let write = BlockWrite {
-            data: contents,
-            compressed: None,
-            object_type,
-            level,
-            bookmark,
-            policy,
-            is_crypt: false,
-            previous,
-            fill: 1,
-        };
+        let new = BlockWrite::new(contents, (object_type, level), bookmark, policy);
+        let write = BlockWrite { previous, ..new };
         writer.write(vec![write]).unwrap()[0]
     };
     let mut top = write((0..=255).cycle().take(512).collect(), 0);

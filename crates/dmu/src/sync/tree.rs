@@ -150,17 +150,8 @@ impl ObjectJob {
         let bookmark = self.object.bookmark(0, blkid);
         let policy = writer.policy_of(0, object_type, (dnode.checksum, dnode.compress));
         let compressed = self.layer.compressed_as(blkid, &block);
-        Ok(BlockWrite {
-            data: block,
-            compressed,
-            object_type,
-            level: 0,
-            bookmark,
-            policy,
-            is_crypt: false,
-            previous,
-            fill,
-        })
+        let new = BlockWrite::new(block, (object_type, 0), bookmark, policy);
+        Ok(BlockWrite { compressed, previous, fill, ..new })
     }
 
     /// Notes that a block has been written.
@@ -243,17 +234,8 @@ impl ObjectJob {
             }
             let (object_type, bookmark) = (self.object_type, self.object.bookmark(level, number));
             let policy = writer.policy_of(level, object_type, (0, 0));
-            batch.push(BlockWrite {
-                data: block,
-                compressed: None,
-                object_type,
-                level,
-                bookmark,
-                policy,
-                is_crypt: false,
-                previous,
-                fill,
-            });
+            let new = BlockWrite::new(block, (object_type, level), bookmark, policy);
+            batch.push(BlockWrite { previous, fill, ..new });
             numbers.push(number);
         }
         let before: Vec<BlkPtr> = batch.iter().map(|write| write.previous).collect();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Result};
-use dmu::{Cache, Growth, Objset, ObjsetPolicy, OnFailure, Tx};
+use dmu::{Cache, Growth, Needs, Objset, ObjsetPolicy, OnFailure, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, DestroyedDataset, GoneSnapshot, NewDataset, RefusedChanges};
@@ -264,16 +264,15 @@ impl LivePool {
         loop {
             // before the room: what is synced in between counts twice, rather than not at all
             let changes = self.txgs().dirty_changes();
-            let KnownRoom { room, growth, free, .. } = self.room_of(id)?;
+            let KnownRoom { room, growth, free, needs, .. } = self.room_of(id)?;
             let waiting = changes.most_bytes(&growth);
             if changes.is_empty() && room.bytes < bytes.max(1) {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
                 return Err(Error::new(room.refusal, what));
             }
-            let (needed, spare) = self.txgs().needed_bytes();
-            let is_short = groups <= GROUPS_UNTIL_FREE
-                && free.is_short(allocator, needed.saturating_add(spare).saturating_add(bytes));
+            let is_short =
+                groups <= GROUPS_UNTIL_FREE && free.is_short(allocator, needs.bytes(&changes).saturating_add(bytes));
             if waiting < room.bytes && bytes <= room.bytes && !is_short {
                 return Ok(());
             }
@@ -294,7 +293,7 @@ impl LivePool {
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
         let free = FreeSpace::of(self.cache().zio().allocator()?);
-        let known = KnownRoom { txg, room, growth: self.growth(Tree::deflate), free };
+        let known = KnownRoom { txg, room, growth: self.growth(Tree::deflate), free, needs: self.txgs().needs() };
         self.rooms().note(id, known);
         Ok(known)
     }
@@ -303,7 +302,7 @@ impl LivePool {
     pub(super) fn note_needs(&self) {
         let Ok(allocator) = self.cache().zio().allocator() else { return };
         let spare = slop(allocator.class_space(Class::Normal).size, 0) / 4;
-        self.txgs().set_needs(self.growth(|_, _, asize| Ok(asize)), spare);
+        self.txgs().set_needs(Needs::new(self.growth(|_, _, asize| Ok(asize)), spare));
     }
 
     /// How much changes may grow, of whose bytes on a vdev `counted` are counted. What is small may come to lie in blocks

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::Mutex;
-use dmu::Growth;
+use dmu::{Growth, Needs};
 use dsl::write::RoomLeft;
 use format::ids::{DatasetId, Txg};
 use zio::alloc::{Allocator, Class};
@@ -17,6 +17,8 @@ pub(super) struct KnownRoom {
     /// How many bytes on disk changes may come to take.
     pub(super) growth: Growth,
     pub(super) free: FreeSpace,
+    /// What groups may need of that.
+    pub(super) needs: Needs,
 }
 
 /// What was free on the devices of the normal class after a group.

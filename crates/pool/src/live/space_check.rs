@@ -32,7 +32,7 @@ impl LivePool {
     /// Whether there is room for a change of some `blocks` blocks. Errors: `NoSpace`.
     pub(super) fn check_space(&self, check: SpaceCheck, blocks: usize) -> Result<()> {
         let view = self.view();
-        let (usable, slop) = (view.usable_bytes()?, view.slop_bytes()?);
+        let (usable, slop) = view.usable_and_slop()?;
         let limit = usable.saturating_add(match check {
             SpaceCheck::Normal => 0,
             SpaceCheck::Reserved => slop / 2,

@@ -76,3 +76,25 @@ pub struct BlockWrite {
     /// Blocks, or dnodes, that are below it: what its pointer will say.
     pub fill: u64,
 }
+
+impl BlockWrite {
+    /// A block that takes the place of none, with nothing counted below it but itself.
+    pub fn new(
+        data: Block,
+        (object_type, level): (ObjectType, u8),
+        bookmark: Bookmark,
+        policy: WritePolicy,
+    ) -> BlockWrite {
+        BlockWrite {
+            data,
+            compressed: None,
+            object_type,
+            level,
+            bookmark,
+            policy,
+            is_crypt: false,
+            previous: BlkPtr::HOLE,
+            fill: 1,
+        }
+    }
+}

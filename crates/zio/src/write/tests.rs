@@ -126,17 +126,8 @@ impl Pool {
 
 fn request(data: &[u8], policy: WritePolicy, previous: BlkPtr) -> BlockWrite {
     let data = Block::from(AlignedBuf::from(data));
-    BlockWrite {
-        data,
-        compressed: None,
-        object_type: ObjectType::PLAIN_FILE_CONTENTS,
-        level: 0,
-        bookmark: BOOKMARK,
-        policy,
-        is_crypt: false,
-        previous,
-        fill: 0,
-    }
+    let new = BlockWrite::new(data, (ObjectType::PLAIN_FILE_CONTENTS, 0), BOOKMARK, policy);
+    BlockWrite { previous, fill: 0, ..new }
 }
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {

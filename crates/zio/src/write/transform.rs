@@ -1,8 +1,9 @@
 //! The first stage of a write, from contents to the bytes on disk: zeros to holes, compression, embedding, checksum.
 //!
 //! What compression does not make an eighth smaller is stored as it is, as is what would take up as
-//! many sectors; what comes compressed already stays so. zstd is slow to find out that data does not shrink; so above [`EARLY_ABORT_SIZE`] and
-//! from level 3 on, lz4 and then zstd's level 1 must have shrunk it first.
+//! many sectors; what comes compressed already stays so. zstd is slow to find out that data does not
+//! shrink; so above [`EARLY_ABORT_SIZE`] and from level 3 on, lz4 and then zstd's level 1 must have
+//! shrunk it first.
 
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
 use codec::checksum::Sum;
@@ -49,8 +50,7 @@ pub(super) fn transform(
         }));
     }
     if let Some((bytes, kind)) = compressed_elsewhere(request, sector as usize) {
-        let sum = sums.compute(policy.checksum, Endian::Little, &bytes);
-        return Ok(unless_same(request, tree, bytes, kind, sum));
+        return Ok(unless_same(request, tree, sums, bytes, kind));
     }
     if kind != Compress::Off {
         let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
@@ -61,15 +61,12 @@ pub(super) fn transform(
             }
             let psize = n.next_multiple_of(sector as usize);
             if psize < len {
-                let bytes = pad(small, n, psize);
-                let sum = sums.compute(policy.checksum, Endian::Little, &bytes);
-                return Ok(unless_same(request, tree, bytes, kind, sum));
+                return Ok(unless_same(request, tree, sums, pad(small, n, psize), kind));
             }
         }
     }
     let whole = BlockSlice::new(data.clone(), 0..len);
-    let sum = sums.compute(policy.checksum, Endian::Little, &whole);
-    Ok(unless_same(request, tree, whole, Compress::Off, sum))
+    Ok(unless_same(request, tree, sums, whole, Compress::Off))
 }
 
 /// The bytes of a block that comes compressed, whole sectors of them, and how it is; `None` if they are not fewer.
@@ -84,7 +81,14 @@ fn compressed_elsewhere(request: &BlockWrite, sector: usize) -> Option<(BlockSli
 }
 
 /// The bytes that are to be written, or the pointer to those that are there already.
-fn unless_same(request: &BlockWrite, tree: &Tree, bytes: BlockSlice, compress: Compress, sum: Sum) -> Transformed {
+fn unless_same(
+    request: &BlockWrite,
+    tree: &Tree,
+    sums: &BlockSums,
+    bytes: BlockSlice,
+    compress: Compress,
+) -> Transformed {
+    let sum = sums.compute(request.policy.checksum, Endian::Little, &bytes);
     match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
         true => Transformed::InPointer(request.previous.with_fill(request.fill)),
         false => Transformed::Bytes(bytes, compress, sum),
