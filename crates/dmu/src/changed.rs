@@ -4,12 +4,17 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::{Error, Result};
 use format::blkptr::{BlkPtr, Dva};
-use format::ids::Txg;
+use format::dnode::Dnode;
+use format::ids::{ObjectId, Txg};
 
-use crate::Object;
+use crate::{Object, Objset, ReadRequest, Which};
+
+/// Blocks of pointers are read ahead so many at a time, and as many are under way or read before they are asked for.
+const AHEAD: usize = 4;
 
 /// A part of an object.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +52,38 @@ impl Object {
         let tree = self.tree();
         let top = tree.levels - 1;
         let mut walk = ChangedWalk { object: self, since_txg, blocks, entered: HashSet::new(), f };
-        tree.blkptrs.iter().zip(0..).try_for_each(|(bp, number)| walk.visit(bp, top, number))
+        walk.visit_all(&tree.blkptrs, top, 0)
+    }
+}
+
+impl Objset {
+    /// Starts reading the topmost blocks of pointers of objects that will be walked over soon, as far as they were born
+    /// after group `since_txg`.
+    pub fn read_pointers_ahead(self: &Arc<Self>, objects: &[(ObjectId, Dnode)], since_txg: Txg) {
+        let mut requests = Vec::new();
+        for (id, dnode) in objects.iter().filter(|(_, dnode)| dnode.levels > 1) {
+            let object = Object::outside(self.clone(), *id, dnode.clone());
+            requests.extend(object.younger_pointers(&dnode.blkptrs, dnode.levels - 1, 0, since_txg));
+        }
+        self.read_ahead(requests);
+    }
+
+    /// Starts reading blocks of pointers; errors come again when one is asked for.
+    fn read_ahead(self: &Arc<Self>, requests: Vec<ReadRequest>) {
+        if requests.is_empty() || self.ahead() == Which::Nothing {
+            return;
+        }
+        let (cache, keep) = (self.cache().clone(), self.keep());
+        self.cache().zio().env().background(move || cache.prefetch(&requests, keep));
+    }
+}
+
+impl Object {
+    /// What is to be read of blocks of pointers, the first of which has the number `first`.
+    fn younger_pointers(&self, bps: &[BlkPtr], level: u8, first: u64, since_txg: Txg) -> Vec<ReadRequest> {
+        let is_younger = |bp: &BlkPtr| !bp.is_hole() && bp.reference_birth() > since_txg;
+        let numbered = bps.iter().zip(first..).filter(|(bp, _)| is_younger(bp));
+        numbered.map(|(bp, number)| self.request(*bp, level, number)).collect()
     }
 }
 
@@ -61,6 +97,20 @@ struct ChangedWalk<'a> {
 }
 
 impl ChangedWalk<'_> {
+    /// Visits neighbours, the first of which has the number `first`.
+    fn visit_all(&mut self, bps: &[BlkPtr], level: u8, first: u64) -> Result<()> {
+        for (at, (bp, number)) in bps.iter().zip(first..).enumerate() {
+            if level > 0 && at % AHEAD == 0 {
+                let from = if at == 0 { 1 } else { at + AHEAD };
+                let ahead = &bps[from.min(bps.len())..(at + 2 * AHEAD).min(bps.len())];
+                let wanted = self.object.younger_pointers(ahead, level, first + from as u64, self.since_txg);
+                self.object.objset().read_ahead(wanted);
+            }
+            self.visit(bp, level, number)?;
+        }
+        Ok(())
+    }
+
     fn visit(&mut self, bp: &BlkPtr, level: u8, number: u64) -> Result<()> {
         let tree = self.object.tree();
         let shift = if tree.levels == 1 { 0 } else { tree.pointers_shift() };
@@ -94,7 +144,6 @@ impl ChangedWalk<'_> {
             let what = "an indirect block is in two places of its object";
             return Err(self.object.placed(Error::corrupt(what), level, number));
         }
-        let pointers = BlkPtr::slice(&block);
-        pointers.iter().zip(0..).try_for_each(|(child, slot)| self.visit(child, level - 1, (number << shift) + slot))
+        self.visit_all(BlkPtr::slice(&block), level - 1, number << shift)
     }
 }

@@ -212,8 +212,9 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         let (first, end) = (ObjectId::in_block(blkid, 0, per_block), ObjectId::in_block(blkid, per_block, per_block));
         self.unchanged_objects(first)?;
         let mut next = first;
-        for found in self.objset.dnodes_in_block(blkid, &block) {
-            let (id, dnode) = found?;
+        let dnodes = self.objset.dnodes_in_block(blkid, &block).into_iter().collect::<Result<Vec<_>>>()?;
+        self.objset.read_pointers_ahead(&dnodes, self.range.since_txg);
+        for (id, dnode) in dnodes {
             if id >= self.range.object_end() {
                 break;
             }
