@@ -75,6 +75,8 @@ machine_sealed() {
 }
 
 # machine PHASE [WORD]... : starts it; what it says goes to $work/says. Options for QEMU are in more_qemu.
+# norandmaps: QEMU can keep its translation of a program from one start of it to the next; no_timer_check: on a busy machine,
+# no tick comes in the time in which the kernel wants to see some.
 more_qemu=()
 machine() {
     local socket
@@ -84,7 +86,7 @@ machine() {
         -object memory-backend-memfd,id=ram,size="$mem"M,share=on \
         -chardev socket,id=vm,path="$socket" -device vhost-user-blk-pci,chardev=vm,num-queues=2 "${more_qemu[@]}" \
         -nodefaults -no-user-config -display none -no-reboot -kernel "$kernel" -initrd "$work/initrd" \
-        -append "console=ttyS0 loglevel=5 panic=-1 phase=$1 ${*:2}" \
+        -append "console=ttyS0 loglevel=5 panic=-1 nowatchdog norandmaps no5lvl no_timer_check phase=$1 ${*:2}" \
         -chardev file,id=console,path="$work/says" -serial chardev:console </dev/null >"$work/qemu" 2>&1 &
     qemu_pid=$!
 }
