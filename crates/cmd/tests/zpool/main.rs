@@ -27,6 +27,7 @@ mod rebuilds;
 mod redaction;
 mod replaced;
 mod replicas;
+mod resumed;
 mod returns;
 mod scrubs;
 mod snapdir;

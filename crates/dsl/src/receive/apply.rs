@@ -50,7 +50,8 @@ pub struct Applier<'a> {
     features: StreamFeatures,
     enabled: FeatureSet,
     to_guid: Guid,
-    bytes_before: u64,
+    /// Where an interrupted receive goes on.
+    resume: Option<ReceivePoint>,
     /// What was received before of a snapshot, by its guid, that was referred to last.
     before: Option<(Guid, Arc<Objset>)>,
 }
@@ -73,7 +74,7 @@ impl<'a> Applier<'a> {
             features: begin.features,
             enabled,
             to_guid,
-            bytes_before: resume.map_or(0, |point| point.bytes),
+            resume,
             before: None,
         }
     }
@@ -89,7 +90,7 @@ impl<'a> Applier<'a> {
             _ if is_foreign => return Err(wrong("a record of another stream")),
             _ => {}
         }
-        let bytes = self.bytes_before.saturating_add(bytes);
+        let bytes = self.resume.map_or(0, |point| point.bytes).saturating_add(bytes);
         match record.fields {
             RecordFields::Object(object) => self.object(&object, payload, bytes)?,
             RecordFields::FreeObjects { first, count } => self.free_objects(first, count)?,
@@ -179,8 +180,7 @@ impl<'a> Applier<'a> {
         let mut block_size = new.block_size;
         let mut drops_contents = false;
         if new.block_size != old.block_size {
-            let is_file = |dnode: &Dnode| dnode.object_type == ObjectType::PLAIN_FILE_CONTENTS;
-            if !self.is_whole && is_file(old) && is_file(new) && old.block_max > 0 && is_same_file(old, new) {
+            if self.keeps_contents(record.object, old, new) {
                 if new.block_size < old.block_size {
                     return Err(wrong("blocks of a file become smaller"));
                 }
@@ -216,6 +216,15 @@ impl<'a> Applier<'a> {
         })?;
         self.note(&tx, record.object, 0, bytes);
         Ok(true)
+    }
+
+    /// Whether what is there of an object is part of what the stream has, though its blocks have another size there: the
+    /// object came in part before the receive was interrupted, or it is the same file in an incremental stream.
+    fn keeps_contents(&self, id: ObjectId, old: &Dnode, new: &Dnode) -> bool {
+        let is_file = |dnode: &Dnode| dnode.object_type == ObjectType::PLAIN_FILE_CONTENTS;
+        let came_in_part = self.resume.is_some_and(|point| point.object == id && point.offset > 0);
+        let is_same = !self.is_whole && old.block_max > 0 && is_same_file(old, new);
+        is_file(old) && is_file(new) && (came_in_part || is_same)
     }
 
     /// Makes a new object. What is in the way of its slots was freed by the sender, too.

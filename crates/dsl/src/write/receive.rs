@@ -250,7 +250,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
                 return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
             }
             dsl.refuse_encrypted(&dsl.find_dir(origin.file_system())?)?;
-            check_large_blocks(change, &origin, new)?;
+            check_incremental_blocks(change, origin.id, new)?;
             check_redaction(change, origin.id, new)?;
             origin.id
         }
@@ -309,7 +309,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         return no_source();
     }
     let from = Dataset { id: at, name: fs.clone(), phys: change.dataset(at)? };
-    check_large_blocks(change, &from, new)?;
+    check_incremental_blocks(change, at, new)?;
     check_redaction(change, at, new)?;
     if new.force {
         return Ok(at);
@@ -320,10 +320,14 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     Ok(head.phys.prev_snap)
 }
 
+fn check_incremental_blocks(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Result<()> {
+    if new.begin.from_guid.is_some() { check_large_blocks(change, from, new) } else { Ok(()) }
+}
+
 /// Refuses a stream whose large blocks were cut, if those that are there are not.
-fn check_large_blocks(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> Result<()> {
-    let has_large = feature::used_by(change, from.id)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
-    if new.begin.from_guid.is_some() && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
+fn check_large_blocks(change: &Change<'_>, there: DatasetId, new: &NewReceive) -> Result<()> {
+    let has_large = feature::used_by(change, there)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
+    if has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
         let what = "incremental send stream requires -L (--large-block), to match previous receive.";
         return refused(Kind::Invalid, what);
     }
@@ -364,8 +368,8 @@ pub fn save_receive_point(change: &Change<'_>, id: DatasetId, point: ReceivePoin
     change.set(id.object(), "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
 }
 
-/// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
-/// `Unsupported` as from [`begin_receive`].
+/// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came, or cuts
+/// large blocks where they came whole; `Unsupported` as from [`begin_receive`].
 pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
     check_enabled(change, new.begin.features)?;
     let dir = dsl.find_dir(&new.target)?;
@@ -394,6 +398,7 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
             return mismatch();
         }
     }
+    check_large_blocks(change, dataset.id, new)?;
     if dataset.id != head.id && new.begin.from_guid.is_none() && !new.force {
         let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
         return refused(Kind::Exists, what);

@@ -6,6 +6,7 @@ use base::{Error, Result};
 use dsl::resume::{RECEIVE_CHILD, ResumeState};
 use dsl::send::{SavedPart, SendFlags};
 use dsl::{Dataset, DatasetBookmark, Dir, Dsl};
+use format::feature::LARGE_BLOCKS;
 use format::ids::Guid;
 use pool::Pool;
 use protocol::streams::SendOrder;
@@ -54,6 +55,11 @@ pub(super) fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanO
         embedded: order.embedded || state.embedded || state.raw,
         compressed: order.compressed || state.compressed || state.raw,
     };
+    let was_cut = !state.large_blocks && !state.raw;
+    if was_cut && flags.large_blocks && dsl.dataset_field(&snapshot, LARGE_BLOCKS)?.is_some() {
+        let what = "it was begun without -L (--large-block) and -w (--raw), and goes on so";
+        return Ok(Err(cannot(what.to_owned())));
+    }
     let by = match redaction_for(dsl, &head, &snapshot, &state)? {
         Ok(by) => by,
         Err(why) => return Ok(Err(cannot(why.to_owned()))),

@@ -1,0 +1,112 @@
+//! Receives that were interrupted, and what may go on with them.
+
+use std::sync::atomic::AtomicU64;
+
+use super::snapshots::Fresh;
+use dsl::receive::StreamReader;
+use dsl::resume::ResumeState;
+use dsl::send::StreamWriter;
+use format::nvlist::{NvList, Value};
+use format::stream::{RecordFields, StreamFeatures, StreamRecord};
+
+/// Bytes of a file with large blocks: more than one.
+const FILE_BYTES: u32 = 5 << 20;
+
+/// File systems `fresh/a`, whose snapshot has a file with blocks of 1 MiB, and `fresh/b`, into which its stream without
+/// large blocks came in part; the token.
+fn cut_in_a_large_file(name: &str) -> (Fresh, String) {
+    let fresh = Fresh::new(name);
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    fresh.does("set recordsize=1M fresh/a");
+    let bytes: Vec<u8> = (0..FILE_BYTES / 4).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 3).to_le_bytes()).collect();
+    std::fs::write(point.join("large"), &bytes).unwrap();
+    std::fs::write(point.join("small"), "behind it").unwrap();
+    fresh.does("snapshot fresh/a@s");
+    let stream = fresh.world.cenote("zfs send fresh/a@s").stdout;
+    // in the midst of the third block
+    let (_, code) = fresh.world.zfs_with("receive -us fresh/b", &stream[..(5 << 20) / 2 + 300_000]);
+    assert_eq!(code, 1);
+    let token = fresh.world.zfs("get -Ho value receive_resume_token fresh/b").0.trim().to_owned();
+    let state = ResumeState::parse(&token).unwrap();
+    assert!(!state.large_blocks && state.offset > 2 << 20 && !state.offset.is_multiple_of(1 << 20), "{state:?}");
+    (fresh, token)
+}
+
+impl Fresh {
+    /// Exports the pool, and compares the file of both file systems; then zdb judges it.
+    fn both_have_the_file(self) {
+        self.does("unmount fresh/a");
+        self.world.check("export fresh", 0, "");
+        let cat = |place: &str| self.world.cenote(&format!("cat -d DIR fresh/{place}")).stdout;
+        assert_eq!(cat("a@s:/large").len(), FILE_BYTES as usize);
+        for file in ["large", "small"] {
+            assert!(cat(&format!("a@s:/{file}")) == cat(&format!("b@s:/{file}")), "{file}");
+        }
+        self.world.check("import -d DIR fresh", 0, "");
+        self.judge();
+    }
+}
+
+/// What was begun without large blocks goes on without them.
+#[test]
+fn a_stream_goes_on_as_it_was_begun() {
+    let (fresh, token) = cut_in_a_large_file("as_begun");
+    let why = "cannot resume send: it was begun without -L (--large-block) and -w (--raw), and goes on so\n";
+    for flag in ["-L", "-w", "-nL", "-Lec"] {
+        assert_eq!(fresh.world.zfs(&format!("send {flag} -t {token}")), (why.to_owned(), 255), "{flag}");
+    }
+    let rest = fresh.world.cenote(&format!("zfs send -ec -t {token}")).stdout;
+    fresh.world.receives("-us fresh/b", &rest);
+    fresh.both_have_the_file();
+}
+
+/// What of a stream with large blocks is behind a place, as OpenZFS sends it by `-t TOKEN -L`.
+fn rest_with_large_blocks(stream: &[u8], state: &ResumeState) -> Vec<u8> {
+    let mut from = stream;
+    let mut reader = StreamReader::new(&mut from);
+    let (mut begin, to_guid, _) = reader.begin().unwrap().unwrap();
+    assert!(begin.features.has(StreamFeatures::LARGE_BLOCKS));
+    begin.features = begin.features.with(StreamFeatures::RESUMING);
+    let mut list = NvList::new();
+    list.set("resume_object", Value::U64(state.object.get()));
+    list.set("resume_offset", Value::U64(state.offset));
+    let mut packed = list.pack();
+    packed.resize(packed.len().next_multiple_of(8), 0);
+    begin.list_len = packed.len() as u32;
+    let (mut out, bytes) = (Vec::new(), AtomicU64::new(0));
+    let mut writer = StreamWriter::new(&mut out, &bytes);
+    let put = |writer: &mut StreamWriter<'_>, fields, payload: &[u8]| {
+        writer.record(StreamRecord { fields, to_guid, sum: [0; 4] }, payload).unwrap();
+    };
+    put(&mut writer, RecordFields::Begin(begin), &packed);
+    loop {
+        let part = reader.record().unwrap();
+        let is_ahead = match &part.record.fields {
+            RecordFields::End { .. } => break,
+            RecordFields::Object(object) => object.object >= state.object,
+            RecordFields::Write(write) => {
+                (write.object, write.offset.saturating_add(write.len)) > (state.object, state.offset)
+            }
+            RecordFields::Free { object, .. } => *object >= state.object,
+            RecordFields::FreeObjects { first, .. } => *first > state.object,
+            _ => panic!("a record of this file system's stream: {:?}", part.record.fields),
+        };
+        if is_ahead {
+            put(&mut writer, part.record.fields, &part.payload);
+        }
+    }
+    writer.finish(to_guid).unwrap();
+    out
+}
+
+/// A sender may not know better: what has been received of a file stays, in blocks as it came.
+#[test]
+fn a_file_that_goes_on_in_large_blocks_keeps_what_came() {
+    let (fresh, token) = cut_in_a_large_file("in_large");
+    let whole = fresh.world.cenote("zfs send -L fresh/a@s").stdout;
+    let rest = rest_with_large_blocks(&whole, &ResumeState::parse(&token).unwrap());
+    assert!(rest.len() < 4 << 20 && rest.len() > 3 << 20, "{}", rest.len());
+    fresh.world.receives("-us fresh/b", &rest);
+    fresh.both_have_the_file();
+}
