@@ -2,12 +2,14 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::World;
 use super::snapshots::Fresh;
 use dsl::receive::StreamReader;
 use dsl::resume::ResumeState;
 use dsl::send::StreamWriter;
 use format::nvlist::{NvList, Value};
 use format::stream::{RecordFields, StreamFeatures, StreamRecord};
+use testkit::corpus;
 
 /// Bytes of a file with large blocks: more than one.
 const FILE_BYTES: u32 = 5 << 20;
@@ -109,4 +111,26 @@ fn a_file_that_goes_on_in_large_blocks_keeps_what_came() {
     assert!(rest.len() < 4 << 20 && rest.len() > 3 << 20, "{}", rest.len());
     fresh.world.receives("-us fresh/b", &rest);
     fresh.both_have_the_file();
+}
+
+/// What cannot be resumed is not begun so.
+#[test]
+fn a_pool_without_the_feature_resumes_nothing() {
+    let world = World::new("unresumed", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -d -O mountpoint=none fresh DIR/a", 0, "");
+    let whole = corpus::case("send").zstd("streams/full.zst");
+    let refused = |line: &str, kind: &str, stream: &[u8]| {
+        let why = format!("cannot receive {kind} stream: pool must be upgraded to receive this stream.\n");
+        assert_eq!(world.zfs_with(line, stream), (why, 1), "{line}");
+    };
+    refused("receive -us fresh/fs", "new filesystem", &whole);
+    assert_eq!(world.zfs("list -Ho name").0, "fresh\n");
+    world.receives("-u fresh/fs", &whole);
+    let next = corpus::case("send").zstd("streams/incremental-1-2.zst");
+    refused("receive -us fresh/fs", "incremental", &next);
+    world.receives("-u fresh/fs", &next);
+    world.check("set feature@extensible_dataset=enabled fresh", 0, "");
+    world.receives("-us fresh/again", &whole);
+    world.judged();
 }

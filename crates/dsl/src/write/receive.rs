@@ -129,6 +129,7 @@ pub struct ReceivePoint {
     pub bytes: u64,
 }
 
+const UPGRADE_POOL: &str = "pool must be upgraded to receive this stream.";
 /// Why a stream of a snapshot that is there by name is refused.
 pub const SNAPSHOT_EXISTS: &str = "destination already exists";
 
@@ -138,9 +139,13 @@ fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
 
 /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
 /// if the target has been changed since, those of [`check_new_name`], `Encrypted`, `Unsupported` if the pool lacks a
-/// feature of the stream.
+/// feature of the stream, or one by which it can be resumed.
 pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
     check_enabled(change, new.begin.features)?;
+    if new.resumable && !feature::is_enabled(change, EXTENSIBLE_DATASET)? {
+        // there is no place for how far it is
+        return refused(Kind::Unsupported, UPGRADE_POOL);
+    }
     crate::name::check_component(&new.snapshot)?;
     let begun = match dsl.find_dir(&new.target) {
         Err(e) if e.kind() == Kind::NotFound => begin_new(change, dsl, new)?,
@@ -168,8 +173,7 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
             feature::use_in(change, begun.dataset, guid)?;
         }
     }
-    // without the feature there is no place for how far it is
-    if new.resumable && feature::is_enabled(change, EXTENSIBLE_DATASET)? {
+    if new.resumable {
         put_resume_state(change, begun.dataset, new)?;
     }
     Ok(begun)
@@ -214,7 +218,7 @@ fn check_redaction(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Re
 fn check_enabled(change: &Change<'_>, features: StreamFeatures) -> Result<()> {
     let enabled = feature::enabled(change)?;
     match NEEDED.iter().any(|(one, guid)| features.has(*one) && !enabled.has(guid)) {
-        true => refused(Kind::Unsupported, "pool must be upgraded to receive this stream."),
+        true => refused(Kind::Unsupported, UPGRADE_POOL),
         false => Ok(()),
     }
 }
