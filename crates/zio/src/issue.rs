@@ -130,6 +130,8 @@ impl WriteQueue {
         let mut state = self.0.lock();
         for write in writes {
             while state.held > WAITING_MAX && state.has_thread {
+                // what this call has added is not known to the thread yet
+                self.0.changed.notify_all();
                 state = self.0.wait(state);
             }
             state.forget(write.extent.top, &write.range);

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bookmark, Endian, Env, Kind};
+use base::{Block, Bookmark, Endian, Env, Kind};
 use codec::checksum::{self, Checksum, embedded};
 use codec::compress::{self, Compress};
 use device::{Device, MemDevice};
-use format::blkptr::BlkPtr;
-use format::ids::Guid;
+use format::blkptr::{BlkPtr, Dva};
+use format::ids::{Guid, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use vdev::{Tree, VdevSpec};
 
 use super::*;
+use crate::issue::{BlockSlice, ExtentWrite};
 
 const FRONT: usize = 4 << 20;
 const DISK_SIZE: usize = 64 << 20;
@@ -344,4 +345,28 @@ fn a_check_looks_at_every_copy() {
     assert_eq!(good, expect);
     let e = results[1][1].as_ref().unwrap_err();
     assert_eq!((e.kind(), e.place().bookmark), (Kind::Checksum, Some(bookmark)));
+}
+
+/// The thread that writes sleeps when a call comes with more than may wait.
+#[test]
+fn much_at_once_is_written() {
+    let zio = Disk::new().zio();
+    let (env, block) = (Env::real(), Block::zeroed(1 << 20));
+    let write = |n: u64| {
+        let dva = Dva::new(VdevNumber::new(0), (n % 32) << 20, 1 << 20, false);
+        let bytes = BlockSlice::new(block.clone(), 0..1 << 20);
+        ExtentWrite::new(&dva, 1 << 20, Txg::new(1), bytes, Bookmark::default())
+    };
+    zio.queue().push(&env, vec![write(0)]);
+    zio.queue().finish().unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            zio.queue().push(&env, (0..200).map(write).collect());
+            done.send(zio.queue().finish()).unwrap();
+        });
+        // one that is stuck would never end
+        let outcome = is_done.recv_timeout(std::time::Duration::from_secs(120));
+        outcome.unwrap_or_else(|_| std::process::abort()).unwrap();
+    });
 }
