@@ -39,7 +39,7 @@ pub use early::OpenBlock;
 pub use object::Object;
 pub use objset::Objset;
 pub use policy::{INDIRECT_SHIFT, ObjsetPolicy, Redundant};
-pub use portion::{PORTION_BLOCKS, Portion};
+pub use portion::Portion;
 pub use sync::{Ledger, Synced, dsize};
 pub use throttle::Throttle;
 pub use txg::{SuspendedGroups, Tx, Txgs};

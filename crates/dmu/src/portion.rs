@@ -22,9 +22,6 @@ use format::dnode::Dnode;
 
 use crate::Object;
 
-/// Blocks of a portion, at most.
-pub const PORTION_BLOCKS: u64 = 1 << 16;
-
 /// Blocks of pointers that are read at once.
 const AT_ONCE: usize = 32;
 
@@ -38,18 +35,19 @@ pub struct Portion {
 }
 
 impl Object {
-    /// The last portion of a range of bytes. Errors: those of reading the blocks that lead there.
-    pub fn last_portion(&self, range: Range<u64>) -> Result<Portion> {
+    /// The last portion of a range of bytes, of some `blocks_max` blocks. Errors: those of reading the blocks that lead
+    /// there.
+    pub fn last_portion(&self, range: Range<u64>, blocks_max: u64) -> Result<Portion> {
         let (tree, size) = (self.tree(), self.block_size()?);
         let blocks = range.start / size..range.end.div_ceil(size).min(tree.block_max.saturating_add(1));
         let mut search =
-            BackwardSearch { object: self, tree: &tree, from: blocks.end, range: blocks, left: PORTION_BLOCKS };
+            BackwardSearch { object: self, tree: &tree, from: blocks.end, range: blocks, left: blocks_max };
         let mut is_whole = true;
         for (number, bp) in tree.blkptrs.iter().enumerate().rev() {
             is_whole = is_whole && search.take(bp, tree.levels - 1, number as u64)?;
         }
         let from = if is_whole { range.start } else { search.from.saturating_mul(size).max(range.start) };
-        Ok(Portion { from, blocks: PORTION_BLOCKS - search.left })
+        Ok(Portion { from, blocks: blocks_max - search.left })
     }
 }
 

@@ -34,9 +34,10 @@ use format::ids::Txg;
 use crate::Throttle;
 use crate::dirty::{Changes, Dirty, Needs};
 
-/// Blocks that the open group may free; to free more waits for the next group. Each is in memory with its pointer until
-/// its group is on disk.
+/// Blocks that a group may free, however large the pool is: each is in memory with its pointer until its group is on disk.
 const FREES_MAX: u64 = 1 << 18;
+/// Blocks that one operation frees at most.
+const PORTION_BLOCKS: u64 = 1 << 16;
 
 /// The transaction groups of a pool.
 pub struct Txgs {
@@ -45,6 +46,8 @@ pub struct Txgs {
     dirty: Dirty,
     /// What groups may need; nothing until somebody says.
     needs: Mutex<Needs>,
+    /// Blocks that the open group may free; to free more waits for the next group.
+    frees_max: AtomicU64,
     /// Operations begin at once as long as fewer bytes than that are dirty; 0: all look at `progress` first.
     free_pass: AtomicU64,
     /// Bytes of a group that are much: [`Throttle::sync_at`].
@@ -111,6 +114,7 @@ impl Txgs {
             open: RwLock::new(synced.next()),
             dirty: Dirty::default(),
             needs: Mutex::default(),
+            frees_max: AtomicU64::new(FREES_MAX),
             free_pass: AtomicU64::new(0),
             much: AtomicU64::new(0),
             begun: AtomicU64::new(0),
@@ -250,7 +254,7 @@ impl Txgs {
     /// Errors: `Suspended`, as from [`Txgs::begin`].
     pub fn admit_frees(&self, blocks: u64) -> Result<()> {
         let mut progress = self.progress();
-        while progress.frees >= FREES_MAX && !progress.is_frozen {
+        while progress.frees >= self.frees_max() && !progress.is_frozen {
             progress.check()?;
             progress.wanted = progress.wanted.max(progress.open);
             self.moved.notify_all();
@@ -258,6 +262,21 @@ impl Txgs {
         }
         progress.frees += blocks;
         Ok(())
+    }
+
+    /// Blocks that a group may free.
+    pub fn frees_max(&self) -> u64 {
+        self.frees_max.load(Ordering::Relaxed)
+    }
+
+    /// Says how many blocks a group may free, if that is fewer than there may be anywhere.
+    pub fn set_frees_max(&self, blocks: u64) {
+        self.frees_max.store(blocks.clamp(1, FREES_MAX), Ordering::Relaxed);
+    }
+
+    /// Blocks that one operation frees at most.
+    pub fn portion_blocks(&self) -> u64 {
+        self.frees_max().min(PORTION_BLOCKS)
     }
 
     /// Tells that the group is on disk.

@@ -36,12 +36,14 @@ mod dedup_changes;
 mod dedup_logs;
 mod device_watch;
 mod dtl;
+mod entry_limit;
 mod error_scrub;
 mod error_scrub_state;
 mod events;
 mod expansion;
 mod expansion_state;
 mod features;
+mod free_limits;
 mod frees;
 mod group_times;
 mod groups;
@@ -438,6 +440,7 @@ impl LivePool {
     }
 
     fn sync_until_closed(&self) {
+        self.note_needs();
         loop {
             self.groups.renew_throttle(&self.env);
             let waited = self.has_jobs() || self.txgs().wait_for_work();

@@ -76,6 +76,10 @@ impl Zpl {
             object => object?,
         };
         let end = range.end.min(object.dnode().size_max());
-        if end <= range.start { Ok(None) } else { Ok(Some((end, object.last_portion(range.start..end)?))) }
+        if end <= range.start {
+            return Ok(None);
+        }
+        let blocks_max = self.live()?.txgs().portion_blocks();
+        Ok(Some((end, object.last_portion(range.start..end, blocks_max)?)))
     }
 }

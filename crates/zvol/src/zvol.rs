@@ -299,7 +299,7 @@ impl Zvol {
     fn free_most(&self, live: &LiveVolume, range: Range<u64>, tells: bool) -> Result<u64> {
         let mut end = range.end;
         while range.start < end {
-            let portion = self.current()?.last_portion(range.start..end)?;
+            let portion = self.current()?.last_portion(range.start..end, live.txgs.portion_blocks())?;
             live.txgs.admit_frees(portion.blocks)?;
             if portion.from <= range.start {
                 break;

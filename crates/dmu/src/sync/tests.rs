@@ -349,8 +349,8 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     let dnode = Arc::new(dnode);
     let found = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).next_hole(0).unwrap_err();
     assert_eq!(found.kind(), base::Kind::Corrupt);
-    let portion = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).last_portion(0..u64::MAX).unwrap();
-    assert!(portion.from > 0 && portion.blocks <= crate::PORTION_BLOCKS, "{portion:?}");
+    let portion = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).last_portion(0..u64::MAX, 1000).unwrap();
+    assert!(portion.from > 0 && portion.blocks <= 1000, "{portion:?}");
     let mut job = ObjectJob::new(&set, ObjectId::new(1), dnode, Arc::new(Layer::default()));
     let error = job.free_first(&mut writer).unwrap_err();
     assert_eq!(error.kind(), base::Kind::Corrupt);

@@ -26,11 +26,9 @@ use format::blkptr::BlkPtr;
 use format::ids::VdevNumber;
 use zio::CloneTable;
 
+use super::entry_limit::EntryLimit;
 use crate::clones::{CloneHeader, count_of, header_name};
 use crate::mos::DIRECTORY;
-
-/// Entries that are changed in one group: each may dirty a block of its table.
-const ENTRIES_MAX: usize = 20_000;
 
 /// What the group that is on its way to disk adds and releases.
 #[derive(Default)]
@@ -38,6 +36,7 @@ pub(super) struct CloneChanges {
     group: Mutex<ChangedClones>,
     /// Where the tables are.
     mos: OnceLock<Weak<Objset>>,
+    entry_limit: EntryLimit,
 }
 
 #[derive(Default)]
@@ -80,6 +79,11 @@ impl CloneChanges {
         let _ = self.mos.set(Arc::downgrade(mos));
     }
 
+    /// How many entries a group changes because pointers are gone.
+    pub(super) fn entry_limit(&self) -> &EntryLimit {
+        &self.entry_limit
+    }
+
     /// Whether nothing was added or released since the last time.
     pub(super) fn is_empty(&self) -> bool {
         let group = self.group.lock();
@@ -115,7 +119,7 @@ impl CloneChanges {
         }
         let before = self.stored(&mos, place)?;
         let group = &mut *self.group.lock();
-        if before > 0 && group.entries.len() >= ENTRIES_MAX {
+        if before > 0 && group.entries.len() >= self.entry_limit.get() {
             group.put_off.push(*bp);
         } else if before > 0 {
             let bytes = dsize(mos.cache(), bp);

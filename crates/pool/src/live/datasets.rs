@@ -23,7 +23,7 @@ use crate::usable::slop;
 /// above it: spa_asize_inflation. The least block of all may take more where sectors are large.
 const ASIZE_INFLATION: u64 = 24;
 /// Groups until what logs took, or what was freed, is free again.
-const GROUPS_UNTIL_FREE: u64 = TXG_DEFER + 2;
+pub(super) const GROUPS_UNTIL_FREE: u64 = TXG_DEFER + 2;
 /// Bytes of a property's value that are reckoned as a block.
 const PROPERTY_BLOCK_BYTES: usize = 1 << 10;
 /// Bytes of the least block.
@@ -256,7 +256,7 @@ impl LivePool {
     /// groups later. Errors: `NoSpace`, `Quota`; `Suspended`, as from [`dmu::Txgs::begin`].
     pub fn admit(&self, id: DatasetId, bytes: u64, frees: bool) -> Result<()> {
         if frees {
-            return Ok(());
+            return self.wait_for_frees(id);
         }
         self.suspension().check_running()?;
         let allocator = self.cache().zio().allocator()?;
@@ -282,7 +282,7 @@ impl LivePool {
     }
 
     /// The room of a head as of the latest group on disk.
-    fn room_of(&self, id: DatasetId) -> Result<KnownRoom> {
+    pub(super) fn room_of(&self, id: DatasetId) -> Result<KnownRoom> {
         let txg = self.txgs().synced_txg();
         if let Some(known) = self.rooms().get(id, txg) {
             return Ok(known);
@@ -303,6 +303,7 @@ impl LivePool {
         let Ok(allocator) = self.cache().zio().allocator() else { return };
         let spare = slop(allocator.class_space(Class::Normal).size, 0) / 4;
         self.txgs().set_needs(Needs::new(self.growth(|_, _, asize| Ok(asize)), spare));
+        self.limit_frees(allocator);
     }
 
     /// How much changes may grow, of whose bytes on a vdev `counted` are counted. What is small may come to lie in blocks

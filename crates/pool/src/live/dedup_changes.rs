@@ -24,13 +24,12 @@ use format::ddt::{BLOCKS, DdtKey, DdtPhys};
 use format::ids::Txg;
 use zio::{Class, RefTable, Twin};
 
+use super::entry_limit::EntryLimit;
 use crate::dedup::directory::DdtDirectory;
 use crate::dedup::packed::{DdtForm, unpack};
 use crate::dedup::{is_folder, is_table};
 use crate::mos::DIRECTORY;
 
-/// Entries that are changed in one group because pointers are gone: each may dirty a block of its table.
-const ENTRIES_MAX: usize = 20_000;
 /// Pointers that one group takes at least off the list of frees that were put off.
 const PUT_OFF_MIN: u64 = 4096;
 
@@ -50,6 +49,7 @@ pub(super) struct DedupChanges {
     /// Property `dedup_table_quota`, in bytes.
     quota: Quota,
     has_logs: AtomicBool,
+    entry_limit: EntryLimit,
     /// Is held while tables are pruned.
     pruning: Mutex<()>,
 }
@@ -86,7 +86,7 @@ impl RefTable for DedupChanges {
         }
         let changes = &mut *self.changes.lock();
         let key = (bp.checksum_kind(), DdtKey::of(bp));
-        let is_full = changes.released.len() >= ENTRIES_MAX && !changes.released.contains_key(&key);
+        let is_full = changes.released.len() >= self.entry_limit.get() && !changes.released.contains_key(&key);
         if is_full || self.has_logs() {
             changes.put_off.push(*bp);
             return true;
@@ -157,9 +157,15 @@ impl DedupChanges {
         Ok(found.is_some())
     }
 
+    /// How many entries a group changes because pointers are gone.
+    pub(super) fn entry_limit(&self) -> &EntryLimit {
+        &self.entry_limit
+    }
+
     /// How many pointers that were put off the group has room for.
     pub(super) fn room(&self) -> u64 {
-        (ENTRIES_MAX.saturating_sub(self.changes.lock().released.len()) as u64).max(PUT_OFF_MIN)
+        let limit = self.entry_limit.get() as u64;
+        limit.saturating_sub(self.changes.lock().released.len() as u64).max(PUT_OFF_MIN.min(limit))
     }
 
     /// Whether nothing was changed since the last time.

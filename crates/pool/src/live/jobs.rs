@@ -93,7 +93,7 @@ const JOBS: &[LongWork] = &[
 ];
 
 fn freed_per_group(pool: &LivePool) -> u64 {
-    pool.env().tunable(tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS).min(FREED_PER_TXG)
+    pool.env().tunable(tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS).min(FREED_PER_TXG).min(pool.txgs().frees_max())
 }
 
 impl LivePool {
@@ -173,8 +173,11 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// Frees some of what was destroyed.
+    /// Frees some of what was destroyed, when nothing is put off for which there was no room.
     fn free_destroyed(&self) -> Result<()> {
+        if self.pool.frees().are_put_off() {
+            return Ok(());
+        }
         let is_left = dsl::write::free_destroyed(&self.change, freed_per_group(self.pool), &mut |bp| {
             self.pool.free(&self.change, bp)
         })?;

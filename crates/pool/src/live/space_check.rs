@@ -31,6 +31,17 @@ pub(super) enum SpaceCheck {
 impl LivePool {
     /// Whether there is room for a change of some `blocks` blocks. Errors: `NoSpace`.
     pub(super) fn check_space(&self, check: SpaceCheck, blocks: usize) -> Result<()> {
+        if !self.has_space(check, blocks)? {
+            // what was destroyed a moment ago may be room by now
+            self.sync()?;
+            if !self.has_space(check, blocks)? {
+                return Err(Error::new(Kind::NoSpace, "out of space"));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_space(&self, check: SpaceCheck, blocks: usize) -> Result<bool> {
         let view = self.view();
         let (usable, slop) = view.usable_and_slop()?;
         let limit = usable.saturating_add(match check {
@@ -39,9 +50,6 @@ impl LivePool {
             SpaceCheck::ExtraReserved => slop / 4 * 3,
         });
         let used = view.dsl().root()?.phys.used_bytes;
-        if used.saturating_add(BLOCK_BYTES.saturating_mul(blocks as u64)) > limit {
-            return Err(Error::new(Kind::NoSpace, "out of space"));
-        }
-        Ok(())
+        Ok(used.saturating_add(BLOCK_BYTES.saturating_mul(blocks as u64)) <= limit)
     }
 }

@@ -205,13 +205,15 @@ impl LivePool {
         let list = self.put_off_list(change);
         // a new pool has none yet
         let Ok(list) = list else { return Ok(()) };
-        if list.is_empty()? || self.dedup_changes().has_logs() {
+        if self.dedup_changes().has_logs() {
             return Ok(());
         }
-        list.drain(change.tx, self.dedup_changes().room(), change.size_of, &mut |bp| {
-            self.free(change, bp);
-            Ok(())
-        })?;
+        if !list.is_empty()? {
+            list.drain(change.tx, self.dedup_changes().room(), change.size_of, &mut |bp| {
+                self.free(change, bp);
+                Ok(())
+            })?;
+        }
         self.frees().put_off(!list.is_empty()?);
         Ok(())
     }

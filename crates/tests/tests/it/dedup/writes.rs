@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, Kind, Result};
 use device::Device;
-use format::ids::ObjectId;
+use format::ids::{DatasetId, ObjectId};
 use pool::{LivePool, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
-use zpl::{New, NewKind, Zpl, ZplOptions};
+use zpl::{New, NewKind, Room, Zpl, ZplOptions};
 
 use super::{candidate, check, check_view, import_device, options};
 use crate::crash::judge_by_zdb;
@@ -371,4 +371,68 @@ fn many_blocks_are_freed_without_anything_else_to_write() {
     assert_eq!((check_view(&pool.view()), pool.put_off_bytes()), (0, 0), "after {groups} groups");
     drop(pool);
     made.judge();
+}
+
+/// What the frees of very many blocks take has room on a small pool, too: their groups are smaller there.
+#[test]
+fn frees_of_many_small_blocks_find_room() {
+    const SMALL: usize = 512;
+    let disks: Vec<Arc<dyn Device>> = vec![Arc::new(SparseDevice::new("disk0".to_owned(), 768 << 20))];
+    let mut load = Workload::create(&Env::real(), PoolLayout::Single, &disks, 1).unwrap();
+    load.create_fs("live/full", &[("dedup", "on"), ("compression", "off")]).unwrap();
+    let pool = load.pool.clone();
+    pool.start();
+    let zpl = open_full(&pool, "live/full", SMALL as u64);
+    let block = |n: u64| n.to_le_bytes().repeat(SMALL / 8);
+    let free_before = pool.view().usable_bytes().unwrap() - used_bytes(&pool);
+    let (mut names, mut next) = (Vec::new(), 0);
+    loop {
+        let name = format!("many{}", names.len());
+        let made = zpl.create(zpl.root(), name.as_bytes(), &new()).and_then(|made| {
+            names.push(name);
+            let bytes: Vec<u8> = (next..next + 2048).flat_map(block).collect();
+            zpl.open_file(made.ino)?.write(0, &bytes[..])
+        });
+        match made {
+            Ok(_) => next += 2048,
+            Err(error) if error.kind() == Kind::NoSpace => break,
+            Err(error) => panic!("{} files: {error:#?}", names.len()),
+        }
+    }
+    pool.sync().unwrap();
+    assert!(next > 50_000, "{next} blocks");
+    // half of it by name, with the writer's own groups, the rest as a job
+    names.iter().step_by(2).for_each(|name| remove(&zpl, name));
+    drop(zpl);
+    pool.destroy_dataset("live/full").unwrap();
+    let mut groups = 0;
+    while pool.put_off_bytes() > 0 || counts(&pool.view()).0 > 0 {
+        pool.sync().unwrap();
+        assert_eq!(pool.txgs().suspended(), None, "after {groups} groups");
+        groups += 1;
+        assert!(groups < 10_000, "it does not come to an end");
+    }
+    (0..4).for_each(|_| pool.record_history("what was freed may be used again some groups later").unwrap());
+    assert!(pool.view().usable_bytes().unwrap() - used_bytes(&pool) > free_before / 10 * 9);
+    assert_eq!(check_view(&pool.view()), 0);
+    pool.close(PoolState::Exported).unwrap();
+}
+
+fn used_bytes(pool: &LivePool) -> u64 {
+    pool.view().dsl().root().unwrap().phys.used_bytes
+}
+
+/// Asks the pool for room.
+struct Left(Arc<LivePool>, DatasetId);
+
+impl Room for Left {
+    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
+        self.0.admit(self.1, bytes, frees)
+    }
+}
+
+fn open_full(pool: &Arc<LivePool>, name: &str, record_bytes: u64) -> Zpl {
+    let id = pool.view().dsl().find(name).unwrap().id;
+    let options = ZplOptions { record_bytes, room: Arc::new(Left(pool.clone(), id)), ..ZplOptions::default() };
+    Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), options, None).unwrap()
 }
