@@ -37,6 +37,7 @@ mod stale;
 mod streams;
 mod suspended;
 mod tables;
+mod unfit_streams;
 mod vdevs;
 mod vhost;
 mod volumes;

@@ -1,14 +1,11 @@
 //! Receives that were interrupted, and what may go on with them.
 
-use std::sync::atomic::AtomicU64;
-
 use super::World;
 use super::snapshots::Fresh;
-use dsl::receive::StreamReader;
+use super::unfit_streams::{Beginning, edited};
 use dsl::resume::ResumeState;
-use dsl::send::StreamWriter;
-use format::nvlist::{NvList, Value};
-use format::stream::{RecordFields, StreamFeatures, StreamRecord};
+use format::nvlist::Value;
+use format::stream::{RecordFields, StreamFeatures};
 use testkit::corpus;
 
 /// Bytes of a file with large blocks: more than one.
@@ -65,41 +62,21 @@ fn a_stream_goes_on_as_it_was_begun() {
 
 /// What of a stream with large blocks is behind a place, as OpenZFS sends it by `-t TOKEN -L`.
 fn rest_with_large_blocks(stream: &[u8], state: &ResumeState) -> Vec<u8> {
-    let mut from = stream;
-    let mut reader = StreamReader::new(&mut from);
-    let (mut begin, to_guid, _) = reader.begin().unwrap().unwrap();
-    assert!(begin.features.has(StreamFeatures::LARGE_BLOCKS));
-    begin.features = begin.features.with(StreamFeatures::RESUMING);
-    let mut list = NvList::new();
-    list.set("resume_object", Value::U64(state.object.get()));
-    list.set("resume_offset", Value::U64(state.offset));
-    let mut packed = list.pack();
-    packed.resize(packed.len().next_multiple_of(8), 0);
-    begin.list_len = packed.len() as u32;
-    let (mut out, bytes) = (Vec::new(), AtomicU64::new(0));
-    let mut writer = StreamWriter::new(&mut out, &bytes);
-    let put = |writer: &mut StreamWriter<'_>, fields, payload: &[u8]| {
-        writer.record(StreamRecord { fields, to_guid, sum: [0; 4] }, payload).unwrap();
+    let to_end = |beginning: Beginning<'_>| {
+        assert!(beginning.begin.features.has(StreamFeatures::LARGE_BLOCKS));
+        beginning.begin.features = beginning.begin.features.with(StreamFeatures::RESUMING);
+        beginning.list.set("resume_object", Value::U64(state.object.get()));
+        beginning.list.set("resume_offset", Value::U64(state.offset));
     };
-    put(&mut writer, RecordFields::Begin(begin), &packed);
-    loop {
-        let part = reader.record().unwrap();
-        let is_ahead = match &part.record.fields {
-            RecordFields::End { .. } => break,
-            RecordFields::Object(object) => object.object >= state.object,
-            RecordFields::Write(write) => {
-                (write.object, write.offset.saturating_add(write.len)) > (state.object, state.offset)
-            }
-            RecordFields::Free { object, .. } => *object >= state.object,
-            RecordFields::FreeObjects { first, .. } => *first > state.object,
-            _ => panic!("a record of this file system's stream: {:?}", part.record.fields),
-        };
-        if is_ahead {
-            put(&mut writer, part.record.fields, &part.payload);
+    edited(stream, to_end, |record| match record {
+        RecordFields::Object(object) => object.object >= state.object,
+        RecordFields::Write(write) => {
+            (write.object, write.offset.saturating_add(write.len)) > (state.object, state.offset)
         }
-    }
-    writer.finish(to_guid).unwrap();
-    out
+        RecordFields::Free { object, .. } => *object >= state.object,
+        RecordFields::FreeObjects { first, .. } => *first > state.object,
+        _ => panic!("a record of this file system's stream: {record:?}"),
+    })
 }
 
 /// A sender may not know better: what has been received of a file stays, in blocks as it came.

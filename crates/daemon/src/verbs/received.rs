@@ -229,7 +229,7 @@ impl PropertiesBefore {
 
 /// What a stream makes.
 fn kind_of(new: &NewReceive) -> DatasetKind {
-    match ObjsetType::of_number(new.begin.objset_type.into()) {
+    match new.kind() {
         ObjsetType::Zvol => DatasetKind::Volume,
         _ => DatasetKind::FileSystem,
     }

@@ -9,17 +9,19 @@
 //! What is received is inconsistent until its end, and nothing shows it. With the state of a resumable receive it may be
 //! kept, in the form of OpenZFS, which can go on with it.
 
+mod fits;
+mod new_receive;
+
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
-use format::feature::{
-    EMBEDDED_DATA, EXTENSIBLE_DATASET, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS,
-    REDACTED_DATASETS, ZSTD_COMPRESS,
-};
-use format::ids::{DatasetId, Guid, ObjectId, Txg};
-use format::nvlist::NvList;
+use format::feature::{LARGE_BLOCKS, LARGE_MICROZAP, LONGNAME, REDACTED_DATASETS};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
+
+use new_receive::refused;
+pub use new_receive::{NewReceive, StreamRedaction};
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
@@ -38,17 +40,6 @@ const FEATURES: [(StreamFeatures, &str); 3] = [
     (StreamFeatures::LONGNAME, LONGNAME),
     (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
 ];
-/// Features that the pool has to have for a stream's.
-const NEEDED: [(StreamFeatures, &str); 8] = [
-    (StreamFeatures::EMBED_DATA, EMBEDDED_DATA),
-    (StreamFeatures::LZ4, LZ4_COMPRESS),
-    (StreamFeatures::ZSTD, ZSTD_COMPRESS),
-    (StreamFeatures::LARGE_BLOCKS, LARGE_BLOCKS),
-    (StreamFeatures::LARGE_DNODE, LARGE_DNODE),
-    (StreamFeatures::LONGNAME, LONGNAME),
-    (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
-    (StreamFeatures::REDACTED, REDACTED_DATASETS),
-];
 const RESUME: [&str; 11] = [
     "com.delphix:resume_fromguid",
     "com.delphix:resume_toguid",
@@ -62,48 +53,6 @@ const RESUME: [&str; 11] = [
     "com.datto:resume_rawok",
     "com.delphix:resume_redact_book_snaps",
 ];
-
-/// What is to be received, and into what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewReceive {
-    /// The file system or volume.
-    pub target: String,
-    /// Name of the snapshot behind `@`.
-    pub snapshot: String,
-    /// How the stream begins.
-    pub begin: StreamBegin,
-    /// Guid of the snapshot that is sent.
-    pub to_guid: Guid,
-    /// Give up what has changed since the snapshot that it begins from.
-    pub force: bool,
-    /// Keep what came, if the rest does not come.
-    pub resumable: bool,
-    /// The snapshot that it is a clone of.
-    pub origin: Option<String>,
-    /// The object and offset where the stream says it goes on.
-    pub resume: Option<(ObjectId, u64)>,
-    /// What the stream says of redaction.
-    pub redaction: StreamRedaction,
-}
-
-/// What a stream says of what was left out of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamRedaction {
-    /// Guids of the snapshots that it was redacted for.
-    pub snapshots: Option<Vec<Guid>>,
-    /// It begins from something redacted: guids of the snapshots that this was redacted for.
-    pub from_snapshots: Option<Vec<Guid>>,
-}
-
-impl StreamRedaction {
-    /// What the list behind BEGIN says.
-    pub fn of(list: &NvList) -> StreamRedaction {
-        StreamRedaction {
-            snapshots: list.opt_guids("redact_snaps"),
-            from_snapshots: list.opt_guids("redact_from_snaps"),
-        }
-    }
-}
 
 /// A receive that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,22 +78,16 @@ pub struct ReceivePoint {
     pub bytes: u64,
 }
 
-const UPGRADE_POOL: &str = "pool must be upgraded to receive this stream.";
 /// Why a stream of a snapshot that is there by name is refused.
 pub const SNAPSHOT_EXISTS: &str = "destination already exists";
-
-fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, what.into()))
-}
 
 /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
 /// if the target has been changed since, those of [`check_new_name`], `Encrypted`, `Unsupported` if the pool lacks a
 /// feature of the stream, or one by which it can be resumed.
 pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-    check_enabled(change, new.begin.features)?;
-    if new.resumable && !feature::is_enabled(change, EXTENSIBLE_DATASET)? {
-        // there is no place for how far it is
-        return refused(Kind::Unsupported, UPGRADE_POOL);
+    fits::check_stream(change, new)?;
+    if new.resumable {
+        fits::check_resumable(change)?;
     }
     crate::name::check_component(&new.snapshot)?;
     let begun = match dsl.find_dir(&new.target) {
@@ -196,33 +139,6 @@ fn put_redaction(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Result
     feature::count(change, REDACTED_DATASETS, 1).map(drop)
 }
 
-/// Refuses a stream that does not fill all that was left out of the redacted snapshot that it begins from, nor leaves that
-/// out itself.
-fn check_redaction(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Result<()> {
-    let redacted = feature::used_by(change, from)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
-    let Some((_, here)) = redacted.filter(|_| new.begin.from_guid.is_some()) else { return Ok(()) };
-    let here = here.guids();
-    let is_among = |guids: &[Guid]| guids.iter().all(|guid| here.contains(guid));
-    let StreamRedaction { snapshots, from_snapshots } = &new.redaction;
-    let is_right = match (from_snapshots, snapshots) {
-        (Some(guids), _) => is_among(guids),
-        (None, Some(guids)) if new.begin.features.has(StreamFeatures::REDACTED) => is_among(guids),
-        _ => here.contains(&new.to_guid),
-    };
-    match is_right {
-        true => Ok(()),
-        false => refused(Kind::Invalid, "invalid backup stream: it does not fit the redacted snapshot here"),
-    }
-}
-
-fn check_enabled(change: &Change<'_>, features: StreamFeatures) -> Result<()> {
-    let enabled = feature::enabled(change)?;
-    match NEEDED.iter().any(|(one, guid)| features.has(*one) && !enabled.has(guid)) {
-        true => refused(Kind::Unsupported, UPGRADE_POOL),
-        false => Ok(()),
-    }
-}
-
 fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
     check_new_name(&new.target, NameKinds::HEADS)?;
     let Some((above, own)) = new.target.rsplit_once('/') else {
@@ -254,8 +170,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
                 return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
             }
             dsl.refuse_encrypted(&dsl.find_dir(origin.file_system())?)?;
-            check_incremental_blocks(change, origin.id, new)?;
-            check_redaction(change, origin.id, new)?;
+            fits::check_from(change, dsl, &origin, new)?;
             origin.id
         }
     };
@@ -284,8 +199,7 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     if snapshot::find_named(change, &head.phys, &new.snapshot)?.is_some() {
         return refused(Kind::Exists, SNAPSHOT_EXISTS);
     }
-    let is_volume = ObjsetType::of_number(new.begin.objset_type.into()) == ObjsetType::Zvol;
-    if is_volume && change.entries_of(change.dir(head.phys.dir)?.child_zap)? > 0 {
+    if new.kind() == ObjsetType::Zvol && change.entries_of(change.dir(head.phys.dir)?.child_zap)? > 0 {
         return refused(Kind::Exists, format!("destination has children: {fs}"));
     }
     Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
@@ -312,9 +226,8 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
     if at.is_none() {
         return no_source();
     }
-    let from = Dataset { id: at, name: fs.clone(), phys: change.dataset(at)? };
-    check_incremental_blocks(change, at, new)?;
-    check_redaction(change, at, new)?;
+    let from = Dataset { id: at, name: dsl.name_of(at)?, phys: change.dataset(at)? };
+    fits::check_from(change, dsl, &from, new)?;
     if new.force {
         return Ok(at);
     }
@@ -322,20 +235,6 @@ fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -
         return refused(Kind::Permission, format!("destination {fs} has been modified\nsince most recent snapshot"));
     }
     Ok(head.phys.prev_snap)
-}
-
-fn check_incremental_blocks(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Result<()> {
-    if new.begin.from_guid.is_some() { check_large_blocks(change, from, new) } else { Ok(()) }
-}
-
-/// Refuses a stream whose large blocks were cut, if those that are there are not.
-fn check_large_blocks(change: &Change<'_>, there: DatasetId, new: &NewReceive) -> Result<()> {
-    let has_large = feature::used_by(change, there)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
-    if has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
-        let what = "incremental send stream requires -L (--large-block), to match previous receive.";
-        return refused(Kind::Invalid, what);
-    }
-    Ok(())
 }
 
 fn put_resume_state(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Result<()> {
@@ -375,7 +274,7 @@ pub fn save_receive_point(change: &Change<'_>, id: DatasetId, point: ReceivePoin
 /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came, or cuts
 /// large blocks where they came whole; `Unsupported` as from [`begin_receive`].
 pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-    check_enabled(change, new.begin.features)?;
+    fits::check_stream(change, new)?;
     let dir = dsl.find_dir(&new.target)?;
     let head = dsl.head(&dir)?;
     let below = format!("{}/{RECEIVE_CHILD}", new.target);
@@ -402,7 +301,7 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
             return mismatch();
         }
     }
-    check_large_blocks(change, dataset.id, new)?;
+    fits::check_large_blocks(change, dataset.id, new)?;
     if dataset.id != head.id && new.begin.from_guid.is_none() && !new.force {
         let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
         return refused(Kind::Exists, what);

@@ -59,7 +59,7 @@ impl LivePool {
                 return Err(Error::new(Kind::Busy, "dataset is busy"));
             }
             let resume = if is_resumed { Some(dsl::write::receive_point(change, begun.dataset)?) } else { None };
-            context.open_received(&begun, ObjsetType::of_number(wanted.begin.objset_type.into()))?;
+            context.open_received(&begun, wanted.kind())?;
             context.pool.receives().begin(begun.dataset);
             let event = if is_resumed { "resume receive" } else { "receive" };
             context.log_dataset_event((&begun.name, begun.dataset), event, " ");
