@@ -54,7 +54,7 @@ fn write(point: &Path, file: &str, at: u64, bytes: &[u8]) {
 }
 
 /// A file system with three files of 1 MiB, and two clones in which parts of them are other ones, or gone.
-fn with_clones(name: &str) -> Fresh {
+pub(super) fn with_clones(name: &str) -> Fresh {
     let fresh = Fresh::new(name);
     let mount = |set: &str| {
         let point = fresh.world.dir.join(format!("{set}.mnt"));
@@ -83,7 +83,7 @@ fn with_clones(name: &str) -> Fresh {
 }
 
 impl Fresh {
-    fn sends(&self, line: &str) -> Vec<u8> {
+    pub(super) fn sends(&self, line: &str) -> Vec<u8> {
         let output = self.world.cenote(&format!("zfs send {line}"));
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout

@@ -3,11 +3,12 @@
 use std::sync::atomic::AtomicU64;
 
 use super::World;
+use super::redaction::with_clones;
 use super::snapshots::Fresh;
 use dsl::receive::StreamReader;
 use dsl::send::StreamWriter;
 use format::ids::Guid;
-use format::nvlist::NvList;
+use format::nvlist::{NvList, Value};
 use format::stream::{RecordFields, StreamBegin, StreamRecord};
 
 /// How a stream begins, and the list behind that.
@@ -96,5 +97,45 @@ fn a_stream_is_of_what_it_begins_from() {
     // and what fits is received
     fresh.world.receives("-u -o origin=fresh/c@s fresh/n", &files);
     fresh.world.receives("-u fresh/n", &send("-i @s fresh/c@t"));
+    fresh.judge();
+}
+
+/// A stream that leaves something out says so, and fits what was left out before.
+#[test]
+fn what_is_left_out_of_a_stream_fits() {
+    let fresh = with_clones("leftout");
+    for line in ["clone -u fresh/a@later fresh/k3", "snapshot fresh/k3@r", "redact fresh/a@later more fresh/k3@r"] {
+        fresh.does(line);
+    }
+    fresh.does("redact fresh/a@s one fresh/k1@r");
+    fresh.does("redact fresh/a@s two fresh/k1@r fresh/k2@r");
+    let redacted = fresh.sends("--redact one fresh/a@s");
+    let without = edited(&redacted, |beginning| *beginning.list = NvList::new(), |_| true);
+    let why = "invalid backup stream: it is redacted, and does not say for which snapshots\n";
+    for line in ["-u fresh/n", "-us fresh/n", "-uF fresh/c"] {
+        fresh.world.refuses(line, &without, &format!("cannot receive new filesystem stream: {why}"));
+    }
+    fresh.world.receives("-u fresh/r", &redacted);
+    let reasons = [
+        ("-i @s", "it does not have what was left out of"),
+        ("--redact more -i @s", "it is redacted for other snapshots than"),
+        ("-i #two", "it begins from what was redacted for other snapshots than"),
+    ];
+    for (how, why) in reasons {
+        let stream = fresh.sends(&format!("{how} fresh/a@later"));
+        let why = format!("cannot receive incremental stream: invalid backup stream: {why} 'fresh/r@s'\n");
+        fresh.world.refuses("-u fresh/r", &stream, &why);
+        fresh.world.refuses("-usF fresh/r", &stream, &why);
+    }
+    // what goes on with a part of it leaves out the same
+    assert_eq!(fresh.world.zfs_with("receive -us fresh/part", &redacted[..redacted.len() / 2]).1, 1);
+    let token = fresh.world.zfs("get -Ho value receive_resume_token fresh/part").0;
+    let rest = fresh.sends(&format!("-t {}", token.trim()));
+    let others = |beginning: Beginning<'_>| beginning.list.set("redact_snaps", Value::U64s(vec![1]));
+    let why =
+        "cannot receive resume stream: invalid backup stream: what came before was redacted for other snapshots\n";
+    fresh.world.refuses("-us fresh/part", &edited(&rest, others, |_| true), why);
+    fresh.world.receives("-us fresh/part", &rest);
+    fresh.world.receives("-u fresh/r", &fresh.sends("-i #one fresh/a@later"));
     fresh.judge();
 }

@@ -128,12 +128,7 @@ fn put_redaction(change: &Change<'_>, id: DatasetId, new: &NewReceive) -> Result
         change.remove(id.object(), REDACTED_DATASETS)?;
         feature::count(change, REDACTED_DATASETS, -1)?;
     }
-    if !new.begin.features.has(StreamFeatures::REDACTED) {
-        return Ok(());
-    }
-    let Some(guids) = &new.redaction.snapshots else {
-        return refused(Kind::Corrupt, "invalid stream: it is redacted, and does not tell for which snapshots");
-    };
+    let Some(guids) = new.redacted_for() else { return Ok(()) };
     feature::zapify(change, id.object())?;
     change.set(id.object(), REDACTED_DATASETS, &ZapValue::of_guids(guids))?;
     feature::count(change, REDACTED_DATASETS, 1).map(drop)
@@ -294,12 +289,14 @@ pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Resul
     {
         return mismatch();
     }
-    if new.begin.features.has(StreamFeatures::REDACTED) {
-        let (here, sent) = (dsl.redacted_for(&dataset)?, new.redaction.snapshots.clone());
-        let is_same = here.zip(sent).is_some_and(|(here, sent)| here.iter().all(|guid| sent.contains(guid)));
-        if !is_same {
-            return mismatch();
-        }
+    let is_same = match (&dsl.redacted_for(&dataset)?, new.redacted_for()) {
+        (None, None) => true,
+        (Some(here), Some(sent)) => here.len() == sent.len() && here.iter().all(|guid| sent.contains(guid)),
+        _ => false,
+    };
+    if !is_same {
+        let what = "invalid backup stream: what came before was redacted for other snapshots";
+        return refused(Kind::Invalid, what);
     }
     fits::check_large_blocks(change, dataset.id, new)?;
     if dataset.id != head.id && new.begin.from_guid.is_none() && !new.force {

@@ -9,7 +9,7 @@ use format::ids::{DatasetId, Guid};
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
 
-use super::new_receive::{NewReceive, StreamRedaction, refused};
+use super::new_receive::{NewReceive, refused};
 use crate::write::{Change, feature};
 use crate::{Dataset, Dsl};
 
@@ -26,11 +26,16 @@ const NEEDED: [(StreamFeatures, &str); 8] = [
 ];
 const UPGRADE_POOL: &str = "pool must be upgraded to receive this stream.";
 
-/// Refuses a stream that the pool lacks a feature for, or that is of neither a file system nor a volume.
+/// Refuses a stream that the pool lacks a feature for, that is of neither a file system nor a volume, or that does not say
+/// for which snapshots it is redacted.
 pub(super) fn check_stream(change: &Change<'_>, new: &NewReceive) -> Result<()> {
     let enabled = feature::enabled(change)?;
     if NEEDED.iter().any(|(one, guid)| new.begin.features.has(*one) && !enabled.has(guid)) {
         return refused(Kind::Unsupported, UPGRADE_POOL);
+    }
+    if new.begin.features.has(StreamFeatures::REDACTED) && new.redacted_for().is_none() {
+        let what = "invalid backup stream: it is redacted, and does not say for which snapshots";
+        return refused(Kind::Corrupt, what);
     }
     match new.kind() {
         ObjsetType::Zfs | ObjsetType::Zvol => Ok(()),
@@ -57,7 +62,7 @@ pub(super) fn check_from(change: &Change<'_>, dsl: &Dsl, from: &Dataset, new: &N
     if new.begin.from_guid.is_some() {
         check_large_blocks(change, from.id, new)?;
     }
-    check_redaction(change, from.id, new)
+    check_redaction(change, from, new)
 }
 
 /// Refuses a stream whose large blocks were cut, if those that are there are not.
@@ -72,19 +77,18 @@ pub(super) fn check_large_blocks(change: &Change<'_>, there: DatasetId, new: &Ne
 
 /// Refuses a stream that does not fill all that was left out of the redacted snapshot that it begins from, nor leaves that
 /// out itself.
-fn check_redaction(change: &Change<'_>, from: DatasetId, new: &NewReceive) -> Result<()> {
-    let redacted = feature::used_by(change, from)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
+fn check_redaction(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> Result<()> {
+    let redacted = feature::used_by(change, from.id)?.into_iter().find(|(guid, _)| guid == REDACTED_DATASETS);
     let Some((_, here)) = redacted.filter(|_| new.begin.from_guid.is_some()) else { return Ok(()) };
     let here = here.guids();
     let is_among = |guids: &[Guid]| guids.iter().all(|guid| here.contains(guid));
-    let StreamRedaction { snapshots, from_snapshots } = &new.redaction;
-    let is_right = match (from_snapshots, snapshots) {
-        (Some(guids), _) => is_among(guids),
-        (None, Some(guids)) if new.begin.features.has(StreamFeatures::REDACTED) => is_among(guids),
-        _ => here.contains(&new.to_guid),
+    let why = match (&new.redaction.from_snapshots, new.redacted_for()) {
+        (Some(guids), _) if is_among(guids) => return Ok(()),
+        (Some(_), _) => "it begins from what was redacted for other snapshots than",
+        (None, Some(guids)) if is_among(guids) => return Ok(()),
+        (None, Some(_)) => "it is redacted for other snapshots than",
+        (None, None) if here.contains(&new.to_guid) => return Ok(()),
+        (None, None) => "it does not have what was left out of",
     };
-    match is_right {
-        true => Ok(()),
-        false => refused(Kind::Invalid, "invalid backup stream: it does not fit the redacted snapshot here"),
-    }
+    refused(Kind::Invalid, format!("invalid backup stream: {why} '{}'", from.name))
 }

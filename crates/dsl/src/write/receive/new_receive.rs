@@ -4,7 +4,7 @@ use base::{Error, Kind, Result};
 use format::ids::{Guid, ObjectId};
 use format::nvlist::NvList;
 use format::objset::ObjsetType;
-use format::stream::StreamBegin;
+use format::stream::{StreamBegin, StreamFeatures};
 
 /// What is to be received, and into what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl NewReceive {
     /// What the stream is of.
     pub fn kind(&self) -> ObjsetType {
         ObjsetType::of_number(self.begin.objset_type.into())
+    }
+
+    /// Guids of the snapshots that the stream is redacted for; `None` if all is in it.
+    pub(super) fn redacted_for(&self) -> Option<&[Guid]> {
+        self.redaction.snapshots.as_deref().filter(|_| self.begin.features.has(StreamFeatures::REDACTED))
     }
 }
 
