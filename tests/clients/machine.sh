@@ -96,7 +96,7 @@ until_says() {
     says "$1"
 }
 off() { wait "$qemu_pid" 2>/dev/null || true; qemu_pid=''; cat "$work/says" >>"$console"; }
-says() { tr -d '\r' <"$work/says" | grep -qE "^GUEST $1"; }
+says() { grep -qE "^GUEST $1" <<<"$(tr -d '\r\0' <"$work/says")"; }
 # the last number that it said of something
 last_said() { tr -d '\r' <"$work/says" | sed -n "s/^GUEST $1 //p" | tail -1; }
 
@@ -104,7 +104,7 @@ last_said() { tr -d '\r' <"$work/says" | sed -n "s/^GUEST $1 //p" | tail -1; }
 kill_pool() {
     local process
     for process in /proc/[0-9]*; do
-        ! readlink "$process"/fd/* 2>/dev/null | grep -qxF "$work/disk" || kill -9 "${process#/proc/}"
+        ! grep -qxF "$work/disk" <<<"$(readlink "$process"/fd/* 2>/dev/null)" || kill -9 "${process#/proc/}"
     done
 }
 

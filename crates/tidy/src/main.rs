@@ -12,8 +12,8 @@
 //! | tests stand in `mod tests`, or in `tests/NAME/` | `place FILE` | modules |
 //! | comments are about things | `person CRATE` | lines with a pronoun of persons |
 //!
-//! Three rules have no exceptions: ARCHITECTURE.md names only paths and items that exist, its ladder is that of
-//! Cargo.toml, and the ladder of Cargo.toml is kept.
+//! Four rules have no exceptions: ARCHITECTURE.md names only paths and items that exist, its ladder is that of
+//! Cargo.toml, the ladder of Cargo.toml is kept, and no script pipes into `grep -q`.
 //!
 //! The list of exceptions (`tests/tidy.txt`) says exactly what there is: a number may not grow, and one that has become
 //! smaller is written down, so that it cannot grow again.
@@ -24,6 +24,7 @@ mod map;
 mod modules;
 mod names;
 mod places;
+mod scripts;
 mod sizes;
 mod source;
 
@@ -54,6 +55,7 @@ fn check(may_shrink: bool) -> Result<(), String> {
     let found = find(&sources);
     let listed = parse(&std::fs::read_to_string(LIST).unwrap_or_default())?;
     let mut errors = map::errors(Path::new("."), &sources)?;
+    errors.extend(scripts::errors(Path::new("."))?);
     errors.extend(grown(&found, &listed));
     if !errors.is_empty() {
         return Err(errors.join("\n"));
@@ -149,6 +151,17 @@ mod tests {
     fn a_name_means_one_thing() {
         let lib = ("lib.rs", "mod b; mod c;");
         assert_eq!(found(&[lib, ("b.rs", "struct Args;"), ("c.rs", "enum Args {}")]), "reused Args 2\n");
+    }
+
+    #[test]
+    fn pipes_that_may_break_are_seen() {
+        let broken = ["a | grep -q b", "a |& grep -E -iq b || c", "a |\n    grep --quiet b", "a | b \\\n| egrep -vq c"];
+        for script in broken {
+            assert_eq!(scripts::broken_pipes(script).len(), 1, "{script}");
+        }
+        for script in ["grep -q b <<<\"$(a)\"", "a || grep -q b c", "a | grep -c q", "a | grep -c -- -q; b | grep q"] {
+            assert_eq!(scripts::broken_pipes(script), Vec::<String>::new(), "{script}");
+        }
     }
 
     #[test]
