@@ -14,7 +14,7 @@ use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
 use crate::login::LoggedIn;
 use crate::outgoing::{CommandAnswer, Outgoing};
 use crate::params::Params;
-use crate::pdu::{FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
+use crate::pdu::{CONTINUES, FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
 use crate::scsi::{self, AbortTasks, LogicalUnit, Nexus, Sense};
 use crate::target::Targets;
 use crate::tasks::{CommandWindow, Tasks};
@@ -24,6 +24,8 @@ use crate::text;
 const NOT_SUPPORTED: u8 = 0x05;
 const PROTOCOL_ERROR: u8 = 0x04;
 const INVALID_FIELD: u8 = 0x09;
+/// The tag by which an initiator asks for the rest of a text.
+const TEXT_REST: u32 = 1;
 
 /// What all connections share.
 #[derive(Clone)]
@@ -56,6 +58,8 @@ pub(crate) struct IscsiConnection {
     tasks: Tasks,
     budget: Arc<DataBudget>,
     params: Mutex<Params>,
+    /// What is left of an answer to a text request that is longer than a message.
+    text_rest: Mutex<Vec<u8>>,
     /// Answers to what was parked.
     late: LateAnswers<(Arc<TakenCommand>, CommandAnswer)>,
 }
@@ -94,6 +98,7 @@ impl IscsiConnection {
             tasks: Tasks::default(),
             budget: Arc::default(),
             params: Mutex::new(agreed.params),
+            text_rest: Mutex::default(),
             late: LateAnswers::default(),
         });
         if let Some(UsedUnit { unit, nexus }) = &used {
@@ -277,11 +282,30 @@ impl IscsiConnection {
         found
     }
 
+    /// Answers a text request, or goes on with an answer: in parts, each as long as the initiator takes them (RFC 7143,
+    /// 11.11).
     fn text(&self, pdu: &Pdu) -> Result<()> {
-        if !pdu.head.is_final() || pdu.head.u32(20) != NO_TAG {
+        let rest = std::mem::take(&mut *self.text_rest.lock());
+        let mut out = match pdu.head.u32(20) {
+            NO_TAG if pdu.head.is_final() => match self.text_answer(pdu)? {
+                Some(out) => out,
+                None => return Ok(self.reject(&pdu.head, INVALID_FIELD)?),
+            },
+            TEXT_REST if !rest.is_empty() && pdu.data.is_empty() => rest,
             // requests in several parts are for logins
-            return Ok(self.reject(&pdu.head, NOT_SUPPORTED)?);
-        }
+            _ => return Ok(self.reject(&pdu.head, NOT_SUPPORTED)?),
+        };
+        let rest = out.split_off(out.len().min(self.params.lock().receive_bytes as usize));
+        let (flags, tag) = if rest.is_empty() { (FINAL, NO_TAG) } else { (CONTINUES, TEXT_REST) };
+        *self.text_rest.lock() = rest;
+        let mut answer = PduHead::new(opcode::TEXT_RESPONSE, flags, pdu.head.tag());
+        answer.0[8..16].copy_from_slice(&pdu.head.0[8..16]);
+        answer.put_u32(20, tag);
+        Ok(self.outgoing.answer(answer, &out)?)
+    }
+
+    /// The whole answer to a text request; `None` if it asks for what cannot be agreed on any more.
+    fn text_answer(&self, pdu: &Pdu) -> Result<Option<Vec<u8>>> {
         let mut out = Vec::new();
         for (key, value) in text::parse(&pdu.data)? {
             match &key[..] {
@@ -293,18 +317,14 @@ impl IscsiConnection {
                     said.iter().for_each(|(key, value)| text::push(&mut out, key, value));
                 }
                 // nothing else is agreed on by now
-                _ => return Ok(self.reject(&pdu.head, INVALID_FIELD)?),
+                _ => return Ok(None),
             }
         }
-        // what does not fit could be continued: the limit of targets is lower
-        out.truncate(self.params.lock().receive_bytes as usize);
-        let mut answer = PduHead::new(opcode::TEXT_RESPONSE, FINAL, pdu.head.tag());
-        answer.0[8..16].copy_from_slice(&pdu.head.0[8..16]);
-        answer.put_u32(20, NO_TAG);
-        Ok(self.outgoing.answer(answer, &out)?)
+        Ok(Some(out))
     }
 
-    /// The targets that the initiator may use, at the address where it asks.
+    /// The targets that the initiator may use, at the address where it asks. One of which nobody can tell who may is left
+    /// out.
     fn send_targets(&self, which: &str, out: &mut Vec<u8>) -> Result<()> {
         let own = self.used.as_ref().map(|used| used.unit.lun.target_name());
         // of a session with a target, without a name: that target
@@ -316,7 +336,11 @@ impl IscsiConnection {
                 "All" => own.as_ref().is_none_or(|own| *own == name),
                 _ => wanted == name,
             };
-            if is_meant && self.shared.targets.access(&*lun)?.names(&self.initiator) {
+            let is_open = || {
+                let access = self.shared.targets.access(&*lun);
+                access.inspect_err(|error| tracing::warn!(target = name, "nobody is told of it: {error}"))
+            };
+            if is_meant && is_open().is_ok_and(|access| access.names(&self.initiator)) {
                 text::push(out, "TargetName", &name);
                 if let Some(address) = &address {
                     text::push(out, "TargetAddress", &format!("{address},1"));

@@ -18,7 +18,7 @@ use export::ClientSocket;
 use crate::chap::Chap;
 use crate::outgoing::write;
 use crate::params::Params;
-use crate::pdu::{Digests, Pdu, PduHead, opcode};
+use crate::pdu::{CONTINUES, Digests, Pdu, PduHead, opcode};
 use crate::scsi::LogicalUnit;
 use crate::target::{ChapSecrets, Lun, Targets};
 use crate::text;
@@ -27,9 +27,8 @@ use crate::text;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages of one login.
 const MESSAGES_MAX: usize = 64;
-/// Flags: to the next stage, and more of the same request follows.
+/// Flag: to the next stage.
 const TRANSIT: u8 = 0x80;
-const CONTINUES: u8 = 0x40;
 /// The stages.
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;

@@ -22,6 +22,8 @@ pub(crate) const DATA_BYTES_MAX: usize = 256 << 10;
 pub(crate) const NO_TAG: u32 = u32::MAX;
 /// The last message of several, or of all.
 pub(crate) const FINAL: u8 = 0x80;
+/// More of the same text follows.
+pub(crate) const CONTINUES: u8 = 0x40;
 
 /// What messages are for.
 pub(crate) mod opcode {

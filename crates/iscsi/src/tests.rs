@@ -136,6 +136,24 @@ fn targets_are_found() {
 }
 
 #[test]
+fn many_targets_are_found_in_parts() {
+    let (server, targets) = served();
+    let mut client = Client::connect(&server);
+    client.log_in(&Login { target: "", ..Login::of("iqn.a") }).unwrap();
+    client.text("MaxRecvDataSegmentLength", "512");
+    targets.set_twins(100);
+    assert_eq!(client.text("SendTargets", "All"), vec![("TargetName".to_owned(), TARGET.to_owned()); 101]);
+    // one whose secrets cannot be read keeps the others from nobody
+    targets.close();
+    assert_eq!(client.text("SendTargets", "All").len(), 100);
+    // there is no rest
+    let mut more = PduHead::new(opcode::TEXT, FINAL, 3);
+    more.put_u32(20, 1);
+    client.send(more, &[]);
+    assert_eq!(client.take().head.opcode(), opcode::REJECT);
+}
+
+#[test]
 fn commands_of_all_kinds() {
     let (server, targets) = served();
     let mut client = Client::logged_in(&server, "iqn.a");

@@ -9,7 +9,7 @@ use md5::{Digest, Md5};
 
 use super::disk::TARGET;
 use crate::outgoing;
-use crate::pdu::{Digests, FINAL, NO_TAG, Pdu, PduHead, opcode};
+use crate::pdu::{CONTINUES, Digests, FINAL, NO_TAG, Pdu, PduHead, opcode};
 use crate::server::IscsiServer;
 use crate::text;
 
@@ -293,9 +293,20 @@ impl Client {
         let mut head = PduHead::new(opcode::TEXT, FINAL, 3);
         head.put_u32(20, NO_TAG);
         self.send(head, &out);
-        let answer = self.take();
-        assert_eq!(answer.head.opcode(), opcode::TEXT_RESPONSE);
-        text::parse(&answer.data).unwrap()
+        let mut told = Vec::new();
+        loop {
+            let answer = self.take();
+            assert_eq!(answer.head.opcode(), opcode::TEXT_RESPONSE);
+            told.extend(&answer.data);
+            if answer.head.is_final() {
+                assert_eq!((answer.head.flags(), answer.head.u32(20)), (FINAL, NO_TAG));
+                return text::parse(&told).unwrap();
+            }
+            assert_eq!((answer.head.flags(), answer.data.len()), (CONTINUES, 512), "as long as it may be");
+            let mut more = PduHead::new(opcode::TEXT, FINAL, 3);
+            more.put_u32(20, answer.head.u32(20));
+            self.send(more, &[]);
+        }
     }
 
     pub(super) fn leave(mut self) {

@@ -1,6 +1,7 @@
 //! A disk in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{AlignedBuf, Block, Condvar, Data, Error, Kind, Mutex, Piece, Result};
 
@@ -16,6 +17,10 @@ const GRAIN: u64 = 4096;
 pub(super) struct MemoryTargets {
     disk: Arc<MemoryDisk>,
     access: Mutex<TargetAccess>,
+    /// How often it is told of beside the first time.
+    twins: AtomicUsize,
+    /// It cannot be read who may use the first.
+    is_closed: AtomicBool,
 }
 
 pub(super) struct MemoryDisk {
@@ -41,6 +46,14 @@ impl Default for MemoryDisk {
 impl MemoryTargets {
     pub(super) fn set_access(&self, access: TargetAccess) {
         *self.access.lock() = access;
+    }
+
+    pub(super) fn set_twins(&self, twins: usize) {
+        self.twins.store(twins, Ordering::Relaxed);
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn disk(&self) -> &MemoryDisk {
@@ -155,7 +168,8 @@ impl Lun for MemoryDisk {
 
 impl Targets for MemoryTargets {
     fn all(&self) -> Result<Vec<Arc<dyn Lun>>> {
-        Ok(vec![self.disk.clone()])
+        let one = || self.disk.clone() as Arc<dyn Lun>;
+        Ok(std::iter::repeat_with(one).take(1 + self.twins.load(Ordering::Relaxed)).collect())
     }
 
     fn find(&self, target_name: &str) -> Result<Option<Arc<dyn Lun>>> {
@@ -163,6 +177,9 @@ impl Targets for MemoryTargets {
     }
 
     fn access(&self, _: &dyn Lun) -> Result<TargetAccess> {
+        if self.is_closed.swap(false, Ordering::Relaxed) {
+            return Err(Error::new(Kind::NotFound, "no such file"));
+        }
         Ok(self.access.lock().clone())
     }
 
