@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
-use dsl::{PropertyValue, Subject};
+use dsl::{PropertySource, PropertyValue, Sourced, Subject};
 use export::Export;
 use format::ids::Guid;
 use iscsi::{ANY_INITIATOR, ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
@@ -275,7 +275,9 @@ impl Lun for TargetVolume {
     }
 
     fn reservations(&self) -> Result<Option<String>> {
-        Ok(text_of(&self.subject()?, ISCSI_RESERVATIONS))
+        // those of a volume that it was received from, or is below of, are not its own
+        let found = self.subject()?.levels().find_user(ISCSI_RESERVATIONS);
+        Ok(found.filter(|sourced| sourced.source == PropertySource::Local).and_then(text))
     }
 
     fn keep_reservations(&self, text: &str) -> Result<()> {
@@ -286,10 +288,14 @@ impl Lun for TargetVolume {
 }
 
 fn text_of(subject: &Subject, name: &str) -> Option<String> {
-    subject.levels().find_user(name).and_then(|sourced| match sourced.value {
+    subject.levels().find_user(name).and_then(text)
+}
+
+fn text(sourced: Sourced) -> Option<String> {
+    match sourced.value {
         PropertyValue::Text(text) => Some(text),
         PropertyValue::Number(_) => None,
-    })
+    }
 }
 
 /// What initiators have to prove that they know. Errors: `Invalid`, also for a file that others may read, or that

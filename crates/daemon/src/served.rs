@@ -511,10 +511,12 @@ impl Host for Served {
             {
                 self.give_out_volumes();
             }
+            DatasetChange::Rename { from, to } => {
+                self.exports.renamed(from, to);
+                // where it is now it may be given out
+                self.give_out_volumes();
+            }
             _ => self.given_out.changed(),
-        }
-        if let DatasetChange::Rename { from, to } = change {
-            self.exports.renamed(from, to);
         }
         self.exports.properties_changed_of(&[change.dataset()]);
         Ok(())

@@ -1,7 +1,7 @@
 //! The volumes of a pool for virtual machines, by vhost-user: a socket for each volume that asks for it.
 //!
 //! ```text
-//!   RUN/vhost/tank/vm.sock    the volume tank/vm, if its property org.cenote:vhost is on;
+//!   RUN/vhost/tank/vm+sock    the volume tank/vm, if its property org.cenote:vhost is on;
 //!                             only for the user of the pool's process
 //! ```
 //!

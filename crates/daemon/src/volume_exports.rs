@@ -7,7 +7,9 @@ use base::{Env, Result};
 use dsl::Dataset;
 use fuse::Helper;
 use pool::{Pool, RefusedChanges};
-use protocol::volumes::{ISCSI_LISTEN, ISCSI_PROPERTY, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder};
+use protocol::volumes::{
+    ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder,
+};
 
 use crate::exports::Exports;
 use crate::iscsi_export::IscsiExport;
@@ -67,6 +69,9 @@ impl VolumeExports {
         match change {
             DatasetChange::Destroy { name } => self.check_unused(&view.dsl().find(name)?),
             DatasetChange::Set { name, property, value } => self.check_property(name, property, value),
+            DatasetChange::Inherit { name, property, .. } if property == ISCSI_RESERVATIONS => {
+                self.check_property(name, property, "")
+            }
             DatasetChange::Create { name, properties } | DatasetChange::CreateVolume { name, properties } => {
                 self.check_properties(name, properties)
             }

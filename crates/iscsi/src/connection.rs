@@ -323,8 +323,7 @@ impl IscsiConnection {
         Ok(Some(out))
     }
 
-    /// The targets that the initiator may use, at the address where it asks. One of which nobody can tell who may is left
-    /// out.
+    /// The targets that the initiator may use, at the address where it asks. One whose access cannot be read is left out.
     fn send_targets(&self, which: &str, out: &mut Vec<u8>) -> Result<()> {
         let own = self.used.as_ref().map(|used| used.unit.lun.target_name());
         // of a session with a target, without a name: that target

@@ -5,7 +5,7 @@
 //!   RUN/nbd/tank.sock     a socket, where NBD has an export of the name tank/vm if property org.cenote:nbd is on
 //!   RUN/nbd/tank.addresses    where it is to be had by network, a line each, as the beginning of a URI
 //!   RUN/iscsi/tank.addresses  where volumes are targets of iSCSI if property org.cenote:iscsi is on, a line each
-//!   RUN/vhost/tank/vm.sock    a socket for a virtual machine, if property org.cenote:vhost is on
+//!   RUN/vhost/tank/vm+sock    a socket for a virtual machine, if property org.cenote:vhost is on
 //! ```
 
 use std::fmt::Write;
@@ -111,9 +111,9 @@ pub fn vhost_folder(run: &Path) -> PathBuf {
     run.join("vhost")
 }
 
-/// The socket of a volume for a virtual machine.
+/// The socket of a volume for a virtual machine. No dataset has a `+` in its name, so no folder of others is in its way.
 pub fn vhost_socket(run: &Path, volume: &str) -> PathBuf {
-    vhost_folder(run).join(format!("{volume}.sock"))
+    vhost_folder(run).join(format!("{volume}+sock"))
 }
 
 /// What QEMU takes to have that disk, beside memory that can be shared.
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(iscsi_target("t/V a", Guid::new(255)), "iqn.2025-11.org.cenote:t.v-a:00000000000000ff");
         assert!(iscsi_target(&"x".repeat(255), Guid::NONE).len() <= 223);
         let socket = vhost_socket(run, "tank/a b");
-        assert_eq!(socket, Path::new("/run/cenote/vhost/tank/a b.sock"));
+        assert_eq!(socket, Path::new("/run/cenote/vhost/tank/a b+sock"));
         let arguments = qemu_arguments(Path::new("/a,b.sock"), "tank/a b");
         assert!(arguments.ends_with("id=c.tank_a_b,path=/a,,b.sock -device vhost-user-blk-pci,chardev=c.tank_a_b"));
         assert_eq!(file_of(run, "tank/v@s"), Path::new("/run/cenote/zvol/tank/v@s"));

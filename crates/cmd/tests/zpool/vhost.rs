@@ -61,7 +61,7 @@ fn memfd(bytes: u64, seals: SealFlags) -> File {
 impl Guest {
     /// One that has said nothing of its memory yet.
     fn begin(fresh: &Fresh, volume: &str) -> Guest {
-        let path = fresh.world.dir.join(format!("run/vhost/{volume}.sock"));
+        let path = fresh.world.dir.join(format!("run/vhost/{volume}+sock"));
         let mut monitor = Frontend::connect(path, 8).unwrap();
         monitor.set_owner().unwrap();
         let features = monitor.get_features().unwrap();
@@ -211,7 +211,7 @@ fn range(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
 fn volumes_by_vhost() {
     let fresh = Fresh::new("vhost");
     fresh.does("create -s -V 8M fresh/a/v");
-    let socket = fresh.world.dir.join("run/vhost/fresh/a/v.sock");
+    let socket = fresh.world.dir.join("run/vhost/fresh/a/v+sock");
     assert!(!socket.exists(), "nobody has asked for it");
     fresh.fails(
         "set org.cenote:vhost=yes fresh/a",
@@ -294,7 +294,7 @@ fn what_a_machine_has_changes_under_it() {
     assert!(fresh.world.zfs("destroy -r fresh/v").0.contains("busy"));
     assert!(String::from_utf8(fresh.world.zpool("export fresh").stderr).unwrap().contains("busy"));
     // by one machine: another is turned away
-    let path = |name: &str| fresh.world.dir.join(format!("run/vhost/fresh/{name}.sock"));
+    let path = |name: &str| fresh.world.dir.join(format!("run/vhost/fresh/{name}+sock"));
     let second = Frontend::connect(path("v"), 1).unwrap();
     assert!(second.get_features().is_err());
     // its socket goes with its name
@@ -321,6 +321,15 @@ fn what_a_machine_has_changes_under_it() {
     assert_eq!(Guest::connect(&fresh, "fresh/a/x", 1).ask(0, READ, 0, 512).unwrap(), [1; 512]);
     fresh.does("destroy -r fresh/a/x");
     assert!(!path("a/x").exists());
+    // where a volume is now says whether it is given out
+    fresh.does("set org.cenote:vhost=on fresh/a");
+    fresh.does("create -s -V 8M fresh/y");
+    fresh.does("rename fresh/y fresh/a/y");
+    assert!(Guest::connect(&fresh, "fresh/a/y", 1).ask(0, READ, 0, 512).is_ok());
+    fresh.does("rename fresh/a fresh/b");
+    assert!(Guest::connect(&fresh, "fresh/b/y", 1).ask(0, READ, 0, 512).is_ok() && !path("a/y").exists());
+    fresh.does("rename fresh/b/y fresh/y");
+    assert!(!path("b/y").exists() && !path("y").exists());
     fresh.judge();
 }
 

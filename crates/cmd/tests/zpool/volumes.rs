@@ -90,7 +90,7 @@ fn volumes_have_snapshots_and_clones() {
     fresh.does("rename fresh/v fresh/a/moved");
     fresh.does("set volsize=10M fresh/copy");
     fresh.does("rollback fresh/copy@one");
-    assert_eq!(sizes(&fresh.world, "fresh/copy").0, 20 << 20);
+    assert_eq!(sizes(&fresh.world, "fresh/copy"), (20 << 20, (20 << 20) + (10 << 18)), "what is reserved follows");
     fresh.does("snapshot -r fresh@all");
     fresh.fails(
         "destroy fresh/a/moved",

@@ -258,7 +258,9 @@ fn rollback(host: &dyn Host, to: &str, (later, clones): (bool, bool), force: boo
         failure(fs, format!("cannot rollback '{fs}': {why}"))
     };
     let before = mounted_below(host, fs);
+    let is_reckoned = volumes::is_reckoned(&pool, &head)?;
     match host.change_snapshots(&change) {
+        Ok(_) if is_reckoned => Ok(volumes::reckon_again(host, fs)?),
         Ok(_) => Ok(mount_in_order(host, lost_mounts(host, &before)?)),
         // it is mounted in a way that cannot be frozen
         Err(e) => match host.mounts().into_iter().find(|mounted| mounted.dataset == fs) {

@@ -3,6 +3,7 @@
 //! ```text
 //!   create -V 10G      volblocksize that suits the pool, volsize up to a multiple of it, refreservation, unless sparse
 //!   set volsize        refreservation follows, if it was what the old size asks for
+//!   rollback           the same, if the snapshot has another size
 //!   refreservation=auto   what the size asks for: `Pool::volume_reservation`
 //! ```
 
@@ -11,10 +12,11 @@ use dsl::property::DatasetKind;
 use dsl::property::rules::{self, REFRESERVATION_AUTO};
 use dsl::{Property, PropertyValue, Subject};
 use pool::Pool;
-use protocol::datasets::{ChangeRequest, NewVolumeSpace};
+use protocol::datasets::{ChangeRequest, Failure, NewVolumeSpace};
 use protocol::words::nicenum::nicebytes;
 
-use super::host::Host;
+use super::around::{failure, words};
+use super::host::{DatasetChange, Host};
 
 type Properties = Vec<(String, String)>;
 
@@ -86,15 +88,37 @@ pub(super) fn settings(pool: &Pool, subject: &Subject, properties: &[(String, St
         return Err(Error::new(Kind::Invalid, what));
     }
     let before = value(pool, subject, Property::Volsize)?;
-    let reserved = value(pool, subject, Property::Refreservation)?;
-    if find(&properties, Property::Refreservation).is_none()
-        && reserved == pool.volume_reservation(before, block_size, 1)
-    {
+    if find(&properties, Property::Refreservation).is_none() && is_reckoned(pool, subject)? {
         let reserved = pool.volume_reservation(size, block_size, 1).to_string();
         let at = if size > before { 0 } else { properties.len() };
         properties.insert(at, (Property::Refreservation.name().to_owned(), reserved));
     }
     Ok(properties)
+}
+
+/// Whether what is reserved for a volume is what its size asks for.
+pub(super) fn is_reckoned(pool: &Pool, subject: &Subject) -> Result<bool> {
+    Ok(subject.kind() == DatasetKind::Volume
+        && value(pool, subject, Property::Refreservation)? == reservation_of(pool, subject)?)
+}
+
+/// Reserves what the size of a volume asks for after a rollback: it may have had another size.
+pub(super) fn reckon_again(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
+    let pool = host.pool();
+    let subject = pool.dsl().subject(name)?;
+    let reserved = reservation_of(&pool, &subject)?;
+    if reserved == value(&pool, &subject, Property::Refreservation)? {
+        return Ok(Vec::new());
+    }
+    let property = Property::Refreservation.name().to_owned();
+    let set = DatasetChange::Set { name: name.to_owned(), property, value: reserved.to_string() };
+    let why = |error: Error| format!("cannot set property for '{name}': {}", words(&error));
+    Ok(host.change(&set).err().map(|error| failure(name, why(error))).into_iter().collect())
+}
+
+fn reservation_of(pool: &Pool, subject: &Subject) -> Result<u64> {
+    let (size, block_size) = (value(pool, subject, Property::Volsize)?, value(pool, subject, Property::Volblocksize)?);
+    Ok(pool.volume_reservation(size, block_size, 1))
 }
 
 /// What there is to say of a new volume that wastes room.
