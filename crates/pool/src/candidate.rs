@@ -3,13 +3,15 @@
 //! A label knows the whole tree below its own top-level vdev, and how many of these there are. The
 //! newest label of each top-level vdev gives that branch; ids that no label speaks of are missing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
 use format::ids::{Guid, Txg};
 use format::nvlist::{NvList, Value};
+use format::uberblock::Uberblock;
 
 use crate::{Discovery, FoundDevice, LabelKind};
 
@@ -37,7 +39,7 @@ pub struct Candidate {
     pub label: NvList,
     /// The vdev tree as far as the labels tell: a root with all top-level vdevs.
     pub vdev_tree: NvList,
-    /// Devices with labels of the pool.
+    /// Devices with labels of the pool, one for each leaf.
     pub devices: Vec<FoundDevice>,
     /// Devices that have left the pool, or were about to come to it: a state of before may have them.
     pub former_devices: Vec<FoundDevice>,
@@ -120,11 +122,11 @@ impl Candidate {
     /// As it may have been: devices that are not the pool's any more are looked at, too.
     pub fn with_former_devices(mut self) -> Candidate {
         self.devices.append(&mut self.former_devices);
+        self.devices = one_for_each_leaf(self.devices);
         self
     }
 
-    /// The device of each leaf: of several with one guid, such as a disk and an old copy of it, that with the newest
-    /// label.
+    /// The device of each leaf.
     pub(crate) fn devices_by_guid(&self) -> HashMap<Guid, Arc<dyn Device>> {
         let mut devices = HashMap::new();
         let now = self.devices.iter().filter_map(|found| Some((found.guid()?, found)));
@@ -136,8 +138,8 @@ impl Candidate {
         devices
     }
 
-    fn assemble(guid: Guid, mut devices: Vec<FoundDevice>, aux_devices: Vec<FoundDevice>) -> Result<Candidate> {
-        devices.sort_by_key(|found| std::cmp::Reverse((found.txg(), found.good_labels)));
+    fn assemble(guid: Guid, devices: Vec<FoundDevice>, aux_devices: Vec<FoundDevice>) -> Result<Candidate> {
+        let devices = one_for_each_leaf(devices);
         let label = devices.first().map(|found| found.config.clone()).unwrap_or_default();
         let vdev_tree = tree_from_labels(guid, &label, &devices)?;
         Ok(Candidate {
@@ -155,6 +157,18 @@ impl Candidate {
             aux_devices,
         })
     }
+}
+
+/// The newest labels first; of several devices with the guid of one leaf, such as a disk and a copy of it, the first one
+/// only. Of equally new ones that is the one at the path where the pool knows the leaf.
+fn one_for_each_leaf(mut devices: Vec<FoundDevice>) -> Vec<FoundDevice> {
+    let newest_state = |found: &FoundDevice| found.uberblocks.iter().map(Uberblock::rank).max();
+    let rank =
+        |found: &FoundDevice| (found.txg(), newest_state(found), found.is_where_its_label_says(), found.good_labels);
+    devices.sort_by_cached_key(|found| Reverse(rank(found)));
+    let mut leaves = HashSet::new();
+    devices.retain(|found| found.guid().is_none_or(|guid| leaves.insert(guid)));
+    devices
 }
 
 /// A root vdev over the newest branch of each top-level vdev. `devices` has the newest labels first.

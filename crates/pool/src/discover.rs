@@ -82,6 +82,16 @@ impl FoundDevice {
         Txg::new(self.config.opt_u64("txg").unwrap_or(0))
     }
 
+    /// The path at which the pool knows the leaf, as its label says.
+    fn known_path(&self) -> Option<&str> {
+        path_of_leaf(self.config.opt_list("vdev_tree")?, self.guid()?)
+    }
+
+    /// Whether it was found where the pool knows the leaf.
+    pub(crate) fn is_where_its_label_says(&self) -> bool {
+        self.known_path() == Some(&self.path)
+    }
+
     /// What it is to its pool.
     pub fn kind(&self) -> LabelKind {
         match self.config.opt_u64("state") {
@@ -119,6 +129,13 @@ pub fn discover(env: &Env, paths: &[PathBuf]) -> Result<Discovery> {
         }
     }
     Ok(found)
+}
+
+/// The path that a tree has for a leaf.
+fn path_of_leaf(vdev: &NvList, guid: Guid) -> Option<&str> {
+    let own = || vdev.opt_str("path").filter(|_| vdev.opt_guid("guid") == Some(guid));
+    let below = || vdev.opt_lists("children").unwrap_or_default().iter().find_map(|child| path_of_leaf(child, guid));
+    own().or_else(below)
 }
 
 /// Regular files and block devices of at least the size of a vdev.

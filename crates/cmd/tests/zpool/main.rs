@@ -16,6 +16,7 @@ mod frozen;
 mod growth;
 mod heads;
 mod history;
+mod imports;
 mod iscsi;
 mod killed;
 mod livelists;

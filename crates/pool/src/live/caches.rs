@@ -53,13 +53,13 @@ impl LivePool {
         self.cache().add_device(pool_guid, config.guid("guid")?, device)
     }
 
-    /// The device, or the partition in it, that has the label of a cache device: where it was found, or where the
-    /// list says it is.
+    /// The device, or the partition in it, that has the label of a cache device: where the list says it is, or where it
+    /// was found, which may be a copy.
     fn find_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Arc<dyn Device>> {
         let guid = config.guid("guid")?;
         let view = self.view();
         let found = view.candidate().aux_devices.iter().find(|found| found.guid() == Some(guid));
-        let paths = found.map(|found| found.path.as_str()).into_iter().chain(config.opt_str("path"));
+        let paths = config.opt_str("path").into_iter().chain(found.map(|found| found.path.as_str()));
         let mut outcome = Err(Error::new(Kind::Missing, "it has no path"));
         for path in paths {
             outcome =
