@@ -1,6 +1,8 @@
 //! Looking for devices that belong to pools.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -102,7 +104,8 @@ impl FoundDevice {
     }
 }
 
-/// Reads the labels of every file and block device in `paths`: a folder stands for what is in it.
+/// Reads the labels of every file and block device in `paths`: a folder stands for what is in it. What has several
+/// names is found once, where its pool knows it, if that is among them.
 ///
 /// Errors: `NotFound` or the like for a path that is named but cannot be looked at. What is in a
 /// folder and is no pool device is passed over.
@@ -119,16 +122,39 @@ pub fn discover(env: &Env, paths: &[PathBuf]) -> Result<Discovery> {
             files.push(path.clone());
         }
     }
-    let mut seen = HashSet::new();
-    files.retain(|file| seen.insert(file.clone()));
     let mut found = Discovery::default();
-    for result in env.map(files, WORK_THAT_WAITS, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
+    let examine = |names: Vec<PathBuf>| examine(&names).map_err(|e| (names[0].display().to_string(), e));
+    for result in env.map(by_identity(files), WORK_THAT_WAITS, examine) {
         match result {
             Ok(devices) => found.devices.extend(devices),
             Err(failed) => found.failed.push(failed),
         }
     }
     Ok(found)
+}
+
+/// The names of each thing: links, and mounts of one file system at several places, lead to the same.
+fn by_identity(files: Vec<PathBuf>) -> Vec<Vec<PathBuf>> {
+    let mut things: Vec<Vec<PathBuf>> = Vec::new();
+    let mut known = HashMap::new();
+    for file in files {
+        // what cannot be looked at has no other name
+        let identity = file.metadata().ok().map(|metadata| identity(&metadata));
+        let new = things.len();
+        match identity.map_or(new, |identity| *known.entry(identity).or_insert(new)) {
+            at if at == new => things.push(vec![file]),
+            at => things[at].push(file),
+        }
+    }
+    things
+}
+
+/// What a thing has in common under all its names: a disk its number, a file its file system and its number there.
+fn identity(metadata: &Metadata) -> (Option<u64>, u64) {
+    match metadata.file_type().is_block_device() {
+        true => (None, metadata.rdev()),
+        false => (Some(metadata.dev()), metadata.ino()),
+    }
 }
 
 /// The path that a tree has for a leaf.
@@ -140,14 +166,20 @@ fn path_of_leaf(vdev: &NvList, guid: Guid) -> Option<&str> {
 
 /// Regular files and block devices of at least the size of a vdev.
 fn may_be_device(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
     let Ok(metadata) = path.metadata() else { return false };
     let kind = metadata.file_type();
     kind.is_block_device() || kind.is_file() && metadata.len() >= DEVICE_SIZE_MIN
 }
 
-/// The pool devices that a file or disk is, or has in its partitions.
-fn examine(path: &Path) -> Result<Vec<FoundDevice>> {
+/// The pool devices that a file or disk is, or has in its partitions, by the name that its pool knows, or else the first.
+fn examine(names: &[PathBuf]) -> Result<Vec<FoundDevice>> {
+    let found = examine_one(&names[0])?;
+    let is_at = |name: &str| found.iter().any(|found| found.known_path() == Some(name));
+    let is_known = |name: &&PathBuf| name.to_str().is_some_and(is_at);
+    names[1..].iter().find(is_known).map_or(Ok(found.clone()), |known| examine_one(known))
+}
+
+fn examine_one(path: &Path) -> Result<Vec<FoundDevice>> {
     let name = path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))?;
     FoundDevice::examine(name, Arc::new(FileDevice::open(name, OpenMode::ReadOnly)?))
 }

@@ -1,6 +1,7 @@
-//! Devices that an import finds twice.
+//! Devices that an import finds twice, or by several names.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::World;
@@ -41,4 +42,22 @@ fn of_a_disk_and_its_copies_one_is_used() {
     world.check("export tank", 0, "");
     assert!(fs::read(world.dir.join("0")).unwrap() == copy, "nothing was written to the copy");
     assert!(fs::read(world.dir.join("a")).unwrap() == older, "nothing was written to the older copy");
+}
+
+#[test]
+fn a_device_with_several_names_is_found_once() {
+    let world = World::new("named", &[]);
+    world.disks(&["a", "b"]);
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b", 0, "");
+    world.check("export tank", 0, "");
+    fs::create_dir(world.dir.join("by-id")).unwrap();
+    symlink("../a", world.dir.join("by-id/one")).unwrap();
+    fs::hard_link(world.dir.join("b"), world.dir.join("by-id/two")).unwrap();
+    // by the names that the pool knows, if it is among them
+    world.check("import -d DIR/by-id -d DIR tank", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\n");
+    world.check("export tank", 0, "");
+    world.check("import -d DIR/by-id tank", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nmirror-0 ONLINE\nDIR/by-id/one ONLINE\nDIR/by-id/two ONLINE\n");
+    world.check("export tank", 0, "");
 }
