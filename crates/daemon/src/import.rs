@@ -4,5 +4,6 @@ pub mod acquire;
 pub mod features;
 pub mod find;
 mod options;
+mod unwritable;
 
 pub use options::ImportOptions;

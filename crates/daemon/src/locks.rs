@@ -159,7 +159,7 @@ fn open_for_writing(path: &str) -> Result<FileDevice> {
 }
 
 /// The file that a device is in: a partition found inside it has its number behind a colon.
-fn file_of(path: &str) -> &str {
+pub(crate) fn file_of(path: &str) -> &str {
     match path.rsplit_once(':') {
         Some((file, number)) if number.bytes().all(|b| b.is_ascii_digit()) && !Path::new(path).exists() => file,
         _ => path,

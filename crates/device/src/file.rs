@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{AlignedBuf, Error, Kind, Mutex, Result};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{Access, FallocateFlags, FlockOperation, access, fallocate, flock};
 use rustix::io::Errno;
 
 use crate::ring::{IoTask, RingJob};
@@ -65,6 +65,9 @@ impl FileDevice {
         let kind = std::fs::metadata(path)?.file_type();
         refuse_others(kind)?;
         let is_disk = kind.is_block_device();
+        if writable {
+            check_writable(path)?;
+        }
         let open = |flags| File::options().read(true).write(writable).custom_flags(libc::O_NONBLOCK | flags).open(path);
         // O_EXCL of a disk claims it; of a file it would mean nothing
         let claim = if writable && is_disk { Some(open(libc::O_EXCL).map_err(busy)?) } else { None };
@@ -78,7 +81,7 @@ impl FileDevice {
             OpenMode::ReadOnly | OpenMode::ReadWrite => open_direct(path, writable, &meta, size),
             OpenMode::ReadOnlyCached => None,
         };
-        let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
+        let sector = if kind.is_block_device() { physical_sector(&cached) } else { 512 };
         let (path, claim, beneath) = (path.to_owned(), Mutex::new(claim), Mutex::default());
         let size = AtomicU64::new(size);
         Ok(FileDevice { path, size, cached, direct, sector, is_disk, writable, claim, beneath })
@@ -226,6 +229,23 @@ impl Device for FileDevice {
     }
 }
 
+/// Errors: why nothing can be written to a file or disk, `ReadOnly` or `Permission`. It is not opened for that, which others
+/// could notice. What else is wrong with it, opening it tells.
+pub fn check_writable(path: &str) -> Result<()> {
+    let refuse = |kind, what: &'static str| Err(Error::new(kind, what).at_vdev(path));
+    match access(path, Access::WRITE_OK) {
+        Err(Errno::ROFS) => return refuse(Kind::ReadOnly, "the file system is read-only"),
+        Err(Errno::ACCESS | Errno::PERM) => return refuse(Kind::Permission, "it may not be written to"),
+        Ok(()) | Err(_) => {}
+    }
+    let is_disk = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let disk = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok().filter(|_| is_disk);
+    match disk.and_then(|disk| ask_disk(&disk, BLKROGET)) {
+        Some(is_read_only) if is_read_only != 0 => refuse(Kind::ReadOnly, "the disk is read-only"),
+        _ => Ok(()),
+    }
+}
+
 /// The error of open(2), which has a kind of its own when another has claimed the disk.
 fn busy(error: io::Error) -> Error {
     match error.raw_os_error() {
@@ -251,12 +271,22 @@ fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option
 }
 
 /// The physical sector of a disk, or 512 if the kernel says something impossible.
-fn physical_sector(fd: RawFd) -> u64 {
-    const BLKPBSZGET: libc::Ioctl = 0x127b;
-    let mut bytes: libc::c_uint = 0;
-    // SAFETY: the descriptor is open, and this call writes one unsigned int.
-    let status = unsafe { libc::ioctl(fd, BLKPBSZGET, &raw mut bytes) };
-    if status == 0 && bytes.is_power_of_two() { u64::from(bytes).max(512) } else { 512 }
+fn physical_sector(disk: &File) -> u64 {
+    let bytes = ask_disk(disk, BLKPBSZGET).filter(|bytes| bytes.is_power_of_two());
+    bytes.map_or(512, |bytes| u64::from(bytes).max(512))
+}
+
+/// Asks a disk for its physical sector.
+const BLKPBSZGET: libc::Ioctl = 0x127b;
+/// Asks a disk whether it can only be read.
+const BLKROGET: libc::Ioctl = 0x125e;
+
+/// What a disk answers to one of the questions above.
+fn ask_disk(disk: &File, question: libc::Ioctl) -> Option<libc::c_uint> {
+    let mut answer: libc::c_uint = 0;
+    // SAFETY: the descriptor is open, and these calls write one int.
+    let status = unsafe { libc::ioctl(disk.as_raw_fd(), question, &raw mut answer) };
+    (status == 0).then_some(answer)
 }
 
 /// Tells a disk that nobody needs some of its bytes.

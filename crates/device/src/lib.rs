@@ -46,7 +46,7 @@ use crate::ring::IoTask;
 
 pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
-pub use file::{FileDevice, OpenMode};
+pub use file::{FileDevice, OpenMode, check_writable};
 pub use injected::{ALWAYS, DeviceOp, FaultEffect, InjectedFault, InjectedFaults, SlowLanes};
 pub use join::JoinLimits;
 pub use mem::MemDevice;

@@ -1,10 +1,12 @@
-//! Devices that an import finds twice, or by several names.
+//! Devices that an import finds: twice, by several names, or such that nothing can be written to them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use super::World;
+use super::suspended::Small;
 
 impl World {
     /// Whether the process of a pool has a file in this folder open.
@@ -60,4 +62,84 @@ fn a_device_with_several_names_is_found_once() {
     world.check("import -d DIR/by-id tank", 0, "");
     assert_eq!(world.tree("tank"), "tank ONLINE\nmirror-0 ONLINE\nDIR/by-id/one ONLINE\nDIR/by-id/two ONLINE\n");
     world.check("export tank", 0, "");
+}
+
+fn remount(path: &Path, how: &str) {
+    let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(path).status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn devices_that_cannot_be_written_to() {
+    let world = World::new("unwritable", &[]);
+    let folder = world.dir.join("fixed");
+    let Some(_mounted) = Small::mount_sized(&folder, "300m") else {
+        eprintln!("SKIPPED unwritable: nothing can be mounted here");
+        return;
+    };
+    world.disks(&["fixed/a", "fixed/c", "b"]);
+    world.check("create -O mountpoint=none tank mirror DIR/fixed/a DIR/b", 0, "");
+    world.check("create -O mountpoint=none alone DIR/fixed/c", 0, "");
+    world.check("export tank", 0, "");
+    world.check("export alone", 0, "");
+    remount(&folder, "ro");
+    let refused = "cannot import 'alone': one or more devices is read only\n\
+                   \tDIR/fixed/c: the file system is read-only\n\
+                   \tThe pool can be imported using '-o readonly=on'.\n";
+    world.check("import -d DIR/fixed alone", 1, refused);
+    world.check("import -d DIR/fixed -o readonly=on alone", 0, "");
+    assert_eq!(world.tree("alone"), "alone ONLINE\nDIR/fixed/c ONLINE\n");
+    world.check("export alone", 0, "");
+    let whole = "tank ONLINE\nmirror-0 ONLINE\nDIR/fixed/a ONLINE\nDIR/b ONLINE\n";
+    let import = "import -d DIR -d DIR/fixed";
+    world.check(&format!("{import} -o readonly=on tank"), 0, "");
+    assert_eq!(world.tree("tank"), whole);
+    world.check("export tank", 0, "");
+    let left_out = "The devices below cannot be written to, and are left out:\n\
+                    \t    DIR/fixed/a: the file system is read-only\n\n";
+    world.check(&format!("{import} tank"), 0, left_out);
+    assert_eq!(world.tree("tank"), "tank DEGRADED\nmirror-0 DEGRADED\nDIR/fixed/a UNAVAIL\nDIR/b ONLINE\n");
+    world.check("set comment=changed tank", 0, "");
+    world.check("export tank", 0, "");
+    remount(&folder, "rw");
+    world.check(&format!("{import} tank"), 0, "");
+    world.becomes("tank", whole);
+    world.check("wait -t resilver tank", 0, "");
+    world.check("offline tank DIR/b", 0, "");
+    world.check("set comment=newest tank", 0, "");
+    world.check("export tank", 0, "");
+    remount(&folder, "ro");
+    // what was written last is on the device that nothing can be written to
+    let text = world.text(&format!("{import} tank"));
+    let refused =
+        "cannot import 'tank': one or more devices is read only\n\tDIR/fixed/a: the file system is read-only\n";
+    assert!(text.starts_with(refused), "{text}");
+    world.check("list", 0, "no pools available\n");
+}
+
+#[test]
+fn disks_that_can_only_be_read() {
+    let world = World::new("fixeddisk", &[]);
+    world.disks(&["a"]);
+    world.check("create -O mountpoint=none tank DIR/a", 0, "");
+    world.check("export tank", 0, "");
+    let made = Command::new("losetup").args(["-r", "-f", "--show"]).arg(world.dir.join("a")).output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        return eprintln!("SKIPPED fixeddisk: there are no loop devices here");
+    };
+    let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let [refused, imported, exported, made] = [
+        format!("import -d {disk} tank"),
+        format!("import -d {disk} -o readonly=on tank"),
+        "export tank".into(),
+        format!("create -f -O mountpoint=none other {disk}"),
+    ]
+    .map(|line| world.text(&line));
+    assert!(Command::new("losetup").args(["-d", &disk]).status().unwrap().success());
+    let why = format!(
+        "cannot import 'tank': one or more devices is read only\n\t{disk}: the disk is read-only\n\
+         \tThe pool can be imported using '-o readonly=on'.\n"
+    );
+    assert_eq!([refused, imported, exported], [why, String::new(), String::new()]);
+    assert!(made.contains("the disk is read-only"), "{made}");
 }

@@ -12,6 +12,7 @@ use protocol::startup::Notify;
 use protocol::words::time;
 use protocol::{pool_names, pool_properties};
 
+use super::unwritable::Unwritable;
 use super::{ImportOptions, features, find};
 use crate::hostid;
 use crate::live::{self, ServedPool};
@@ -45,6 +46,8 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         candidate = candidate.with_former_devices();
     }
     check(&candidate, args)?;
+    let is_read_only = args.prop("readonly") == Some("on");
+    let left_out = if is_read_only { Ok(Unwritable::default()) } else { Unwritable::of(&mut candidate) };
     let is_own = candidate.hostid.is_some_and(|id| id != 0 && id == hostid::system());
     let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());
     let failed = |why: &str| match &args.new_name {
@@ -53,16 +56,8 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     };
     // before anything is written: the pool may get a name that another has
     let claim = RunDir::make().and_then(|dir| dir.claim(&name)).map_err(|e| failed(e.what()))?;
-    let mut options = OpenOptions {
-        name: Some(name.clone()),
-        is_temporary: args.temporary,
-        new_guid: None,
-        rewind: args.wanted_state(),
-        watched: None,
-        without_log: args.missing_log,
-        history: args.history.clone(),
-        cache_bytes: None,
-    };
+    let mut options = options_of(args, &name);
+    let left_out = left_out.map_err(|left_out| failed(&left_out.refusal()))?;
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
         refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;
@@ -79,7 +74,10 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         if args.dry_run && args.extreme {
             tell_states(&pool::preview(env, &candidate, &options), notify);
         }
-        let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
+        let pool = Pool::open(env, &candidate, &options).map_err(|e| match e.kind() {
+            Kind::Missing if !left_out.is_empty() => failed(&left_out.refusal()),
+            _ => refusal(&e, notify, &failed),
+        })?;
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
     };
@@ -90,9 +88,12 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     if args.dry_run {
         return Ok(None);
     }
-    if args.prop("readonly") == Some("on") {
+    if is_read_only {
         let (pool, locks) = read_only;
         return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, claim, is_own }));
+    }
+    if !left_out.is_empty() {
+        notify.out(&left_out.notice());
     }
     drop(read_only);
     let opened = live::import(env, &candidate, &options, hostid::host());
@@ -105,6 +106,19 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     })?;
     set_properties(&pool, args).map_err(|e| failed(&e))?;
     Ok(Some(Acquired { pool, locks, claim, is_own }))
+}
+
+fn options_of(args: &ImportOptions, name: &str) -> OpenOptions {
+    OpenOptions {
+        name: Some(name.to_owned()),
+        is_temporary: args.temporary,
+        new_guid: None,
+        rewind: args.wanted_state(),
+        watched: None,
+        without_log: args.missing_log,
+        history: args.history.clone(),
+        cache_bytes: None,
+    }
 }
 
 /// Sets what the user asked for with the import; a pool that refuses is let go.
