@@ -50,7 +50,7 @@ pub use live::{
     NewVdevShape, PruneAmount, Receiving, ScanPass, ScrubRange, SweepAction, SweepKind, SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
-pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_whole, preview};
+pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_before, newest_whole, preview};
 pub use space::SpaceByVdev;
 pub use status::{
     Checkpoint, ErrorScrub, ExpansionStatus, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status,

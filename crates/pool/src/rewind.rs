@@ -90,6 +90,18 @@ pub fn newest_whole(env: &Env, candidate: &Candidate, options: &OpenOptions, ext
     newest
 }
 
+/// The newest state before the last one that can be opened, of those whose blocks cannot have been used again.
+pub fn newest_before(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Option<Uberblock> {
+    let ring = candidate.uberblocks();
+    let last = ring.first()?.txg;
+    let is_kept = |uberblock: &Uberblock| uberblock.txg < last && uberblock.txg.plus(KEPT_GROUPS) >= last;
+    let can_be_opened = |uberblock: &Uberblock| {
+        let options = OpenOptions { rewind: Rewind::Exactly(uberblock.txg), ..options.clone() };
+        Pool::open(env, candidate, &options).is_ok()
+    };
+    ring.into_iter().filter(is_kept).find(can_be_opened)
+}
+
 /// What is there of an open pool's metadata. Errors: those that keep it from being walked at all.
 pub fn findings(pool: &Pool) -> Result<PreviewFindings> {
     let mut names = BTreeSet::new();

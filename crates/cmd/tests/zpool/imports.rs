@@ -1,12 +1,13 @@
-//! Devices that an import finds: twice, by several names, or such that nothing can be written to them.
+//! Devices that an import finds: twice, by several names, or such that nothing can be written to them; and what it says
+//! where it fails.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::World;
 use super::suspended::Small;
+use super::{World, uberblocks};
 
 impl World {
     /// Whether the process of a pool has a file in this folder open.
@@ -142,4 +143,42 @@ fn disks_that_can_only_be_read() {
     );
     assert_eq!([refused, imported, exported], [why, String::new(), String::new()]);
     assert!(made.contains("the disk is read-only"), "{made}");
+}
+
+/// Overwrites what uberblocks of the only disk of a pool lead to.
+fn spoil_roots(pool: &str, disk: &Path, is_wanted: impl Fn(&serde_json::Value) -> bool) {
+    let file = fs::OpenOptions::new().write(true).open(disk).unwrap();
+    for uberblock in uberblocks(pool, disk).iter().filter(|uberblock| is_wanted(uberblock)) {
+        for copy in uberblock["rootbp"].as_str().unwrap().split("=<0:").skip(1) {
+            let offset = u64::from_str_radix(copy.split(':').next().unwrap(), 16).unwrap();
+            file.write_all_at(&[0xa5; 512], offset + (4 << 20)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_helps_is_said_where_an_import_fails() {
+    let world = World::new("advice", &[]);
+    world.disks(&["a"]);
+    let disk = world.dir.join("a");
+    world.check("create -O mountpoint=none back DIR/a", 0, "");
+    world.check("export back", 0, "");
+    spoil_roots("back", &disk, |uberblock| uberblock["in_force"] == true);
+    let text = world.text("import -d DIR back");
+    let (first, rest) = text.split_once("\tRecovery is possible, but will result in some data loss.\n").expect(&text);
+    assert!(first.starts_with("cannot import 'back': I/O error\n"), "{text}");
+    let dated = world.text("import -F -n -d DIR back");
+    let date = dated.split_once("to its state as of ").unwrap().1.lines().next().unwrap().trim_end_matches('.');
+    assert!(
+        rest.starts_with(&format!("\tReturning the pool to its state as of {date}\n\tshould correct the problem.")),
+        "{text}"
+    );
+    let words = rest.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" Recovery can be attempted by executing 'zpool import -F back'."), "{text}");
+    assert!(!text.contains("Destroy"), "{text}");
+    // nothing is left to go back to
+    spoil_roots("back", &disk, |_| true);
+    let text = world.text("import -d DIR back");
+    assert!(text.ends_with("\tDestroy and re-create the pool from\n\ta backup source.\n"), "{text}");
+    assert!(!text.contains("Recovery"), "{text}");
 }

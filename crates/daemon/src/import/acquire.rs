@@ -76,7 +76,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         }
         let pool = Pool::open(env, &candidate, &options).map_err(|e| match e.kind() {
             Kind::Missing if !left_out.is_empty() => failed(&left_out.refusal()),
-            _ => refusal(&e, notify, &failed),
+            _ => refusal(&e, &|| advice(env, &candidate, &options, which), notify, &failed),
         })?;
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
@@ -102,7 +102,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
         Kind::Elsewhere => failed(&in_use(&e, &candidate)),
         _ if [CLAIM_MISSING, CLAIM_FAILED].contains(&e.what()) => failed(e.what()),
-        _ => refusal(&e, notify, &failed),
+        _ => refusal(&e, &|| advice(env, &candidate, &options, which), notify, &failed),
     })?;
     set_properties(&pool, args).map_err(|e| failed(&e))?;
     Ok(Some(Acquired { pool, locks, claim, is_own }))
@@ -208,8 +208,8 @@ fn check_host(candidate: &Candidate, args: &ImportOptions) -> Result<(), String>
     ))
 }
 
-/// Why the pool cannot be opened, in the words for the user.
-fn refusal(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> String) -> String {
+/// Why the pool cannot be opened, in the words for the user, and what may help if its own objects cannot be read.
+fn refusal(error: &Error, advice: &dyn Fn() -> String, notify: &Notify, failed: &dyn Fn(&str) -> String) -> String {
     match error.kind() {
         Kind::Unsupported => {
             let unknown = features::in_error(error);
@@ -223,7 +223,33 @@ fn refusal(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> String) -> S
         Kind::Missing => failed(&format!("one or more devices is currently unavailable\n\t{error}")),
         // a state that is not in the ring
         Kind::NotFound => failed(error.what()),
-        _ => failed(&format!("I/O error\n\t{error}\n\tDestroy and re-create the pool from\n\ta backup source.")),
+        _ => failed(&format!("I/O error\n\t{error}\n{}", advice())),
+    }
+}
+
+/// To go back to a state of before, if one can be opened, or else to give the pool up. `which` is what it was called.
+fn advice(env: &Env, candidate: &Candidate, options: &OpenOptions, which: &str) -> String {
+    let before = (options.rewind == Rewind::Newest).then(|| pool::newest_before(env, candidate, options)).flatten();
+    let Some(before) = before else { return "\tDestroy and re-create the pool from\n\ta backup source.".to_owned() };
+    let newest_s = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.timestamp_s);
+    let loss = match loss(newest_s.saturating_sub(before.timestamp_s)) {
+        Some(loss) => format!("Approximately {loss} of data\n\tmust be discarded, irreversibly.  "),
+        None => String::new(),
+    };
+    format!(
+        "\tRecovery is possible, but will result in some data loss.\n\
+         \tReturning the pool to its state as of {}\n\tshould correct the problem.  {loss}Recovery can be attempted\n\
+         \tby executing 'zpool import -F {which}'.  A scrub of the pool\n\tis strongly recommended after recovery.",
+        time::ctime(before.timestamp_s)
+    )
+}
+
+/// So much time in words, if it is any.
+fn loss(seconds: u64) -> Option<String> {
+    match seconds {
+        0 => None,
+        1..=120 => Some(format!("{seconds} seconds")),
+        _ => Some(format!("{} minutes", (seconds + 30) / 60)),
     }
 }
 
@@ -293,10 +319,8 @@ fn tell_rewind(pool: &Pool, candidate: &Candidate, dry_run: bool, notify: &Notif
         false => format!("Pool {name} returned to its state as of {when}.\n"),
     };
     let verb = if dry_run { "Would discard" } else { "Discarded" };
-    text += &match newest_s.saturating_sub(then_s) {
-        0 => String::new(),
-        loss_s @ 1..=120 => format!("{verb} approximately {loss_s} seconds of transactions.\n"),
-        loss_s => format!("{verb} approximately {} minutes of transactions.\n", (loss_s + 30) / 60),
-    };
+    if let Some(loss) = loss(newest_s.saturating_sub(then_s)) {
+        text += &format!("{verb} approximately {loss} of transactions.\n");
+    }
     notify.out(&text);
 }
