@@ -591,6 +591,7 @@ pub fn import(
 ) -> Result<(ServedPool, DeviceLocks)> {
     let (locks, candidate) = DeviceLocks::with_writable(candidate)?;
     let live = LivePool::import(env, &candidate, options, host)?;
+    locks.let_unused_go(&candidate, &live.tree().leaves().map(|leaf| leaf.guid()).collect());
     live.start();
     live.open_caches(&locks::reopen_labelled);
     Ok((ServedPool::Live(live), locks))

@@ -6,7 +6,7 @@
 //! use by the kernel itself, which opens them exclusively; that shows when they are opened so for a moment. Files that
 //! OpenZFS's module has open do not show: what pools it has, it tells.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{DirEntry, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -40,6 +40,20 @@ impl DeviceLocks {
     pub fn let_go(&self, paths: &[String]) {
         let gone = |device: &&Arc<FileDevice>| paths.iter().any(|path| path == device.path());
         self.all().iter().filter(gone).for_each(|device| device.unlock());
+    }
+
+    /// Gives those devices of a candidate back that none of its leaves has, by their guids: what came after the checkpoint
+    /// that a pool has gone back to is nobody's.
+    pub fn let_unused_go(&self, candidate: &Candidate, leaves: &HashSet<Guid>) {
+        let is_used = |found: &&FoundDevice| found.guid().is_none_or(|guid| leaves.contains(&guid));
+        let is_of_before = |found: &&FoundDevice| found.guids_before.iter().any(|guid| leaves.contains(guid));
+        let used: Vec<&str> = candidate
+            .devices
+            .iter()
+            .filter(|found| is_used(found) || is_of_before(found))
+            .map(|found| file_of(&found.path))
+            .collect();
+        self.held.iter().filter(|device| !used.contains(&device.path())).for_each(|device| device.unlock());
     }
 
     /// These are devices of the pool from now on.

@@ -172,7 +172,7 @@ fn serve(
         opened_s: env.now_s(),
     };
     let pid = std::process::id();
-    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
+    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid, ..Default::default() };
     let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
     let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.is_own)));
     let watched = pool.live().ok().cloned();

@@ -126,15 +126,12 @@ impl Served {
         self.env.tunables()
     }
 
-    /// Guid of the pool.
-    pub fn guid(&self) -> Guid {
-        self.pool.view().guid()
-    }
-
-    /// Guids of the spares and cache devices.
-    pub fn aux_guids(&self) -> Vec<Guid> {
+    /// Guids of the pool, of the vdevs of its tree, and of its spares and cache devices.
+    pub fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>) {
         let view = self.pool.view();
-        view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_guid("guid")).collect()
+        let vdevs = view.tree().iter().map(vdev::Vdev::guid).collect();
+        let aux = view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_guid("guid")).collect();
+        (view.guid(), vdevs, aux)
     }
 
     /// Lets others have the devices. Nothing may be written any more.

@@ -152,7 +152,8 @@ impl Drop for Guest {
 fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Served, hello: &Hello) -> Result<()> {
     stream.set_read_timeout(Some(idle_time))?;
     stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { idle_time }))?;
-    wire::send(&mut stream, &Hello { guid: served.guid(), aux: served.aux_guids(), ..hello.clone() })?;
+    let (guid, vdevs, aux) = served.guids();
+    wire::send(&mut stream, &Hello { guid, vdevs, aux, ..hello.clone() })?;
     while let Some((request, descriptors)) = beside::receive::<Request>(&stream, wire::REQUEST_BYTES_MAX)? {
         guest.note(false);
         let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));

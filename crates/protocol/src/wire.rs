@@ -25,14 +25,14 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
 pub const REPLY_BYTES_MAX: u32 = 1 << 30;
 
 /// How a process greets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Must be [`PROTOCOL`].
     pub protocol: u32,
@@ -40,6 +40,8 @@ pub struct Hello {
     pub pool: String,
     /// Its guid.
     pub guid: Guid,
+    /// Guids of the vdevs of its tree.
+    pub vdevs: Vec<Guid>,
     /// Guids of its spares and cache devices.
     pub aux: Vec<Guid>,
     /// Id of the process.

@@ -105,8 +105,9 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let case = testkit::corpus::case("ashift12");
         let image = case.extract(&folder).unwrap()[0].to_str().unwrap().to_owned();
-        let guid = label_of(&image).unwrap().opt_guid("pool_guid").unwrap();
-        let imported = [Hello { pool: case.pool.clone(), guid, aux: Vec::new(), protocol: 0, pid: 0 }];
+        let label = label_of(&image).unwrap();
+        let (guid, vdevs) = (label.opt_guid("pool_guid").unwrap(), vec![label.opt_guid("guid").unwrap()]);
+        let imported = [Hello { pool: case.pool.clone(), guid, vdevs, aux: Vec::new(), protocol: 0, pid: 0 }];
         let pool = &case.pool;
         for (force, imported, why) in [
             (

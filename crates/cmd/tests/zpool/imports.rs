@@ -182,3 +182,27 @@ fn what_helps_is_said_where_an_import_fails() {
     assert!(text.ends_with("\tDestroy and re-create the pool from\n\ta backup source.\n"), "{text}");
     assert!(!text.contains("Recovery"), "{text}");
 }
+
+#[test]
+fn what_came_after_a_checkpoint_is_free() {
+    let world = World::new("abandoned", &[]);
+    world.disks(&["a", "b", "c", "d"]);
+    world.check("create -O mountpoint=none tank DIR/a", 0, "");
+    world.check("checkpoint tank", 0, "");
+    world.check("add tank DIR/b", 0, "");
+    world.check("add tank DIR/c", 0, "");
+    world.check("export tank", 0, "");
+    world.check("import --rewind-to-checkpoint -d DIR tank", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\n");
+    let used = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                DIR/a is part of active pool 'tank'\n";
+    world.check("create -O mountpoint=none other DIR/a", 1, used);
+    world.check("create -O mountpoint=none other DIR/b", 0, "");
+    world.check("add tank DIR/c", 0, "");
+    assert_eq!(world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\nDIR/c ONLINE\n");
+    // a spare that steps in later is in use, too
+    world.check("attach tank DIR/a DIR/d", 0, "");
+    world.check("create -O mountpoint=none more DIR/d", 1, &used.replace("DIR/a", "DIR/d"));
+    world.check("export tank", 0, "");
+    world.check("import -d DIR tank", 0, "");
+}

@@ -39,8 +39,10 @@ pub enum MemberState {
 }
 
 impl Membership {
-    /// Reads a label; `None` if the device is free as far as that goes. The labels of spares and cache devices do not
-    /// tell the pool: they are free unless a pool that is imported has them.
+    /// Reads a label; `None` if the device is free as far as that goes. What has the label of a pool that is imported, and
+    /// is not in it, is free: it was removed while it was away, or came after the checkpoint that the pool has gone back
+    /// to. The labels of spares and cache devices do not tell the pool: they are free unless a pool that is imported has
+    /// them.
     pub fn of(config: &NvList, imported: &[Hello]) -> Option<Membership> {
         let name = config.opt_str("name").map(one_line).unwrap_or_default();
         let (pool_guid, guid) = (config.opt_guid("pool_guid"), config.opt_guid("guid"));
@@ -49,8 +51,12 @@ impl Membership {
         let (state, active) = match config.opt_u64("state")? {
             // it has left its pool, or never came to be in it
             0 | 1 if config.opt_u64("txg").is_none_or(|txg| txg == 0) => return None,
-            0 => of_pool().map_or((MemberState::PotentiallyActive, None), |hello| (MemberState::Active, Some(hello))),
-            1 => of_pool().map_or((MemberState::Exported, None), |hello| (MemberState::Active, Some(hello))),
+            state @ (0 | 1) => match of_pool() {
+                Some(hello) if guid.is_some_and(|guid| !hello.vdevs.contains(&guid)) => return None,
+                Some(hello) => (MemberState::Active, Some(hello)),
+                None if state == 0 => (MemberState::PotentiallyActive, None),
+                None => (MemberState::Exported, None),
+            },
             3 => (MemberState::Spare, Some(with_aux()?)),
             4 => (MemberState::Cache, Some(with_aux()?)),
             _ => return None,

@@ -46,7 +46,7 @@ impl Files {
         let args = self.args(line);
         let spec = check(&args, &[])?;
         let new = new_pool(&args, spec, String::new())?;
-        check_pool(&args, &new, &imported("taken", Guid::new(7), Vec::new()))
+        check_pool(&args, &new, &imported("taken", Guid::new(7), Vec::new(), Vec::new()))
     }
 }
 
@@ -253,8 +253,8 @@ fn what_is_checked_before_the_pool_is_made() {
     assert_eq!(files.create("-o comment=x -o ashift=0 -O atime=off -m none tank mirror %/a %/b"), Ok(()));
 }
 
-fn imported(pool: &str, guid: Guid, aux: Vec<Guid>) -> [Hello; 1] {
-    [Hello { protocol: 0, pool: pool.to_owned(), guid, aux, pid: 0 }]
+fn imported(pool: &str, guid: Guid, vdevs: Vec<Guid>, aux: Vec<Guid>) -> [Hello; 1] {
+    [Hello { protocol: 0, pool: pool.to_owned(), guid, vdevs, aux, pid: 0 }]
 }
 
 #[test]
@@ -265,14 +265,16 @@ fn what_labels_say() {
         numbers.into_iter().chain([("name".to_owned(), Value::Str("tank".into()))]).collect::<NvList>()
     };
     let of = |state, imported: &[Hello]| Membership::of(&label_of(state, 4), imported).map(|member| member.state);
-    let tank = imported("tank", Guid::new(7), Vec::new());
+    let tank = imported("tank", Guid::new(7), vec![Guid::new(8)], Vec::new());
     assert_eq!(of(0, &[]), Some(MemberState::PotentiallyActive));
     assert_eq!(of(1, &[]), Some(MemberState::Exported));
     assert_eq!((of(0, &tank), of(1, &tank)), (Some(MemberState::Active), Some(MemberState::Active)));
     assert_eq!(Membership::of(&label_of(0, 0), &tank).map(|member| member.state), None, "it has left the pool");
+    let without = imported("tank", Guid::new(7), vec![Guid::new(5)], Vec::new());
+    assert_eq!([of(0, &without), of(1, &without)], [None; 2], "it is not in the pool");
     // a spare may serve many pools, and those that are not imported do not count
     assert_eq!([2, 3, 4].map(|state| of(state, &tank)), [None; 3]);
-    let owner = imported("tank", Guid::new(9), vec![Guid::new(1), Guid::new(8)]);
+    let owner = imported("tank", Guid::new(9), Vec::new(), vec![Guid::new(1), Guid::new(8)]);
     assert_eq!([2, 3, 4].map(|state| of(state, &owner)), [None, Some(MemberState::Spare), Some(MemberState::Cache)]);
 }
 
