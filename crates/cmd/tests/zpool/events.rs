@@ -96,6 +96,40 @@ fn check_events_of_ended(world: &World) {
     assert!(!world.text("events -H").contains("pool_export"));
 }
 
+/// What leaves are like when a pool is imported is told with the import, and what they become at once, too.
+#[test]
+fn leaves_that_are_bad_from_the_beginning_are_told() {
+    let world = World::new("badleaves", &[]);
+    world.disks(&["a", "b", "c", "d"]);
+    world.check("create -O mountpoint=none tank mirror DIR/a DIR/b DIR/c DIR/d", 0, "");
+    world.check("offline -f tank DIR/d", 0, "");
+    let told = |path: &str, state: &str| {
+        let verbose = world.text("events -v tank");
+        let of_leaf = format!("vdev_path = \"DIR/{path}\"");
+        let state = format!("vdev_state = \"{state}\" ");
+        let is_it = |event: &&str| [".fs.zfs.statechange\"", &of_leaf, &state].iter().all(|what| event.contains(what));
+        verbose.split("\n\n").filter(is_it).count()
+    };
+    let becomes_told = |path: &str, state: &str| {
+        let began = Instant::now();
+        while told(path, state) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{}", world.text("events -v tank"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    // the group of the command may be the first that is made
+    becomes_told("d", "FAULTED");
+    world.check("export tank", 0, "");
+    fs::remove_file(world.dir.join("c")).unwrap();
+    world.text("events -c");
+    world.check("import -d DIR tank", 0, "");
+    let all = ["a", "b", "c", "d"].map(|path| [told(path, "FAULTED"), told(path, "UNAVAIL")]);
+    assert_eq!(all, [[0, 0], [0, 0], [0, 1], [1, 0]], "{}", world.text("events -v tank"));
+    world.check("offline -f tank DIR/b", 0, "");
+    becomes_told("b", "FAULTED");
+    world.check("export tank", 0, "");
+}
+
 /// Scripts that write down what they are told, and one that asks the pool.
 fn put_scripts(world: &World) -> PathBuf {
     let zed = world.dir.join("zed.d");

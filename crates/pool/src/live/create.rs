@@ -114,6 +114,7 @@ impl LivePool {
         })?;
         pool.use_caches(&used, devices);
         pool.notify("pool_create", None);
+        pool.notify_of_leaves();
         Ok(pool)
     }
 }

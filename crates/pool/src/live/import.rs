@@ -128,6 +128,7 @@ impl LivePool {
         live.take_up_rates()?;
         live.take_up_autosit()?;
         live.notify("pool_import", None);
+        live.notify_of_leaves();
         Ok(live)
     }
 

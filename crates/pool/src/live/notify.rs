@@ -61,7 +61,8 @@ impl LivePool {
         self.events().post(&format!("sysevent.fs.zfs.{name}"), payload);
     }
 
-    /// Tells what leaves are like, if that has changed, and what went wrong with them.
+    /// Tells what leaves are like, if that has changed, and what went wrong with them. A leaf that is seen for the first
+    /// time should be healthy.
     pub(super) fn notify_of_leaves(&self) {
         for leaf in self.tree().leaves() {
             let [reads, writes, checksums] = leaf.stats().errors();
@@ -86,7 +87,9 @@ impl LivePool {
             if now.health.state == VdevState::Unavail {
                 self.report(&format!("vdev.{}", why_unavailable(now.health.aux)), leaf, Some(last));
             }
-            if before.is_some() && last.state != now.health.state {
+            // what somebody wanted before is no news
+            let is_known = before.is_none() && now.health.state == VdevState::Offline;
+            if last.state != now.health.state && !is_known {
                 self.tell_state(leaf, last);
             }
         }
