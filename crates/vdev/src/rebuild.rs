@@ -32,6 +32,8 @@ pub struct Rebuilt {
     pub bytes: u64,
     /// Sectors that no side could be read for.
     pub errors: u64,
+    /// Writes to a draid that failed.
+    pub unwritten: u64,
 }
 
 /// A range of the vdev that was read.
@@ -54,8 +56,8 @@ impl Tree {
 
     /// Gives ranges of a top-level vdev, all that is written to it otherwise at that time, to those leaves that lack
     /// something. Ranges of a draid are made of whole stripes. It lasts with the next [`Tree::flush`]. What cannot be
-    /// written is charged to the leaf, which then has unfilled blocks ([`crate::Dtl::has_unfilled`]), or on a draid counts
-    /// as an error.
+    /// written is charged to the leaf, which then has unfilled blocks ([`crate::Dtl::has_unfilled`]), or on a draid is
+    /// counted.
     ///
     /// Errors: [`ErrorKind::Missing`] if no side of a mirror is there that lacks nothing; [`ErrorKind::Corrupt`] for a
     /// range of a draid that is not made of stripes.

@@ -101,7 +101,7 @@ impl Tree {
                 // what is spread over it may lack this, which is not known of the leaf itself
                 Err(error) => {
                     leaf.charge_write(&error);
-                    rebuilt.errors += 1;
+                    rebuilt.unwritten += 1;
                 }
             }
         }

@@ -126,6 +126,33 @@ fn a_sequential_resilver_is_given_up() {
     world.is_on(&["c"], &bytes);
 }
 
+/// The new side is at fault, and no data is lost; it gets everything when it can.
+#[test]
+fn a_new_side_that_takes_nothing() {
+    let world = World::new("rebuildfails", &[]);
+    world.tune("zfs_txg_timeout", 1);
+    // it is not faulted
+    world.tune("cenote_zed", 0);
+    let Some(bytes) = world.with_file("DIR/a", 8) else { return };
+    world.tune("zfs_scan_suspend_progress", 1);
+    world.check("attach -s tank DIR/a DIR/b", 0, "");
+    let (_, code) = world.told("zinject -q -d DIR/b -e io -T write tank");
+    assert_eq!(code, 0);
+    world.tune("zfs_scan_suspend_progress", 0);
+    wait_for("the end of it", || world.text("history -i tank").contains(" complete\n"));
+    wait_for("no more is tried", || world.text("status tank").contains("  scan: resilvered "));
+    let status: serde_json::Value = serde_json::from_str(&world.text("status -j --json-int tank")).unwrap();
+    let rebuild = &status["pools"]["tank"]["scan_stats"]["rebuild_stats"]["mirror-0"];
+    assert_eq!((&rebuild["state"], &rebuild["errors"]), (&"COMPLETE".into(), &0.into()), "{status:#}");
+    assert_eq!(world.told("zinject -c all").1, 0);
+    world.check("clear tank", 0, "");
+    wait_for("all sides", || world.text("status -x tank") == "pool 'tank' is healthy\n");
+    world.check("scrub -w tank", 0, "");
+    assert!(world.scan("tank").starts_with("  scan: scrub repaired 0B in "), "{}", world.scan("tank"));
+    world.check("detach tank DIR/a", 0, "");
+    world.is_on(&["b"], &bytes);
+}
+
 #[test]
 fn mirrors_with_a_side_away_are_removed() {
     let world = World::new("removeaway", &[]);

@@ -78,6 +78,9 @@ pub(super) struct ScanInMemory {
     entered: BTreeMap<DatasetId, Txg>,
     /// The walk has come to its end.
     pub(super) is_walked: bool,
+    /// A leaf could not be given something that it lacks: after an import, when nobody knows what that was, the resilver
+    /// is to begin anew.
+    pub(super) has_unfilled: bool,
     /// What was found is issued before the walk goes on.
     pub(super) is_issuing: bool,
     /// Something cannot be read, or the pool is being opened or closed.
@@ -300,11 +303,6 @@ impl ScanInMemory {
     /// No copy of a block is right, or what should lead to others makes no sense.
     pub(super) fn failed(&mut self) {
         self.count(|phys| phys.errors = phys.errors.saturating_add(1));
-    }
-
-    /// As [`ScanInMemory::failed`] on a condition, if nothing has failed yet.
-    pub(super) fn fails_if(&mut self, is_so: bool) {
-        self.count(|phys| phys.errors = phys.errors.max(u64::from(is_so)));
     }
 
     /// A block could not be reached.

@@ -327,10 +327,9 @@ impl SyncContext<'_> {
                 let results = Env::doing(WorkKind::Scan, || verify_run(zio, &run, lacking));
                 run.into_iter().zip(results).collect::<Vec<_>>()
             });
-            // after an import nobody knows what that was: it is to begin anew then
-            let is_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
+            let has_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
             let mut state = pool.scan().lock();
-            state.fails_if(is_unfilled);
+            state.has_unfilled |= has_unfilled;
             state.pass.issued_bytes += bytes;
             for ((bp, bookmark), result) in results.into_iter().flatten() {
                 if let Err(error) = &result {
@@ -490,7 +489,12 @@ impl SyncContext<'_> {
                 change.set(stage.phys.queue, &format!("{id:x}"), &ZapValue::one(txg.get()))?;
             }
         }
-        change.set(DIRECTORY, SCAN, &ZapValue::new(8, &stage.phys.words()))
+        let mut phys = stage.phys;
+        if phys.state == ScanState::Running && self.pool.scan().lock().has_unfilled {
+            // an error on disk is what lets it begin anew, here and with OpenZFS
+            phys.errors = phys.errors.max(1);
+        }
+        change.set(DIRECTORY, SCAN, &ZapValue::new(8, &phys.words()))
     }
 }
 

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Env;
+use base::{Env, Error, Kind};
 use device::{Device, FaultyDevice, FileDevice, OpenMode};
 use dsl::send::SendFlags;
 use format::ids::Guid;
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
 use testkit::streams::{ReceiveFlags, begin, receive, send};
 use testkit::workload::{candidate, options};
+use vdev::VdevState;
 use zpl::{New, NewKind};
 
 use crate::heal::{
@@ -139,6 +140,45 @@ fn what_is_lost_is_lacked() {
     assert_eq!((done.function, done.progress, done.errors), (ScanFunction::Resilver, Progress::Finished, 1));
     assert!(is_stale(&pool));
     assert_eq!(pool.view().error_count().unwrap(), 1);
+}
+
+/// No data is lost where a leaf cannot be written to: it goes on lacking that, also over an import in the middle.
+#[test]
+fn what_a_leaf_does_not_take_is_lacked() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    let paths = [dir.path().join("disk0"), dir.path().join("disk1")];
+    let file = |path: &Path| FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
+    for seed in 3..8 {
+        let faulty = Arc::new(FaultyDevice::new(Arc::new(file(&paths[1])), 1));
+        let devices: [Arc<dyn Device>; 2] = [Arc::new(file(&paths[0])), faulty.clone()];
+        let pool = LivePool::import(&hasty(), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap();
+        let guid = leaf_at(&pool, &paths[1]);
+        take_off(&pool, &paths[1]);
+        change(&pool, seed);
+        faulty.unwritable(FRONT..DEVICE_BYTES - BACK);
+        let no_new = &|_: &str| Err(Error::new(Kind::NotFound, "there is no other"));
+        let health = pool.online(guid, false, no_new).unwrap();
+        assert_eq!(health.state, VdevState::Healthy);
+        // the import comes in the middle, or after several were tried
+        let (mut groups, mut is_unfilled, enough) = (0, false, if seed == 3 { 60 } else { 3 });
+        while groups < enough || !is_unfilled {
+            pool.sync().unwrap();
+            groups += 1;
+            is_unfilled |= pool.tree().leaf(guid).unwrap().state().dtl().has_unfilled();
+            let errors = pool.scan_status().map_or(0, |(scan, _)| scan.errors) + pool.view().error_count().unwrap();
+            assert!(errors == 0 && groups < 10_000, "{groups} groups: {:?}", status(&pool));
+        }
+        assert!(is_stale(&pool));
+        faulty.heal();
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        let pool = import_with(&hasty(), dir.path(), 2);
+        finish(&pool);
+        let scrubbed = scrub(&pool);
+        assert_eq!((scrubbed.processed_bytes, scrubbed.errors), (0, 0), "{seed}");
+        pool.close(PoolState::Exported).unwrap();
+    }
 }
 
 /// Over exports, a resilver goes on where it was; but anew if a leaf has missed more meanwhile.

@@ -165,7 +165,7 @@ impl SyncContext<'_> {
                 self.end_rebuild(top, stage, state)?;
                 continue;
             }
-            self.write_rebuild(top, &stage.phys)?;
+            self.write_rebuild(top, &stage.on_disk())?;
             pool.scan().rebuilds().lock().by_top.insert(number, stage);
             end?;
         }
@@ -206,6 +206,7 @@ impl SyncContext<'_> {
                     stage.phys.read_bytes += bytes;
                     stage.phys.written_bytes += rebuilt.bytes;
                     stage.phys.errors += rebuilt.errors;
+                    stage.has_unfilled |= rebuilt.unwritten > 0;
                 }
                 // it may be back later; until then all stands still that needs it
                 Err(error) if error.kind() == Kind::Missing && !pool.tree().health(top.id()).is_readable() => {
@@ -222,10 +223,7 @@ impl SyncContext<'_> {
             let covers = stage.covers.iter().flat_map(|covers| covers.keys());
             let is_unfilled =
                 |guid: &Guid| pool.tree().leaf(*guid).is_none_or(|leaf| leaf.state().dtl().has_unfilled());
-            if stage.phys.errors == 0 && covers.into_iter().any(is_unfilled) {
-                // after an import nobody knows what that was
-                stage.phys.errors = 1;
-            }
+            stage.has_unfilled |= covers.into_iter().any(is_unfilled);
             let ms = self.change.env.ticks_ns().saturating_sub(start_ns) / 1_000_000;
             if ms > max_ms.saturating_mul(1000) || ms > min_ms && pool.txgs().is_wanted() {
                 return Ok(None);
@@ -301,7 +299,7 @@ impl SyncContext<'_> {
         let phys = &mut stage.phys;
         (phys.state, phys.end_s) = (state, change.env.now_s());
         phys.to_find_bytes = phys.to_find_bytes.max(phys.found_bytes);
-        let is_whole = state == ScanState::Finished && lasts && phys.errors == 0;
+        let is_whole = state == ScanState::Finished && lasts && phys.errors == 0 && !stage.has_unfilled;
         for (guid, lacked) in stage.covers.iter().flatten().filter(|_| is_whole) {
             let Some(leaf) = pool.tree().leaf(*guid) else { continue };
             let dtl = leaf.state().dtl();

@@ -15,6 +15,8 @@ pub type Lacked = BTreeMap<Guid, TxgRanges>;
 #[derive(Clone, Debug)]
 pub struct RebuildStage {
     pub phys: RebuildPhys,
+    /// Something could not be written: after an import, when nobody knows what that was, it is to begin anew.
+    pub has_unfilled: bool,
     /// What leaves lacked when it began: it gives them that. `None` before.
     pub covers: Option<Lacked>,
     /// Ticks when this pass began, and milliseconds of those before.
@@ -65,6 +67,11 @@ impl RebuildStage {
     /// One that goes on, or begins.
     pub fn new(phys: RebuildPhys, now_ns: u64) -> RebuildStage {
         debug_assert_eq!(phys.state, ScanState::Running);
-        RebuildStage { phys, covers: None, pass_start_ns: now_ns, spent_ms: phys.time_ms }
+        RebuildStage { phys, has_unfilled: false, covers: None, pass_start_ns: now_ns, spent_ms: phys.time_ms }
+    }
+
+    /// What is on disk of it while it is under way: an error there lets it begin anew, here and with OpenZFS.
+    pub fn on_disk(&self) -> RebuildPhys {
+        RebuildPhys { errors: self.phys.errors.max(u64::from(self.has_unfilled)), ..self.phys }
     }
 }
