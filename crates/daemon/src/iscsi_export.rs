@@ -127,6 +127,23 @@ impl IscsiExport {
     /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
     /// listen so.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
+        IscsiExport::check_value(property, value)?;
+        if property != ISCSI_LISTEN {
+            return Ok(());
+        }
+        if dataset != self.targets.pool.view().name() {
+            let what = format!("'{property}' is set on the pool's root file system only");
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        let addresses = addresses_in(value)?;
+        self.network.trust();
+        let open = self.listening.lock().upgrade().map(|now| now.door.addresses()).unwrap_or_default();
+        let mut new = addresses.iter().filter(|address| !open.contains(address));
+        new.try_for_each(|address| self.network.try_to_listen(*address).map(drop))
+    }
+
+    /// Errors: `Invalid` for a value that a property of this export cannot have, on whatever dataset.
+    pub fn check_value(property: &str, value: &str) -> Result<()> {
         let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
         match property {
             ISCSI_PROPERTY if !["on", "off"].contains(&value) => {
@@ -140,16 +157,7 @@ impl IscsiExport {
                 None => Ok(()),
             },
             ISCSI_RESERVATIONS => invalid(format!("'{property}' is set by initiators only")),
-            ISCSI_LISTEN => {
-                if dataset != self.targets.pool.view().name() {
-                    return invalid(format!("'{property}' is set on the pool's root file system only"));
-                }
-                let addresses = addresses_in(value)?;
-                self.network.trust();
-                let open = self.listening.lock().upgrade().map(|now| now.door.addresses()).unwrap_or_default();
-                let mut new = addresses.iter().filter(|address| !open.contains(address));
-                new.try_for_each(|address| self.network.try_to_listen(*address).map(drop))
-            }
+            ISCSI_LISTEN => addresses_in(value).map(drop),
             _ => Ok(()),
         }
     }

@@ -103,9 +103,7 @@ impl NbdExport {
     /// listen so.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
         let invalid = |what: String| Error::new(Kind::Invalid, what);
-        if property == NBD_PROPERTY && !["on", "off"].contains(&value) {
-            return Err(invalid(format!("'{property}' must be one of 'on | off'")));
-        }
+        NbdExport::check_switch(property, value)?;
         if ![NBD_LISTEN, NBD_TLS].contains(&property) {
             return Ok(());
         }
@@ -122,6 +120,23 @@ impl NbdExport {
         let open = self.listening.lock().upgrade().map(|listening| listening.door.addresses()).unwrap_or_default();
         let new = plan.addresses.iter().filter(|address| !open.contains(address));
         new.map(|address| self.network.try_to_listen(*address)).try_for_each(|listener| listener.map(drop))
+    }
+
+    /// Looks at the properties of a root file system that is to be made. Errors: `Invalid` for values that they cannot have.
+    pub fn check_new(properties: &[(String, String)]) -> Result<()> {
+        properties.iter().try_for_each(|(property, value)| NbdExport::check_switch(property, value))?;
+        let found = |name: &str| {
+            let (_, value) = properties.iter().find(|(property, value)| property == name && !is_none(value))?;
+            Some(value.clone())
+        };
+        NetworkPlan::new(found(NBD_LISTEN), found(NBD_TLS)).map(drop)
+    }
+
+    fn check_switch(property: &str, value: &str) -> Result<()> {
+        if property == NBD_PROPERTY && !["on", "off"].contains(&value) {
+            return Err(Error::new(Kind::Invalid, format!("'{property}' must be one of 'on | off'")));
+        }
+        Ok(())
     }
 
     /// Listens where properties say. What cannot be is logged.

@@ -26,6 +26,7 @@ use crate::process_end::ProcessEnd;
 use crate::report::ProcessFacts;
 use crate::served::Served;
 use crate::verbs::Host;
+use crate::volume_exports::VolumeExports;
 use crate::{confine, descriptors, leftovers, log, panics, server, told, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
@@ -53,6 +54,7 @@ pub fn create(is_started: bool) -> ExitCode {
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
         let name = new.temporary_name.as_deref().unwrap_or(&new.name);
         let claim = RunDir::make().and_then(|dir| dir.claim(name)).map_err(|e| failed(e.what()))?;
+        VolumeExports::check_new(&new.fs_properties).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());

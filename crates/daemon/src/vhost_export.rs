@@ -119,19 +119,23 @@ impl VhostExport {
 
     /// Errors: `Invalid` for a value that the property of this export cannot have, or that dataset cannot.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
-        let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
+        VhostExport::check_value(property, value)?;
         let path = vhost_socket(&self.run, dataset);
         let bytes = path.as_os_str().len();
-        match (property, value) {
-            (VHOST_PROPERTY, "on") if bytes > PATH_BYTES_MAX => invalid(format!(
-                "its socket {} would have {bytes} bytes, and may have {PATH_BYTES_MAX}",
-                path.display()
-            )),
-            (VHOST_PROPERTY, value) if !["on", "off"].contains(&value) => {
-                invalid(format!("'{property}' must be one of 'on | off'"))
-            }
-            _ => Ok(()),
+        if (property, value) == (VHOST_PROPERTY, "on") && bytes > PATH_BYTES_MAX {
+            let path = path.display();
+            let what = format!("its socket {path} would have {bytes} bytes, and may have {PATH_BYTES_MAX}");
+            return Err(Error::new(Kind::Invalid, what));
         }
+        Ok(())
+    }
+
+    /// Errors: `Invalid` for a value that the property of this export cannot have, on whatever dataset.
+    pub fn check_value(property: &str, value: &str) -> Result<()> {
+        if property == VHOST_PROPERTY && !["on", "off"].contains(&value) {
+            return Err(Error::new(Kind::Invalid, format!("'{property}' must be one of 'on | off'")));
+        }
+        Ok(())
     }
 
     fn volume(&self, dataset: DatasetId) -> VhostVolume {

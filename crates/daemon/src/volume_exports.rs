@@ -116,6 +116,16 @@ impl VolumeExports {
         properties.iter().try_for_each(|(property, value)| self.check_property(dataset, property, value))
     }
 
+    /// The same for the root file system of a pool that is to be made.
+    pub fn check_new(properties: &[(String, String)]) -> Result<()> {
+        NbdExport::check_new(properties)?;
+        for (property, value) in properties {
+            IscsiExport::check_value(property, value)?;
+            VhostExport::check_value(property, value)?;
+        }
+        Ok(())
+    }
+
     /// Whether a property says what is given out, and how.
     pub fn is_about(property: &str) -> bool {
         property == "volmode"

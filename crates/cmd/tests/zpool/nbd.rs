@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use super::World;
 use super::snapshots::Fresh;
 
 const GO: u32 = 7;
@@ -332,4 +333,26 @@ fn a_client_that_takes_no_answers_holds_up_nothing() {
     assert_eq!(other.ask(0, READ, 0, 512, &[])[0].1[8..], [0; 512]);
     drop((client, other));
     fresh.judge();
+}
+
+/// What exports could not follow is refused before anything is written.
+#[test]
+fn no_pool_is_made_with_wrong_exports() {
+    let world = World::new("wrongly", &[]);
+    world.disks(&["a"]);
+    let disk = world.dir.join("a");
+    for (wrong, why) in [
+        ("nbd=yes", "'org.cenote:nbd' must be one of 'on | off'"),
+        ("vhost=yes", "'org.cenote:vhost' must be one of 'on | off'"),
+        ("iscsi=yes", "'org.cenote:iscsi' must be one of 'on | off'"),
+        ("iscsi_reservations=x", "'org.cenote:iscsi_reservations' is set by initiators only"),
+        ("nbd_listen=here", "'here' is no address with a port, as 127.0.0.1:10809"),
+        ("iscsi_listen=here", "'here' is no address with a port, as 127.0.0.1:10809"),
+    ] {
+        let create = format!("create -O mountpoint=none -O org.cenote:{wrong} wrongly DIR/a");
+        world.check(&create, 1, &format!("cannot create 'wrongly': {why}\n"));
+        assert!(std::fs::read(&disk).unwrap().iter().all(|byte| *byte == 0), "{wrong}: something was written");
+    }
+    world.check("create -O mountpoint=none -O org.cenote:nbd=on wrongly DIR/a", 0, "");
+    world.check("export wrongly", 0, "");
 }
