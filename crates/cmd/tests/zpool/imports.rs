@@ -200,8 +200,8 @@ fn what_came_after_a_checkpoint_is_free() {
     world.check("create -O mountpoint=none other DIR/b", 0, "");
     world.check("add tank DIR/c", 0, "");
     assert_eq!(world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\nDIR/c ONLINE\n");
-    // a spare that steps in later is in use, too
-    world.check("attach tank DIR/a DIR/d", 0, "");
+    // what is attached later is in use, too
+    world.check("attach -w tank DIR/a DIR/d", 0, "");
     world.check("create -O mountpoint=none more DIR/d", 1, &used.replace("DIR/a", "DIR/d"));
     world.check("export tank", 0, "");
     world.check("import -d DIR tank", 0, "");
