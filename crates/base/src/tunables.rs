@@ -132,6 +132,8 @@ tunables! {
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20;
     /// Of top-level vdevs with more metaslabs, one is kept for the intent log.
     ZFS_EMBEDDED_SLOG_MIN_MS = "zfs_embedded_slog_min_ms", 64;
+    /// fallocate(2) asks for so many percent of its bytes; 0: it is refused.
+    ZFS_FALLOCATE_RESERVE_PERCENT = "zfs_fallocate_reserve_percent", 110;
     /// Bytes of a write that initializes a device.
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20;
     /// What is written to initialize a device, in each eight bytes.

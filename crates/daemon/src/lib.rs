@@ -27,6 +27,7 @@ mod confine;
 mod descriptors;
 mod disk_listening;
 pub mod exports;
+mod file_room;
 mod files_version;
 mod histories;
 pub mod hostid;

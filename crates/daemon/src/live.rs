@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
-use dsl::accounting::{Counted, Owner};
 use dsl::write::file_system_options;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
@@ -28,9 +27,10 @@ use pool::{
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
 use protocol::wire::ScrubAction;
-use zpl::{Counts, Room, SyncMode, Zpl};
+use zpl::{Counts, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
+use crate::file_room::FileRoom;
 use crate::histories;
 use crate::locks::{self, DeviceLocks};
 use crate::verbs::{DatasetChange, Limit, SnapshotChange, SnapshotGuard};
@@ -529,25 +529,6 @@ const XATTR_SA: u64 = 2;
 /// Values of property `sync`.
 const SYNC_ALWAYS: u64 = 1;
 const SYNC_DISABLED: u64 = 2;
-
-/// What quotas and the pool leave to the files of a head.
-struct FileRoom(Head);
-
-impl Room for FileRoom {
-    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
-        self.0.admit(bytes, frees)
-    }
-
-    fn has_limits(&self) -> bool {
-        // if they cannot be read, nothing can be written either, and that tells
-        self.0.has_owner_limits().unwrap_or(true)
-    }
-
-    fn admit_owner(&self, owner: Owner, id: u64, is_new: bool) -> Result<()> {
-        self.0.admit_owner(owner, Counted::Bytes, id)?;
-        if is_new { self.0.admit_owner(owner, Counted::Objects, id) } else { Ok(()) }
-    }
-}
 
 /// Makes a pool. Errors: why not, for the user.
 pub fn create(env: &Env, new: &NewPool) -> Result<(ServedPool, DeviceLocks), String> {

@@ -8,7 +8,7 @@
 //! Invariant: bytes behind the end of a file are zeros, also in its last block. So a file is made longer by
 //! its size alone.
 
-use base::{Data, Error, Kind, Result};
+use base::{Data, Error, Kind, Result, tunables};
 use dmu::Object;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
@@ -52,19 +52,20 @@ impl File {
             match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step)) {
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => return Ok(written),
-                Ok(()) => written += step.len(),
+                Ok(some) => written += some,
             }
         }
         Ok(written)
     }
 
-    fn write_step(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<()> {
+    /// Writes as much of `data` as there is room for. How many bytes that were.
+    fn write_step(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<usize> {
         zpl.check_owners(self.object())?;
-        let op = zpl.begin(data.len() as u64, false)?;
+        let (op, len) = zpl.begin_some(offset, data.len())?;
         let _held = op.alone(&[self.ino()]);
-        let generation = op.write_bytes(self.object(), offset, data)?;
-        op.log_write(self.ino(), generation, offset, data.len() as u64);
-        Ok(())
+        let generation = op.write_bytes(self.object(), offset, data.part(0..len))?;
+        op.log_write(self.ino(), generation, offset, len as u64);
+        Ok(len)
     }
 
     /// Writes `data` at the end, and returns where that was. Errors: as of [`File::write`].
@@ -97,16 +98,12 @@ impl File {
             return Err(Error::new(Kind::Invalid, "a range of no bytes"));
         }
         let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
-        if matches!(how, Allocate::Reserve { .. }) {
-            zpl.check_owners(self.object())?;
-        }
-        if !matches!(how, Allocate::Reserve { .. }) {
-            zpl.free_most(self.ino(), offset..end, &|op, object| op.check_writable(object, true))?;
-        }
         let op = match how {
-            // blocks are never overwritten, so room cannot be kept; but it is asked for
-            Allocate::Reserve { .. } => zpl.begin(len, false)?,
-            Allocate::PunchHole | Allocate::ZeroRange { .. } => zpl.begin(FREE_BYTES, true)?,
+            Allocate::Reserve { .. } => self.begin_reserving(zpl, len)?,
+            Allocate::PunchHole | Allocate::ZeroRange { .. } => {
+                zpl.free_most(self.ino(), offset..end, &|op, object| op.check_writable(object, true))?;
+                zpl.begin(FREE_BYTES, true)?
+            }
         };
         let _held = op.alone(&[self.ino()]);
         let object = self.object().fresh()?;
@@ -137,6 +134,22 @@ impl File {
             Some((offset, len)) => op.log_object(&object, Some(&Intent::Truncate { object: self.ino(), offset, len })),
             None => Ok(()),
         }
+    }
+
+    /// Blocks are never overwritten, so room cannot be kept; but it is asked for. Whatever leaves too little is `NoSpace`
+    /// here, as in OpenZFS, which asks for no user's or group's limit.
+    fn begin_reserving<'z>(&self, zpl: &'z Zpl, len: u64) -> Result<Op<'z>> {
+        let percent = zpl.live()?.tunable(tunables::ZFS_FALLOCATE_RESERVE_PERCENT);
+        if percent == 0 {
+            return Err(Error::new(Kind::Unsupported, "room is not asked for"));
+        }
+        let no_space = |error: Error| match error.kind() {
+            Kind::Quota => Error::new(Kind::NoSpace, "no space left for that"),
+            _ => error,
+        };
+        zpl.check_project(self.object()).map_err(no_space)?;
+        let bytes = u128::from(len) * u128::from(percent) / 100;
+        zpl.begin(u64::try_from(bytes).unwrap_or(u64::MAX), false).map_err(no_space)
     }
 
     /// Copies up to `len` bytes of `from`, from `from_offset` on, to `offset`, and returns how many: 0 only

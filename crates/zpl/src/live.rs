@@ -31,6 +31,12 @@ pub trait Room: Send + Sync {
     /// to succeed also when the pool is full. Errors: `NoSpace`, `Quota`.
     fn admit(&self, bytes: u64, frees: bool) -> Result<()>;
 
+    /// How many of about `bytes` more may be written: as many as there is room for, but `portion` as long as there is any.
+    /// Errors: as of [`Room::admit`] if there is none.
+    fn admit_some(&self, bytes: u64, _portion: u64) -> Result<u64> {
+        self.admit(bytes, false).map(|()| bytes)
+    }
+
     /// Whether any user, group or project has a limit.
     fn has_limits(&self) -> bool {
         false
@@ -212,6 +218,11 @@ impl LiveZpl {
 pub(crate) fn admit_owners(room: &dyn Room, owners: &Owners, is_new: bool) -> Result<()> {
     room.admit_owner(Owner::User, owners.user, is_new)?;
     room.admit_owner(Owner::Group, owners.group, is_new)?;
+    admit_project(room, owners, is_new)
+}
+
+/// Asks for the project.
+pub(crate) fn admit_project(room: &dyn Room, owners: &Owners, is_new: bool) -> Result<()> {
     match owners.project {
         // what is in no project
         0 => Ok(()),

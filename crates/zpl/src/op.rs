@@ -4,7 +4,7 @@ use base::Result;
 use dmu::{Object, Tx};
 use format::ids::ObjectId;
 
-use crate::live::{LiveZpl, admit_owners};
+use crate::live::{LiveZpl, admit_owners, admit_project};
 use crate::locks::HeldLocks;
 use crate::owners::owners;
 use crate::zpl::Zpl;
@@ -51,6 +51,23 @@ impl Zpl {
         if !live.is_replaying() {
             live.options().room.admit(bytes, frees)?;
         }
+        self.begin_admitted()
+    }
+
+    /// Begins an operation that will write `len` bytes from `offset` on, or as many of them as there is room for, in whole
+    /// records. How many that are.
+    pub(crate) fn begin_some(&self, offset: u64, len: usize) -> Result<(Op<'_>, usize)> {
+        let live = self.live()?;
+        let options = live.options();
+        let room = match live.is_replaying() {
+            true => len,
+            false => options.room.admit_some(len as u64, options.record_bytes)? as usize,
+        };
+        Ok((self.begin_admitted()?, cut_to_records(offset, len, room, options.record_bytes)))
+    }
+
+    fn begin_admitted(&self) -> Result<Op<'_>> {
+        let live = self.live()?;
         let tx = live.txgs().begin()?;
         Ok(Op { zpl: self, live, tx, now: live.now() })
     }
@@ -61,4 +78,20 @@ impl Zpl {
         let owners = owners(object.fresh()?.dnode(), &self.registry());
         owners.map_or(Ok(()), |owners| admit_owners(&*room, &owners, false))
     }
+
+    /// Refuses to let a file grow whose project has used up what it may.
+    pub(crate) fn check_project(&self, object: &Object) -> Result<()> {
+        let Some(room) = self.live()?.owner_limits() else { return Ok(()) };
+        let owners = owners(object.fresh()?.dnode(), &self.registry());
+        owners.map_or(Ok(()), |owners| admit_project(&*room, &owners, false))
+    }
+}
+
+/// How many of `len` bytes are written where there is room for `room`: those up to the end of a record, if there is one.
+fn cut_to_records(offset: u64, len: usize, room: usize, record_bytes: u64) -> usize {
+    if room >= len {
+        return len;
+    }
+    let behind = (offset.saturating_add(room as u64) % record_bytes) as usize;
+    if behind < room { room - behind } else { room }
 }

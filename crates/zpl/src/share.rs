@@ -81,7 +81,9 @@ impl File {
     fn share_step(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<Shared> {
         let block_bytes = from.object().fresh()?.dnode().block_size;
         zpl.check_owners(self.object())?;
-        let op = zpl.begin(len.min(block_bytes.saturating_mul(STEP_BLOCKS)), false)?;
+        let step = len.min(block_bytes.saturating_mul(STEP_BLOCKS));
+        let (op, room) = zpl.begin_some(offset, step as usize)?;
+        let len = if (room as u64) < step { room as u64 } else { len };
         let _held = op.alone(&[self.ino(), from.ino()]);
         let (source, object) = (from.object().fresh()?, self.object().fresh()?);
         let (from_size, size) = (zpl.size_of(&source)?, zpl.size_of(&object)?);

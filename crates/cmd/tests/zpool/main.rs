@@ -23,6 +23,7 @@ mod livelists;
 mod nbd;
 mod projects;
 mod properties;
+mod quotas;
 mod rates;
 mod rebuilds;
 mod redaction;

@@ -258,6 +258,16 @@ impl LivePool {
         if frees {
             return self.wait_for_frees(id);
         }
+        self.await_room(id, WantedRoom { bytes, least: bytes.max(1), portion: bytes }).map(drop)
+    }
+
+    /// How many of `bytes` more may be written to a head: as many as there is room for, but `portion` as long as there is
+    /// any. Otherwise as [`LivePool::admit`].
+    pub fn admit_some(&self, id: DatasetId, bytes: u64, portion: u64) -> Result<u64> {
+        self.await_room(id, WantedRoom { bytes, least: 1, portion })
+    }
+
+    fn await_room(&self, id: DatasetId, wanted: WantedRoom) -> Result<u64> {
         self.suspension().check_running()?;
         let allocator = self.cache().zio().allocator()?;
         let mut groups = 0;
@@ -266,15 +276,16 @@ impl LivePool {
             let changes = self.txgs().dirty_changes();
             let KnownRoom { room, growth, free, needs, .. } = self.room_of(id)?;
             let waiting = changes.most_bytes(&growth);
-            if changes.is_empty() && room.bytes < bytes.max(1) {
+            if changes.is_empty() && room.bytes < wanted.least {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
                 return Err(Error::new(room.refusal, what));
             }
+            let bytes = room.bytes.saturating_sub(waiting).max(wanted.portion).min(wanted.bytes);
             let is_short =
                 groups <= GROUPS_UNTIL_FREE && free.is_short(allocator, needs.bytes(&changes).saturating_add(bytes));
-            if waiting < room.bytes && bytes <= room.bytes && !is_short {
-                return Ok(());
+            if waiting < room.bytes && wanted.least <= room.bytes && !is_short {
+                return Ok(bytes);
             }
             self.sync_now()?;
             groups += 1;
@@ -348,6 +359,15 @@ impl LivePool {
     }
 }
 
+/// What an operation asks for.
+struct WantedRoom {
+    bytes: u64,
+    /// So many have to fit.
+    least: u64,
+    /// So many are admitted if any are.
+    portion: u64,
+}
+
 /// The room of one head, of which the pool knows.
 struct RoomInPool {
     pool: Weak<LivePool>,
@@ -363,6 +383,10 @@ impl RoomInPool {
 impl HeadRoom for RoomInPool {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
         self.pool()?.admit(self.id, bytes, frees)
+    }
+
+    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
+        self.pool()?.admit_some(self.id, bytes, portion)
     }
 
     fn has_owner_limits(&self) -> Result<bool> {

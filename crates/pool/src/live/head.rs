@@ -24,6 +24,9 @@ pub(super) trait HeadRoom: Send + Sync {
     /// May about `bytes` more be written? `frees`: by what frees more. Errors: `NoSpace`, `Quota`; `Suspended`.
     fn admit(&self, bytes: u64, frees: bool) -> Result<()>;
 
+    /// How many of `bytes` more may be written, by portions? Errors: as of [`HeadRoom::admit`].
+    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64>;
+
     /// Whether a user, group or project has a limit.
     fn has_owner_limits(&self) -> Result<bool>;
 
@@ -71,6 +74,12 @@ impl Head {
     /// May about `bytes` more be written? `frees`: by what frees more. Errors: `NoSpace`, `Quota`; `Suspended`.
     pub fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
         self.room.admit(bytes, frees)
+    }
+
+    /// How many of about `bytes` more may be written: as many as there is room for, but `portion` as long as there is any.
+    /// Errors: as of [`Head::admit`] if there is none.
+    pub fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
+        self.room.admit_some(bytes, portion)
     }
 
     /// Whether a user, group or project has a limit. Errors: those of reading the pool.

@@ -19,6 +19,10 @@ impl Room for Left {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
         self.0.admit(self.1, bytes, frees)
     }
+
+    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
+        self.0.admit_some(self.1, bytes, portion)
+    }
 }
 
 /// Writes `step` random bytes again and again, `gap` apart, until the quota refuses: bytes written, bytes used, groups.
@@ -64,6 +68,14 @@ fn fill(record_bytes: u64, step: usize, gap: u64) -> (u64, u64, u64) {
 fn a_quota_is_reached_in_few_groups() {
     let (written, used, groups) = fill(128 << 10, 128 << 10, 0);
     assert!(groups <= 8, "{groups} groups");
+    assert!(written > QUOTA / 10 * 9 && used <= QUOTA + (512 << 10), "{written} bytes, of which {used} are used");
+}
+
+/// What is written in large steps comes as far as what is written in small ones.
+#[test]
+fn a_large_write_takes_what_is_left_of_a_quota() {
+    let (written, used, groups) = fill(128 << 10, 4_000_000, 0);
+    assert!(groups <= 16, "{groups} groups");
     assert!(written > QUOTA / 10 * 9 && used <= QUOTA + (512 << 10), "{written} bytes, of which {used} are used");
 }
 

@@ -208,3 +208,42 @@ fn modes_change_the_acl() {
         assert_eq!(fs.zpl.acl(ino).unwrap().unwrap(), format::acl::Acl::trivial(0o100000 | mode, false));
     }
 }
+
+/// A room in which some more bytes may be written, or a portion if it is larger.
+struct SomeRoom(u64);
+
+impl Room for SomeRoom {
+    fn admit(&self, _bytes: u64, _frees: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
+        match self.0 {
+            0 => Err(base::Error::new(Kind::NoSpace, "full")),
+            room => Ok(room.max(portion).min(bytes)),
+        }
+    }
+}
+
+#[test]
+fn a_write_takes_the_room_that_there_is_in_records() {
+    let fs = fs();
+    let file = fs.zpl.open_file(fs.file(fs.root, "f")).unwrap();
+    let room = |bytes, record_bytes| {
+        let room = Arc::new(SomeRoom(bytes));
+        fs.zpl.set_options(ZplOptions { room, record_bytes, ..ZplOptions::default() }).unwrap();
+    };
+    room(9000, 4096);
+    let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    let op = |offset, len| fs.zpl.begin_some(offset, len).unwrap().1;
+    // up to the end of a record, if there is one in what fits
+    assert_eq!((op(0, 20_000), op(4096, 20_000), op(100, 20_000), op(0, 9000)), (8192, 8192, 8092, 9000));
+    room(1000, 4096);
+    assert_eq!((op(0, 20_000), op(1, 20_000), op(4095, 20_000), op(5, 7)), (4096, 4095, 1, 7));
+    // the room is the same for each step here: all is written
+    assert_eq!((file.write(0, &data[..]).unwrap(), file.size()), (20_000, 20_000));
+    room(0, 4096);
+    assert_eq!(kind(file.write(0, &data[..])), Kind::NoSpace);
+    let mut read = vec![0; 20_000];
+    assert_eq!((file.read(0, &mut read).unwrap(), read), (20_000, data));
+}

@@ -24,6 +24,10 @@ impl Room for Left {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
         self.pool.admit(self.id, bytes, frees)
     }
+
+    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
+        self.pool.admit_some(self.id, bytes, portion)
+    }
 }
 
 const FILE: New<'_> = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };

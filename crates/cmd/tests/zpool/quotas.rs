@@ -1,0 +1,99 @@
+//! Quotas, and the end of a pool, as programs that write files meet them.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+use super::snapshots::Fresh;
+
+const MIB: usize = 1 << 20;
+/// What is written beyond a limit at most: a record, and what leads to it.
+const BEYOND: u64 = 512 << 10;
+
+/// A large write takes what there is, and the next one is told why there is no more. What the first one wrote.
+fn write_to_the_end(file: &mut File, len: usize, why: ErrorKind) -> usize {
+    let bytes: Vec<u8> = (0..len as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let written = file.write(&bytes).unwrap();
+    assert!(written < len && file.metadata().unwrap().len() == written as u64, "{written} bytes of {len}");
+    assert_eq!(file.write(&bytes).unwrap_err().kind(), why);
+    written
+}
+
+/// Where `fresh/a` is mounted.
+fn mounted(fresh: &Fresh) -> std::path::PathBuf {
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    point
+}
+
+#[test]
+fn a_write_takes_what_is_left_of_a_quota() {
+    let fresh = Fresh::new("left");
+    let point = mounted(&fresh);
+    for limit in ["quota", "refquota"] {
+        fresh.does(&format!("set {limit}=10M fresh/a"));
+        let mut file = File::create(point.join("large")).unwrap();
+        let written = write_to_the_end(&mut file, 32 * MIB, ErrorKind::QuotaExceeded);
+        let used: u64 = fresh.world.zfs("get -Hpo value used fresh/a").0.trim().parse().unwrap();
+        let limit_bytes = 10 * MIB as u64;
+        assert!((limit_bytes..=limit_bytes + BEYOND).contains(&used), "{limit}: {written} bytes, {used} used");
+        // what takes more than it frees is refused, too, and what is asked to be kept free is not there
+        let kind = |done: std::io::Result<()>| done.unwrap_err().kind();
+        assert_eq!(kind(fs::hard_link(point.join("large"), point.join("link"))), ErrorKind::QuotaExceeded);
+        assert_eq!(kind(fs::rename(point.join("large"), point.join("other"))), ErrorKind::QuotaExceeded);
+        assert_eq!(kind(fs::create_dir(point.join("dir"))), ErrorKind::QuotaExceeded);
+        for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+            assert_eq!(fallocate(&file, flags, 0, 100 << 10), Err(Errno::NOSPC), "{limit} {flags:?}");
+        }
+        drop(file);
+        fs::remove_file(point.join("large")).unwrap();
+        fresh.does(&format!("set {limit}=none fresh/a"));
+    }
+    fresh.judge();
+}
+
+#[test]
+fn what_is_asked_for_is_compared_with_what_is_left() {
+    let fresh = Fresh::new("asked");
+    let point = mounted(&fresh);
+    fresh.does("set refquota=10M fresh/a");
+    let file = File::create(point.join("large")).unwrap();
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 10 << 20), Err(Errno::NOSPC));
+    // a tenth more is to be there
+    assert_eq!(fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 19 << 19), Err(Errno::NOSPC));
+    fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 8 << 20);
+    drop(file);
+    // limits of users are not asked
+    fresh.does("set refquota=none userquota@7=1M fresh/a");
+    std::os::unix::fs::chown(point.join("large"), Some(7), None).unwrap();
+    let mut file = File::create(point.join("large")).unwrap();
+    file.write_all(&vec![1; 2 * MIB]).unwrap();
+    fresh.world.check("sync fresh", 0, "");
+    assert_eq!(file.write(&[1; 4096]).unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    fallocate(&file, FallocateFlags::empty(), 0, 3 << 20).unwrap();
+    assert_eq!(fs::metadata(point.join("large")).unwrap().size(), 3 << 20);
+    fresh.world.tune("zfs_fallocate_reserve_percent", 0);
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 4096), Err(Errno::OPNOTSUPP));
+    drop(file);
+    fresh.judge();
+}
+
+#[test]
+fn a_write_takes_what_is_left_of_a_pool() {
+    let fresh = Fresh::new("lastroom");
+    let point = mounted(&fresh);
+    let available = || fresh.world.zfs("get -Hpo value available fresh/a").0.trim().parse::<u64>().unwrap();
+    let before = available();
+    let mut file = File::create(point.join("large")).unwrap();
+    let written = write_to_the_end(&mut file, 400 * MIB, ErrorKind::StorageFull) as u64;
+    assert!(written > before - before / 10 && written <= before + BEYOND, "{written} bytes of {before}");
+    assert_eq!(available(), 0);
+    assert_eq!(fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4096), Err(Errno::NOSPC));
+    drop(file);
+    fs::remove_file(point.join("large")).unwrap();
+    fresh.judge();
+}
