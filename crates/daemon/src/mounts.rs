@@ -12,6 +12,7 @@ use export::Export;
 use format::ids::DatasetId;
 use fuse::{Helper, Mount, MountOptions, MountTable, Unmount};
 use protocol::datasets::Mounted;
+use zpl::Zpl;
 
 use crate::descriptors;
 use crate::exports::Exports;
@@ -111,6 +112,12 @@ impl Mounts {
         };
         let list = self.lock().clone();
         list.iter().filter(|mounted| !mounted.mount.has_ended()).map(used).collect()
+    }
+
+    /// The files of a file system or snapshot that is mounted, as they are now.
+    pub fn contents_of(&self, dataset: DatasetId) -> Option<Arc<Zpl>> {
+        let mounted = self.all().into_iter().find(|mounted| mounted.source.counters().0 == dataset);
+        mounted.map(|mounted| mounted.source.live())
     }
 
     /// How many files of a file system have no name, and are not freed yet; 0 if it is not mounted.

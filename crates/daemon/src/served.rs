@@ -161,7 +161,8 @@ impl Served {
             // nothing is logged where nothing is written
             Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
             Request::Damaged => {
-                report::damaged::damaged(&self.pool.view(), &self.mounts.list()).map(PoolReply::Damaged)
+                let now = |dataset| self.mounts.contents_of(dataset);
+                report::damaged::damaged(&self.pool.view(), &self.mounts.list(), &now).map(PoolReply::Damaged)
             }
             Request::Dedup => report::dedup(&self.pool.view()).map(PoolReply::Dedup),
             Request::History => self.history(part),

@@ -90,7 +90,8 @@ impl FileSystem {
         if self.sync.swap(sync, Ordering::Relaxed) != sync { self.renew() } else { Ok(()) }
     }
 
-    fn live(&self) -> Arc<Zpl> {
+    /// Its files, as they are now.
+    pub fn live(&self) -> Arc<Zpl> {
         self.live.read().clone()
     }
 

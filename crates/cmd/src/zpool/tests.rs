@@ -80,7 +80,7 @@ fn every_pool_is_described_as_by_openzfs() {
             check_allocated(&case, &report, &zdb);
         }
         if let Some(expect) = info("zpool-status") {
-            let damaged = report::damaged::damaged(&pool, &[]).unwrap();
+            let damaged = report::damaged::damaged(&pool, &[], &|_| None).unwrap();
             let subject = PoolStatus { pool: report, damaged, dedup: None };
             let style = NameStyle { whole_paths: true, ..NameStyle::default() };
             let options = StatusOptions { style, verbose: true, ..StatusOptions::default() };

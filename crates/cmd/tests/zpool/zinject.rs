@@ -163,3 +163,33 @@ fn blocks_of_a_file_go_wrong() {
     world.check("scrub -w tank", 0, "");
     assert!(world.scan("tank").ends_with(" with 0 errors"), "{}", world.scan("tank"));
 }
+
+/// What is damaged goes by the name that it has now, not by that of the last group on disk.
+#[test]
+fn damaged_files_are_told_by_their_names_of_now() {
+    let world = World::new("zinject-name", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED zinject-name: nothing can be mounted here");
+        return;
+    }
+    world.tune("zfs_txg_timeout", 600);
+    world.disks(&["a"]);
+    world.check("create -R DIR/mnt tank DIR/a", 0, "");
+    let path = |name: &str| world.dir.join("mnt/tank").join(name);
+    write(&path("file"), &noise(1 << 20, 5)).unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    world.check("sync", 0, "");
+    assert_eq!(zinject(&world, "-aq -t data -e checksum DIR/mnt/tank/file").1, 0);
+    assert!(std::fs::read(path("file")).is_err());
+    let told = |name: &str| {
+        let status = world.text("status -v tank");
+        assert!(status.contains(&format!("mnt/tank/{name}\n")), "{name}: {status}");
+    };
+    told("file");
+    for (from, to) in [("file", "folder/other"), ("folder", "moved")] {
+        std::fs::rename(path(from), path(to)).unwrap();
+        told(&to.replace("moved", "moved/other"));
+    }
+    std::fs::remove_file(path("moved/other")).unwrap();
+    assert!(!world.text("status -v tank").contains("mnt/tank/"), "{}", world.text("status -v tank"));
+}

@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use dmu::Mode;
@@ -25,17 +26,28 @@ use zpl::Zpl;
 /// How deep directories may nest.
 const DEPTH_MAX: usize = 4096;
 
-/// The names of all damaged files, sorted by dataset and object.
-pub fn damaged(pool: &Pool, mounts: &[Mounted]) -> Result<Vec<String>> {
-    let mut naming = Naming { pool, mounts, open: HashMap::new() };
+/// What tells the files of a dataset as they are now, if it is mounted.
+type FilesNow<'a> = &'a dyn Fn(DatasetId) -> Option<Arc<Zpl>>;
+
+/// The names of all damaged files, sorted by dataset and object: those that they have `now`, else those of the last group
+/// on disk.
+pub fn damaged(pool: &Pool, mounts: &[Mounted], now: FilesNow<'_>) -> Result<Vec<String>> {
+    let mut naming = Naming { pool, mounts, now, open: HashMap::new() };
     Ok(pool.damaged_objects()?.iter().map(|damaged| naming.name(damaged)).collect())
 }
 
 struct Naming<'a> {
     pool: &'a Pool,
     mounts: &'a [Mounted],
-    /// Name and contents of datasets, as far as they can be read.
-    open: HashMap<DatasetId, Option<(String, Option<Zpl>)>>,
+    now: FilesNow<'a>,
+    /// Datasets, as far as they can be read.
+    open: HashMap<DatasetId, Option<NamedFiles>>,
+}
+
+/// A dataset's name, and its files if it has some that can be read.
+struct NamedFiles {
+    dataset: String,
+    zpl: Option<Arc<Zpl>>,
 }
 
 impl Naming<'_> {
@@ -44,9 +56,8 @@ impl Naming<'_> {
         if damaged.dataset == DatasetId::MOS {
             return format!("<metadata>:<0x{object:x}>");
         }
-        let pool = self.pool;
-        let open = self.open.entry(damaged.dataset).or_insert_with(|| open(pool, damaged.dataset));
-        let Some((dataset, zpl)) = open else {
+        let open = self.open.entry(damaged.dataset).or_insert_with(|| open(self.pool, self.now, damaged.dataset));
+        let Some(NamedFiles { dataset, zpl }) = open else {
             return format!("<0x{:x}>:<0x{object:x}>", damaged.dataset);
         };
         let path = zpl.as_ref().and_then(|zpl| path_of(zpl, object).ok());
@@ -59,11 +70,11 @@ impl Naming<'_> {
     }
 }
 
-fn open(pool: &Pool, id: DatasetId) -> Option<(String, Option<Zpl>)> {
+fn open(pool: &Pool, now: FilesNow<'_>, id: DatasetId) -> Option<NamedFiles> {
     let name = pool.dsl().name_of(id).ok()?;
-    let dataset = pool.dsl().dataset(id, &name).ok()?;
-    let zpl = pool.dsl().objset(&dataset, Mode::Plain).and_then(Zpl::open).ok();
-    Some((name, zpl))
+    let head = pool.dsl().dataset(id, &name).ok()?;
+    let on_disk = || pool.dsl().objset(&head, Mode::Plain).and_then(Zpl::open).map(Arc::new).ok();
+    Some(NamedFiles { zpl: now(id).or_else(on_disk), dataset: name })
 }
 
 /// The path of an object from the root of its file system. Errors: `NotFound` if it has none.
