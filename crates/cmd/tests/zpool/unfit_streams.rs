@@ -139,3 +139,47 @@ fn what_is_left_out_of_a_stream_fits() {
     fresh.world.receives("-u fresh/r", &fresh.sends("-i #one fresh/a@later"));
     fresh.judge();
 }
+
+/// Nothing is encrypted, so what says so is silent, and what says else is refused; a stream that goes on with what is there
+/// changes nothing of it.
+#[test]
+fn what_is_said_of_encryption_is_true() {
+    let fresh = Fresh::new("cleartext");
+    fresh.does("snapshot -r fresh/a@s");
+    fresh.does("snapshot -r fresh/a@t");
+    let [whole, next, tree, later] =
+        ["fresh/a@s", "-i @s fresh/a@t", "-R fresh/a@s", "-R -i @s fresh/a@t"].map(|line| fresh.sends(line));
+    let new = "cannot receive new filesystem stream: ";
+    let unsupported = "encryption is not supported by this version\n";
+    fresh.world.refuses("-u -o encryption=on fresh/n", &whole, &format!("{new}'encryption': {unsupported}"));
+    fresh.world.refuses("-u -o keyformat=hex fresh/n", &whole, &format!("{new}'keyformat': {unsupported}"));
+    fresh.world.refuses("-u -o pbkdf2iters=400000 fresh/n", &tree, &format!("{new}'pbkdf2iters': {unsupported}"));
+    let unlocated = "keylocation must be 'none' for unencrypted datasets\n";
+    fresh.world.refuses("-u -o keylocation=prompt fresh/n", &whole, &format!("{new}{unlocated}"));
+    let silent = [
+        "-x encryption",
+        "-o encryption=off",
+        "-x encryption -x keyformat -x keylocation -x pbkdf2iters",
+        "-o encryption=off -o keyformat=none -o keylocation=none -o pbkdf2iters=0",
+    ];
+    for flags in silent {
+        fresh.world.receives(&format!("-u {flags} fresh/n"), &whole);
+        if flags.starts_with("-x") {
+            fresh.world.receives(&format!("-u {flags} fresh/n"), &next);
+        }
+        fresh.does("destroy -r fresh/n");
+        fresh.world.receives(&format!("-u {flags} fresh/n"), &tree);
+        fresh.world.receives(&format!("-u {flags} fresh/n"), &later);
+        fresh.says("get -Hr -t filesystem -o value,source encryption fresh/n", "off\tdefault\noff\tdefault\n");
+        fresh.does("destroy -r fresh/n");
+    }
+    fresh.world.receives("-u fresh/n", &whole);
+    for value in ["encryption=off", "encryption=on", "keyformat=none", "keylocation=none", "pbkdf2iters=0"] {
+        let name = value.split('=').next().unwrap();
+        let why = format!("encryption property '{name}' cannot be set for incremental streams.\n");
+        let line = format!("-u -o {value} fresh/n");
+        fresh.world.refuses(&line, &next, &format!("cannot receive incremental stream: {why}"));
+    }
+    fresh.world.receives("-u fresh/n", &next);
+    fresh.judge();
+}

@@ -392,7 +392,7 @@ impl<'h> StreamReceiver<'h> {
             let why = format!("property '{property}' does not apply to datasets of this type");
             return Err(failure(&new.target, format!("{what}: {why}")));
         }
-        if let Some(why) = received::refused(self.order, new) {
+        if let Some(why) = received::refused(self.order, new, self.is_recursive()) {
             return Err(failure(&new.target, format!("{what}: {why}")));
         }
         if self.order.dry_run {

@@ -97,7 +97,10 @@ impl<'a> CommandProperties<'a> {
     fn inherited(&self) -> impl Iterator<Item = &'a str> {
         let set = self.order.set.iter().map(|(name, _)| name.as_str()).filter(|_| !self.is_top);
         let excluded = self.order.exclude.iter().map(String::as_str).filter(|name| self.before.get(name).is_none());
-        let can_be = |name: &str| Property::find(name).is_none_or(Property::is_inherited) && applies(name, self.kind);
+        let can_be = |name: &str| {
+            let is_possible = Property::find(name).is_none_or(Property::is_inherited) && !is_of_encryption(name);
+            is_possible && applies(name, self.kind)
+        };
         let is_already = |name: &str| {
             self.before.get(name).is_none() && self.before.get(&format!("{name}{INHERIT_SUFFIX}")).is_some()
         };
@@ -117,18 +120,25 @@ pub(super) fn misplaced<'a>(order: &'a ReceiveOrder, new: &NewReceive) -> Option
     order.set.iter().map(|(name, _)| name.as_str()).find(|name| !applies(name, kind_of(new)))
 }
 
-/// Why a value of the command line cannot be, if the dataset is to be new. One that could not be set afterwards is not
-/// to be found out when the data are there, in the clear perhaps.
-pub(super) fn refused(order: &ReceiveOrder, new: &NewReceive) -> Option<String> {
+/// Why a value of the command line cannot be. One that could not be set afterwards is not to be found out when the data are
+/// there, in the clear perhaps. With a whole tree, what is said of encryption is of what is new in it.
+pub(super) fn refused(order: &ReceiveOrder, new: &NewReceive, is_recursive: bool) -> Option<String> {
     let kind = kind_of(new);
+    if !is_recursive
+        && !new.makes_dataset()
+        && let Some((name, _)) = order.set.iter().find(|(name, _)| is_of_encryption(name))
+    {
+        return Some(format!("encryption property '{name}' cannot be set for incremental streams."));
+    }
     let given = order.set.iter().filter(|(name, _)| applies(name, kind));
     let checked = given.map(|(name, value)| rules::check(name, value, kind, true));
     checked.filter_map(Result::err).map(|error| error.what().to_owned()).next()
 }
 
-/// Whether a property says once and for all how what is stored is encrypted: what it may say has been checked.
+/// Whether a property says how what is stored is encrypted: what it may say has been checked.
 fn is_of_encryption(name: &str) -> bool {
-    matches!(Property::find(name), Some(Property::Encryption | Property::Keyformat | Property::Pbkdf2iters))
+    use Property::{Encryption, Keyformat, Keylocation, Pbkdf2iters};
+    matches!(Property::find(name), Some(Encryption | Keyformat | Keylocation | Pbkdf2iters))
 }
 
 /// Whether a value is what the size of a volume asks for.

@@ -35,6 +35,13 @@ impl NewReceive {
         ObjsetType::of_number(self.begin.objset_type.into())
     }
 
+    /// Whether a dataset begins with the stream: it is whole, or of a clone, and no rest.
+    pub fn makes_dataset(&self) -> bool {
+        let is_clone = self.origin.is_some() || self.begin.flags & StreamBegin::FLAG_CLONE != 0;
+        let is_rest = self.begin.features.has(StreamFeatures::RESUMING);
+        (self.begin.from_guid.is_none() || is_clone) && !is_rest
+    }
+
     /// Guids of the snapshots that the stream is redacted for; `None` if all is in it.
     pub(super) fn redacted_for(&self) -> Option<&[Guid]> {
         self.redaction.snapshots.as_deref().filter(|_| self.begin.features.has(StreamFeatures::REDACTED))
