@@ -98,10 +98,11 @@ pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<FoundDatase
             roots.push((root.clone(), select.root_types));
         }
     }
-    for (root, root_types) in roots {
-        let pool = pool_of(&root).to_owned();
-        let one = Select { roots: vec![root], root_types, ..select.clone() };
-        add(&mut found, ask_datasets(pools, &pool, one)?);
+    for together in roots.chunk_by(|one, next| pool_of(&one.0) == pool_of(&next.0) && one.1 == next.1) {
+        let [(first, root_types), ..] = together else { continue };
+        let roots = together.iter().map(|(root, _)| root.clone()).collect();
+        let asked = Select { roots, root_types: *root_types, ..select.clone() };
+        add(&mut found, ask_datasets(pools, pool_of(first), asked)?);
     }
     let position = |failure: &Failure| select.roots.iter().position(|root| *root == failure.about);
     found.failures.sort_by_key(position);
@@ -207,6 +208,8 @@ pub(super) fn widen(stream: BorrowedFd<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -215,5 +218,51 @@ mod tests {
             (pool_of("tank/a@s"), pool_of("tank@s"), pool_of("tank#b"), pool_of("tank")),
             ("tank", "tank", "tank", "tank")
         );
+    }
+
+    /// Two pools in which everything is there; what they were asked.
+    struct Asked(RefCell<Vec<(String, usize)>>);
+
+    impl Pools for Asked {
+        fn names(&self) -> Result<Vec<String>> {
+            Ok(vec!["dozer".to_owned(), "tank".to_owned()])
+        }
+
+        fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response> {
+            let DatasetRequest::Datasets(select) = request else {
+                self.0.borrow_mut().push((format!("{pool}: a change"), 1));
+                return Ok(Response::Changed { out: String::new(), notes: Vec::new(), failures: Vec::new() });
+            };
+            self.0.borrow_mut().push((pool.to_owned(), select.roots.len()));
+            let missing = select.roots.iter().filter(|root| root.ends_with("none"));
+            let failures = missing.map(|root| Failure { about: root.clone(), line: format!("cannot open '{root}'") });
+            Ok(Response::Datasets(FoundDatasets { failures: failures.collect(), ..FoundDatasets::default() }))
+        }
+    }
+
+    #[test]
+    fn what_is_named_together_is_asked_for_together() {
+        let pools = Asked(RefCell::default());
+        let asked = || std::mem::take(&mut *pools.0.borrow_mut());
+        let run = |words: &[String]| {
+            let args: Vec<_> = words.iter().map(Into::into).collect();
+            let outcome = crate::zfs::execute(&pools, &args);
+            (outcome.err, outcome.code)
+        };
+        let mut words: Vec<String> = (0..400).map(|number| format!("tank/{number}@s")).collect();
+        words.insert(0, "snapshot".to_owned());
+        assert_eq!(run(&words), (String::new(), 0));
+        assert_eq!(asked(), [("tank".to_owned(), 400), ("tank: a change".to_owned(), 1)]);
+        // the first that is wrong is told, and what is behind a name that is none is not looked at
+        let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+        let told = |line: &str| run(&words(line)).0.lines().next().unwrap_or_default().to_owned();
+        assert_eq!(told("snapshot tank/a@s tank/none@s tank/b@s tank/@s"), "cannot open 'tank/none'");
+        assert_eq!(asked(), [("tank".to_owned(), 3)]);
+        assert_eq!(told("snapshot tank/a@s tank/@s tank/none@s"), "cannot open 'tank/': trailing slash in name");
+        assert_eq!(told("snapshot tank/a@s other/b@s"), "cannot open 'other/b': dataset does not exist");
+        assert_eq!(told("snapshot tank/a@s none tank/none@s"), "usage:");
+        asked();
+        assert_eq!(run(&words("list -H dozer/a dozer/b tank/a tank/b dozer/c")), (String::new(), 0));
+        assert_eq!(asked(), [("dozer", 2), ("tank", 2), ("dozer", 1)].map(|(pool, count)| (pool.to_owned(), count)));
     }
 }

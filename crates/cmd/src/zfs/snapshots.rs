@@ -39,14 +39,13 @@ pub(super) fn snapshot(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString
     if names.is_empty() {
         return Err(Outcome::misused(command, "missing snapshot argument"));
     }
-    for name in names {
-        let Some((fs, _)) = name.split_once('@') else { return Err(misused_by(command, "")) };
-        if let Err(line) = pool_for(pools, fs, HEADS)? {
-            return Err(misused_by(command, &line));
-        }
-        if let Some(line) = cannot_open(pools, fs)? {
-            return Err(misused_by(command, &line));
-        }
+    let heads = names.iter().map_while(|name| name.split_once('@')).map(|(fs, _)| fs.to_owned());
+    let heads: Vec<String> = heads.collect();
+    if let Some(line) = cannot_open(pools, &heads)? {
+        return Err(misused_by(command, &line));
+    }
+    if heads.len() < names.len() {
+        return Err(misused_by(command, ""));
     }
     let is_many = names.len() > 1 || has(&parsed, 'r');
     let refused = |line: String| {
@@ -66,17 +65,27 @@ pub(super) fn snapshot(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString
     ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("snapshot", args)))
 }
 
-/// Why a dataset cannot be opened, as a line; `None` if it can be.
-fn cannot_open(pools: &dyn Pools, name: &str) -> Result<Option<String>, Stopped> {
-    let select = protocol::datasets::Select {
-        roots: vec![name.to_owned()],
-        root_types: HEADS,
-        depth: Some(0),
-        types: HEADS,
-        ..Default::default()
-    };
-    let found = client::datasets(pools, &select)?;
-    Ok(found.failures.first().map(|failure| format!("{}\n", failure.line)))
+/// Why the first dataset cannot be opened that cannot, as a line; `None` if all can be.
+fn cannot_open(pools: &dyn Pools, names: &[String]) -> Result<Option<String>, Stopped> {
+    let mut roots = Vec::new();
+    let mut misnamed = None;
+    for name in names {
+        match client::check_name(name, HEADS) {
+            Ok(()) => roots.push(name.clone()),
+            Err(why) => {
+                misnamed = Some(format!("cannot open '{name}': {why}\n"));
+                break;
+            }
+        }
+    }
+    // without any, all would be asked for
+    if roots.is_empty() {
+        return Ok(misnamed);
+    }
+    let select =
+        protocol::datasets::Select { roots, root_types: HEADS, depth: Some(0), types: HEADS, ..Default::default() };
+    let first = client::datasets(pools, &select)?.failures.into_iter().next();
+    Ok(first.map(|failure| failure.line + "\n").or(misnamed))
 }
 
 /// `zfs destroy` of what has `@` or `#` in its name.
