@@ -197,7 +197,7 @@ impl Served {
             Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
-            Request::Sync { force } => self.pool.sync(*force).map(|()| PoolReply::Done),
+            Request::Sync { force } => self.pool.sync(*force).map(|()| self.mounts.settled()).map(|()| PoolReply::Done),
             Request::Freeze => self.pool.live()?.freeze().map(|()| PoolReply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => {
                 self.set_cachefile(value).map(|()| PoolReply::Done)

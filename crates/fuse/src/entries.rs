@@ -9,6 +9,7 @@ use zpl::{ObjectId, Stat};
 use crate::accesses::Accesses;
 use crate::attr::{FOREVER, FuseEntry, file_attr, made_up_directory};
 use crate::node::{CONTROL, NodeId, OpenTree, SHARES, SNAPSHOTS};
+use crate::told_lately::ToldLately;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 
@@ -22,12 +23,19 @@ const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 pub(crate) struct Entries<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,
+    /// Those that were told for [`UNSETTLED_TTL`].
+    told_lately: ToldLately,
     env: Env,
 }
 
 impl<S: Source> Entries<S> {
     pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> Entries<S> {
-        Entries { trees, accesses, env }
+        Entries { trees, accesses, told_lately: ToldLately::default(), env }
+    }
+
+    /// The nodes whose attributes hold for a moment yet.
+    pub(crate) fn take_unsettled(&self) -> Vec<u64> {
+        self.told_lately.take(self.env.now_s())
     }
 
     /// The attributes of a node under its `st_ino`.
@@ -61,7 +69,13 @@ impl<S: Source> Entries<S> {
             // for the `..` in .zfs
             attr.nlink = attr.nlink.saturating_add(1);
         }
-        FuseEntry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: stat.generation }
+        let attr_ttl = self.attr_ttl(branch, stat);
+        if attr_ttl == UNSETTLED_TTL
+            && let Ok(node) = branch.node(object)
+        {
+            self.told_lately.add(node, self.env.now_s());
+        }
+        FuseEntry { attr, attr_ttl, generation: stat.generation }
     }
 
     /// A place that has been found by a name.

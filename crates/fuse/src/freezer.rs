@@ -28,6 +28,7 @@ use export::Gate;
 use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::accesses::Accesses;
+use crate::entries::Entries;
 use crate::negotiated::Negotiated;
 use crate::node::{ROOT, SNAPSHOTS};
 use crate::notifier::Notifier;
@@ -43,6 +44,8 @@ pub(crate) trait Freeze: Send + Sync {
     fn thaw(&self) -> Result<()>;
     /// Snapshots may have been made, renamed or destroyed. Errors: those of reading which there are.
     fn snapshots_changed(&self) -> Result<()>;
+    /// What was changed before is on disk: how much room it takes is known.
+    fn settled(&self);
     /// Object number of the live tree's root.
     fn root(&self) -> ObjectId;
 }
@@ -58,6 +61,7 @@ pub(crate) struct KnownName {
 pub(crate) struct Freezer<S: Source> {
     pub(crate) trees: Arc<Trees<S>>,
     pub(crate) accesses: Arc<Accesses<S>>,
+    pub(crate) entries: Arc<Entries<S>>,
     pub(crate) files: Arc<OpenFiles<S>>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
@@ -121,6 +125,12 @@ impl<S: Source> Freeze for Freezer<S> {
             self.notifier.invalidate(SNAPSHOTS);
         }
         Ok(())
+    }
+
+    fn settled(&self) {
+        for node in self.entries.take_unsettled() {
+            self.notifier.forget_attributes(node);
+        }
     }
 
     fn root(&self) -> ObjectId {

@@ -19,6 +19,7 @@
 //!   attributes.rs xattr.rs   of attributes, and extended ones; flags.rs: chattr(1) and projects
 //!     |                          |
 //!   entries.rs reply.rs      what the kernel is told, and for how long that holds; faults.rs: what went wrong
+//!   told_lately.rs           attributes that held for a moment only
 //!   known.rs lookup_counts.rs  which nodes it knows, and when an orphan goes
 //!   opened.rs accesses.rs    open files; times of last accesses
 //!   freezer.rs               how the root is replaced by another
@@ -77,6 +78,7 @@ mod session;
 mod set_ids;
 mod snapshots;
 mod statfs;
+mod told_lately;
 mod tree;
 mod trees;
 mod wire;

@@ -267,6 +267,14 @@ impl Mount {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.snapshots_changed())
     }
 
+    /// All that was changed is on disk: the kernel asks again how much room it takes. Not from within a [`FileTree`]'s
+    /// method, nor from a thread that one may wait for.
+    pub fn settled(&self) {
+        if let Some(freezer) = self.freezer.upgrade() {
+            freezer.settled();
+        }
+    }
+
     fn with_channel(&self, tell: impl FnOnce(&Channel) -> Result<()>) -> Result<()> {
         self.channel.upgrade().map_or(Ok(()), |channel| tell(&channel))
     }

@@ -283,6 +283,7 @@ impl<S: Source> SharedParts<S> {
         Arc::new(Freezer {
             trees: self.trees.clone(),
             accesses: self.accesses.clone(),
+            entries: self.entries.clone(),
             files: self.files.clone(),
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),

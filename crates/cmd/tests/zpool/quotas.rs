@@ -97,3 +97,24 @@ fn a_write_takes_what_is_left_of_a_pool() {
     fs::remove_file(point.join("large")).unwrap();
     fresh.judge();
 }
+
+/// How much room a file takes is known when its group is on disk, and shows then.
+#[test]
+fn what_files_take_shows_when_they_are_on_disk() {
+    let fresh = Fresh::new("taken");
+    fresh.world.tune("zfs_txg_timeout", 600);
+    let point = mounted(&fresh);
+    let files: Vec<_> = (0..20).map(|number| point.join(number.to_string())).collect();
+    for file in &files {
+        fs::write(file, vec![7; MIB]).unwrap();
+    }
+    let taken = || files.iter().map(|file| fs::metadata(file).unwrap().blocks()).collect::<Vec<_>>();
+    assert!(taken().iter().all(|blocks| *blocks < 100), "{:?}", taken());
+    fresh.world.check("sync fresh", 0, "");
+    assert!(taken().iter().all(|blocks| *blocks >= 2048), "{:?}", taken());
+    fs::write(&files[3], "short").unwrap();
+    assert!(taken()[3] >= 2048, "{:?}", taken());
+    fresh.world.check("sync fresh", 0, "");
+    assert!(taken()[3] <= 300, "{:?}", taken());
+    fresh.judge();
+}
