@@ -193,3 +193,55 @@ fn damaged_files_are_told_by_their_names_of_now() {
     std::fs::remove_file(path("moved/other")).unwrap();
     assert!(!world.text("status -v tank").contains("mnt/tank/"), "{}", world.text("status -v tank"));
 }
+
+/// Whatever keeps a snapshot from being read is told in one way, and an event tells which blocks are lost.
+#[test]
+fn what_cannot_be_read_is_not_sent() {
+    let world = World::new("zinject-send", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED zinject-send: nothing can be mounted here");
+        return;
+    }
+    world.disks(&["a"]);
+    world.check("create -O recordsize=128k -R DIR/mnt tank DIR/a", 0, "");
+    write(&world.dir.join("mnt/tank/file"), &noise(1 << 20, 5)).unwrap();
+    assert_eq!(world.zfs("snapshot tank@s"), (String::new(), 0));
+    world.check("sync tank", 0, "");
+    let lost = || world.text("events -H").matches("ereport.fs.zfs.data").count();
+    let mut before = lost();
+    let unreadable = |command: &str| {
+        let output = world.cenote(command);
+        let told = String::from_utf8(output.stderr).unwrap();
+        let expect = "warning: cannot send 'tank@s': Input/output error\n";
+        assert_eq!((told.as_str(), output.status.code()), (expect, Some(1)), "{command}");
+    };
+    for fault in ["-t data -e checksum", "-t data -e io", "-t dnode -e checksum", "-t dnode -e io"] {
+        assert_eq!(zinject(&world, &format!("-aq {fault} DIR/mnt/tank/file")).1, 0);
+        unreadable("zfs send tank@s");
+        unreadable("zfs send -cR tank@s");
+        // the size is known without the data
+        if fault.contains("dnode") {
+            unreadable("zfs send -nv tank@s");
+        } else {
+            assert_eq!(world.cenote("zfs send -nv tank@s").status.code(), Some(0));
+        }
+        world.check("sync tank", 0, "");
+        assert!(lost() > before, "{fault}: {}", world.text("events -H"));
+        before = lost();
+        assert_eq!(zinject(&world, "-c all").1, 0);
+    }
+    for error in ["io", "nxio"] {
+        world.check("export tank", 0, "");
+        world.check("import -d DIR -R DIR/mnt tank", 0, "");
+        assert_eq!(zinject(&world, &format!("-q -d DIR/a -e {error} -T read tank")).1, 0);
+        unreadable("zfs send tank@s");
+        assert_eq!(zinject(&world, "-c all").1, 0);
+        world.check("clear tank", 0, "");
+    }
+    // what is wrong with where it goes is told as the system does
+    let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command.args(["zfs", "send", "tank@s"]).stdout(full).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "warning: cannot send 'tank@s': No space left on device\n");
+}

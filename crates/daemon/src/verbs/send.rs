@@ -49,10 +49,11 @@ pub(super) fn send(
     };
     let named = head.as_ref().map(|head| head.named_in(order));
     let order = named.as_ref().unwrap_or(order);
+    let unread = |error: Error| Err(cannot_send(&order.to, &error));
     let planned = match &order.token {
         Some(token) => resumed::plan_resumed(&host.pool(), order, token)?,
-        None if order.saved => resumed::plan_saved(&host.pool(), order)?,
-        None => plan(&host.pool(), order, note)?,
+        None if order.saved => resumed::plan_saved(&host.pool(), order).unwrap_or_else(unread),
+        None => plan(&host.pool(), order, note).unwrap_or_else(unread),
     };
     let mut plan = match planned {
         Ok(plan) => plan,
@@ -89,7 +90,7 @@ pub(super) fn send(
     if !order.dry_run {
         let waits = waits_for_reader(&out);
         let (at_ns, snapshot) = (host.now_ns(), String::new());
-        let mut out = ToldStream { out, waits, host, note, sent: 0, size: 0, at_ns, snapshot };
+        let mut out = ToldStream { out, waits, host, note, sent: 0, size: 0, at_ns, snapshot, is_broken: false };
         failures.extend(send_all(&pool, &plan, &sizes, &mut out).err());
     }
     done(failures)
@@ -137,19 +138,19 @@ fn send_all(pool: &Pool, plan: &SendPlan, sizes: &[u64], out: &mut ToldStream<'_
     let sent = AtomicU64::new(0);
     let mut failed = None;
     if let Some((name, features, list)) = &plan.package {
-        write_package_head(out, name, *features, list.as_ref()).map_err(|e| cannot_send(name, &e))?;
+        write_package_head(out, name, *features, list.as_ref()).map_err(|e| out.failure(name, &e))?;
     }
     for (stream, &size) in plan.streams.iter().zip(sizes) {
         let name = &stream.snapshot.name;
         out.begin(name, size);
         if let Err(error) = pool.dsl().send(&stream.request(), out, &sent) {
-            failed = Some(cannot_send(name, &error));
+            failed = Some(out.failure(name, &error));
             break;
         }
     }
     // also after an error: a receiver may have use for what came before
     if let Some((name, ..)) = &plan.package {
-        write_end(out, [0; 4]).map_err(|e| cannot_send(name, &e))?;
+        write_end(out, [0; 4]).map_err(|e| out.failure(name, &e))?;
     }
     tracing::debug!(bytes = sent.load(Ordering::Relaxed), "streams were sent");
     failed.map_or(Ok(()), Err)
@@ -178,12 +179,16 @@ fn write_end(out: &mut dyn Write, sum: [u64; 4]) -> Result<()> {
     Ok(out.write_all(&record.to_bytes())?)
 }
 
+/// What is sent cannot be read, or may not be.
 fn cannot_send(name: &str, error: &Error) -> Failure {
     let why = match error.kind() {
-        Kind::Corrupt | Kind::Checksum => "Input/output error".to_owned(),
-        // of the system, as where the stream goes is full, or nobody reads it any more
-        _ => of_system(error).unwrap_or_else(|| error.what().to_owned()),
+        Kind::Io | Kind::Missing | Kind::Corrupt | Kind::Checksum => "Input/output error",
+        _ => error.what(),
     };
+    not_sent(name, error, why)
+}
+
+fn not_sent(name: &str, error: &Error, why: &str) -> Failure {
     tracing::warn!(snapshot = name, "not sent: {error}");
     Failure { about: name.to_owned(), line: format!("warning: cannot send '{name}': {why}") }
 }
@@ -206,6 +211,8 @@ struct ToldStream<'a> {
     at_ns: u64,
     /// What is sent; empty while that is the head of a package, of which nothing is told.
     snapshot: String,
+    /// It takes no more: it is full, or nobody reads it any more.
+    is_broken: bool,
 }
 
 impl ToldStream<'_> {
@@ -213,6 +220,14 @@ impl ToldStream<'_> {
         (self.sent, self.size) = (0, size);
         self.at_ns = self.host.now_ns();
         snapshot.clone_into(&mut self.snapshot);
+    }
+
+    /// Why a snapshot was not sent: what the system says of where it went, or what is wrong with the pool.
+    fn failure(&self, name: &str, error: &Error) -> Failure {
+        match of_system(error).filter(|_| self.is_broken) {
+            Some(why) => not_sent(name, error, &why),
+            None => cannot_send(name, error),
+        }
     }
 
     /// Writes some, when there is room. Errors: the command has gone.
@@ -254,7 +269,9 @@ fn waits_for_reader(out: &File) -> bool {
 
 impl Write for ToldStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.write_some(bytes)?;
+        let written = self.write_some(bytes);
+        self.is_broken |= written.is_err();
+        let written = written?;
         self.sent += written as u64;
         self.tell_progress()?;
         Ok(written)
