@@ -27,6 +27,8 @@ struct WriteOrder {
     offset: u64,
     appends: bool,
     drop_set_ids: bool,
+    /// The kernel writes out its pages, and takes every answer that is no error for all of them.
+    from_cache: bool,
     /// It is to be on disk before it is answered.
     sync: Option<SyncFirst>,
 }
@@ -161,13 +163,15 @@ impl<S: Source> ContentRequests<S> {
             return Err(Error::corrupt(format!("{} bytes of data where {size} belong", data.len())));
         }
         body.skip(8)?;
-        let opened_with = if flags & WRITE_CACHE == 0 { body.u32()?.cast_signed() } else { 0 };
+        let from_cache = flags & WRITE_CACHE != 0;
+        let opened_with = if from_cache { 0 } else { body.u32()?.cast_signed() };
         let syncs = opened_with & libc::O_DSYNC != 0 && self.negotiated.leaves_syncs();
         let write = WriteOrder {
             node,
             offset,
             appends: opened_with & libc::O_APPEND != 0,
             drop_set_ids: flags & WRITE_KILL_SUIDGID != 0,
+            from_cache,
             sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
         };
         let answer = move |contents: &Self, done: Result<usize>| {
@@ -246,11 +250,11 @@ impl<S: Source> ContentRequests<S> {
         let opened = self.files.file(order.node)?;
         self.drop_privileges(order.node, object, &opened, || !order.drop_set_ids)?;
         let known = self.trees.known();
-        let Some(kernels) = known.kernel_size(object) else { return Self::write_at(&opened, order.offset, data) };
+        let Some(kernels) = known.kernel_size(object) else { return Self::write_at(&opened, order, data) };
         // the kernel may not know how long the file is since the root was replaced
         let size = self.trees.live().tree.stat(object)?.size;
         let offset = if order.appends { kernels.append_at(order.offset, size) } else { order.offset };
-        let written = Self::write_at(&opened, offset, data)?;
+        let written = Self::write_at(&opened, WriteOrder { offset, ..order }, data)?;
         if order.appends && order.offset == size {
             known.size_known(object);
         }
@@ -263,18 +267,18 @@ impl<S: Source> ContentRequests<S> {
         Ok(written)
     }
 
-    fn write_at(opened: &Opened<<S::Tree as FileTree>::File>, offset: u64, data: Data<'_>) -> Result<usize> {
-        let mut written = opened.file.write(offset, data);
-        if let Ok(done) = written
+    /// Writes what there is room for. What keeps the rest out may pass: then all is written again.
+    fn write_at(opened: &Opened<<S::Tree as FileTree>::File>, order: WriteOrder, data: Data<'_>) -> Result<usize> {
+        let mut written = opened.file.write(order.offset, data);
+        while let Ok(done) = written
+            && 0 < done
             && done < data.len()
-            && done > 0
         {
-            // what keeps the rest out may pass: then all is written again
-            let rest = opened.file.write(offset + done as u64, data.part(done..data.len()));
-            written = match rest {
-                Err(error) if error.kind() == Kind::Suspended => Err(error),
-                rest => Ok(done + rest.unwrap_or(0)),
-            };
+            match opened.file.write(order.offset + done as u64, data.part(done..data.len())) {
+                Ok(more) if more > 0 => written = Ok(done + more),
+                Err(error) if order.from_cache || error.kind() == Kind::Suspended => written = Err(error),
+                _ => break,
+            }
         }
         opened.written();
         written

@@ -98,6 +98,31 @@ fn a_write_takes_what_is_left_of_a_pool() {
     fresh.judge();
 }
 
+/// What the kernel keeps of writes to send it later: what does not fit is told by fsync(2), and nothing is lost in
+/// silence.
+#[test]
+fn pages_that_do_not_fit_are_an_error() {
+    let fresh = Fresh::new("cached");
+    let point = mounted(&fresh);
+    fresh.does("unmount fresh/a");
+    fresh.does("set org.cenote:writeback=on refquota=10M fresh/a");
+    fresh.does("mount fresh/a");
+    let bytes: Vec<u8> = (0..19 * MIB as u32 / 8).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let mut fits = File::create(point.join("fits")).unwrap();
+    fits.write_all(&bytes).unwrap();
+    fits.sync_all().unwrap();
+    fresh.world.check("sync fresh", 0, "");
+    // one request has it all, and there is room for a part of it
+    let mut large = File::create(point.join("large")).unwrap();
+    large.write_all(&bytes[..MIB]).unwrap();
+    large.sync_all().unwrap_err();
+    drop((fits, large));
+    fresh.does("unmount fresh/a");
+    fresh.does("mount fresh/a");
+    assert!(fs::read(point.join("fits")).unwrap() == bytes, "what was synced is there");
+    fresh.judge();
+}
+
 /// How much room a file takes is known when its group is on disk, and shows then.
 #[test]
 fn what_files_take_shows_when_they_are_on_disk() {
