@@ -6,7 +6,7 @@ use pool::Head;
 use zpl::Room;
 
 /// What quotas and the pool leave to the files of a head.
-pub(crate) struct FileRoom(pub(crate) Head);
+pub struct FileRoom(pub Head);
 
 impl Room for FileRoom {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {

@@ -35,7 +35,7 @@ use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::verbs::DatasetChange;
 use crate::volume_handle::VolumeHandle;
-use crate::volume_offers::offered;
+use crate::volume_offers::{check_switch, offered};
 use crate::volumes::OpenVolumes;
 
 /// Longest file of secrets, in bytes.
@@ -127,28 +127,19 @@ impl IscsiExport {
     /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
     /// listen so.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
-        IscsiExport::check_value(property, value)?;
         if property != ISCSI_LISTEN {
-            return Ok(());
+            return IscsiExport::check_value(property, value);
         }
-        if dataset != self.targets.pool.view().name() {
-            let what = format!("'{property}' is set on the pool's root file system only");
-            return Err(Error::new(Kind::Invalid, what));
-        }
-        let addresses = addresses_in(value)?;
-        self.network.trust();
         let open = self.listening.lock().upgrade().map(|now| now.door.addresses()).unwrap_or_default();
-        let mut new = addresses.iter().filter(|address| !open.contains(address));
-        new.try_for_each(|address| self.network.try_to_listen(*address).map(drop))
+        let view = self.targets.pool.view();
+        self.network.try_property(view.name(), (dataset, property), || addresses_in(value), &open)
     }
 
     /// Errors: `Invalid` for a value that a property of this export cannot have, on whatever dataset.
     pub fn check_value(property: &str, value: &str) -> Result<()> {
         let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
         match property {
-            ISCSI_PROPERTY if !["on", "off"].contains(&value) => {
-                invalid(format!("'{property}' must be one of 'on | off'"))
-            }
+            ISCSI_PROPERTY => check_switch(property, value),
             ISCSI_CHAP if !is_none(value) => secrets_in(Path::new(value)).map(drop),
             ISCSI_INITIATORS if !is_none(value) => match initiators_in(value).find(|name| !is_initiator(name)) {
                 Some(name) => {

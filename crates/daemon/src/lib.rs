@@ -65,4 +65,5 @@ mod volume_tree;
 pub mod volumes;
 pub mod zedlets;
 
+pub use file_room::FileRoom;
 pub use process::{create, import};

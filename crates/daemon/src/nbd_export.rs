@@ -33,7 +33,7 @@ use crate::exports::Exports;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::volume_handle::VolumeHandle;
-use crate::volume_offers::{offered, offers};
+use crate::volume_offers::{check_switch, offered, offers};
 use crate::volumes::OpenVolumes;
 
 /// What is between tries when a client cannot be taken, as when too many files are open.
@@ -102,29 +102,23 @@ impl NbdExport {
     /// Errors: `Invalid` for a value that a property of this export cannot have, or that dataset cannot; why nobody can
     /// listen so.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
-        let invalid = |what: String| Error::new(Kind::Invalid, what);
-        NbdExport::check_switch(property, value)?;
+        NbdExport::check_value(property, value)?;
         if ![NBD_LISTEN, NBD_TLS].contains(&property) {
             return Ok(());
         }
         let view = self.disks.pool.view();
-        if dataset != view.name() {
-            return Err(invalid(format!("'{property}' is set on the pool's root file system only")));
-        }
-        self.network.trust();
         let now = |name: &str| match name == property {
             true => Ok(Some(value.to_owned()).filter(|value| !is_none(value))),
             false => self.network.property(&view, name),
         };
-        let plan = NetworkPlan::new(now(NBD_LISTEN)?, now(NBD_TLS)?)?;
+        let plan = || Ok(NetworkPlan::new(now(NBD_LISTEN)?, now(NBD_TLS)?)?.addresses);
         let open = self.listening.lock().upgrade().map(|listening| listening.door.addresses()).unwrap_or_default();
-        let new = plan.addresses.iter().filter(|address| !open.contains(address));
-        new.map(|address| self.network.try_to_listen(*address)).try_for_each(|listener| listener.map(drop))
+        self.network.try_property(view.name(), (dataset, property), plan, &open)
     }
 
     /// Looks at the properties of a root file system that is to be made. Errors: `Invalid` for values that they cannot have.
     pub fn check_new(properties: &[(String, String)]) -> Result<()> {
-        properties.iter().try_for_each(|(property, value)| NbdExport::check_switch(property, value))?;
+        properties.iter().try_for_each(|(property, value)| NbdExport::check_value(property, value))?;
         let found = |name: &str| {
             let (_, value) = properties.iter().find(|(property, value)| property == name && !is_none(value))?;
             Some(value.clone())
@@ -132,11 +126,8 @@ impl NbdExport {
         NetworkPlan::new(found(NBD_LISTEN), found(NBD_TLS)).map(drop)
     }
 
-    fn check_switch(property: &str, value: &str) -> Result<()> {
-        if property == NBD_PROPERTY && !["on", "off"].contains(&value) {
-            return Err(Error::new(Kind::Invalid, format!("'{property}' must be one of 'on | off'")));
-        }
-        Ok(())
+    fn check_value(property: &str, value: &str) -> Result<()> {
+        if property == NBD_PROPERTY { check_switch(property, value) } else { Ok(()) }
     }
 
     /// Listens where properties say. What cannot be is logged.

@@ -41,11 +41,6 @@ impl NetworkAccess {
         NetworkAccess { helper, is_trusted: AtomicBool::new(is_trusted) }
     }
 
-    /// Somebody here says now where to listen.
-    pub fn trust(&self) {
-        self.is_trusted.store(true, Ordering::SeqCst);
-    }
-
     fn is_trusted(&self, view: &Pool, root: &Subject, (name, text): (&str, &str)) -> bool {
         let is_marked = || {
             let Some((property, mark)) = mark_for(view, name, text) else { return false };
@@ -69,9 +64,28 @@ impl NetworkAccess {
         Ok(text.filter(|text| !is_none(text)))
     }
 
-    /// Errors: as of [`ListenHelper::listen`].
-    pub fn try_to_listen(&self, address: SocketAddr) -> Result<TcpListener> {
-        self.helper.listen(address)
+    /// Looks whether an export may listen at what a property of that dataset is to say, by those of the addresses that
+    /// are not open yet; from now on such properties count here. Errors: `Invalid` of other datasets than the root file
+    /// system; those of `plan`; as of [`ListenHelper::listen`].
+    pub fn try_property(
+        &self,
+        root: &str,
+        (dataset, property): (&str, &str),
+        plan: impl FnOnce() -> Result<Vec<SocketAddr>>,
+        open: &[SocketAddr],
+    ) -> Result<()> {
+        if dataset != root {
+            return Err(Error::new(Kind::Invalid, format!("'{property}' is set on the pool's root file system only")));
+        }
+        let was_trusted = self.is_trusted.swap(true, Ordering::SeqCst);
+        let tried = plan().and_then(|addresses| {
+            let mut new = addresses.iter().filter(|address| !open.contains(address));
+            new.try_for_each(|address| self.helper.listen(*address).map(drop))
+        });
+        if tried.is_err() {
+            self.is_trusted.store(was_trusted, Ordering::SeqCst);
+        }
+        tried
     }
 }
 
@@ -154,7 +168,7 @@ impl NetworkDoor {
     }
 
     fn open(&self, address: SocketAddr) -> Result<Arc<OpenAddress>> {
-        let listener = self.access.try_to_listen(address)?;
+        let listener = self.access.helper.listen(address)?;
         let opened = Arc::new(OpenAddress { listener, has_ended: AtomicBool::new(false) });
         let (accepting, take, env) = (opened.clone(), self.take.clone(), self.env.clone());
         let accept = move || {
@@ -218,6 +232,22 @@ mod tests {
         came.recv().unwrap();
         drop(door);
         assert!(TcpStream::connect(second).is_err());
+    }
+
+    /// An attempt that fails makes nothing count that another host has set.
+    #[test]
+    fn properties_are_tried() {
+        let access = NetworkAccess::new(helper(), false);
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken_at = taken.local_addr().unwrap();
+        let set = |dataset, open: &[SocketAddr]| {
+            let done = access.try_property("tank", (dataset, "listen"), || Ok(vec![taken_at]), open);
+            (done.is_ok(), access.is_trusted.load(Ordering::SeqCst))
+        };
+        assert_eq!(set("tank/fs", &[taken_at]), (false, false));
+        assert_eq!(set("tank", &[]), (false, false));
+        assert_eq!(set("tank", &[taken_at]), (true, true));
+        assert_eq!(set("tank", &[]), (false, true));
     }
 
     #[test]

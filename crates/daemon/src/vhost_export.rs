@@ -27,7 +27,7 @@ use crate::disk_listening::wait_until;
 use crate::exports::Exports;
 use crate::live::ServedPool;
 use crate::volume_handle::VolumeHandle;
-use crate::volume_offers::{offered, offers};
+use crate::volume_offers::{check_switch, offered, offers};
 use crate::volumes::OpenVolumes;
 
 /// Longest path of a socket, in bytes.
@@ -132,10 +132,7 @@ impl VhostExport {
 
     /// Errors: `Invalid` for a value that the property of this export cannot have, on whatever dataset.
     pub fn check_value(property: &str, value: &str) -> Result<()> {
-        if property == VHOST_PROPERTY && !["on", "off"].contains(&value) {
-            return Err(Error::new(Kind::Invalid, format!("'{property}' must be one of 'on | off'")));
-        }
-        Ok(())
+        if property == VHOST_PROPERTY { check_switch(property, value) } else { Ok(()) }
     }
 
     fn volume(&self, dataset: DatasetId) -> VhostVolume {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use base::Result;
+use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
 use dsl::{PropertyValue, Subject};
 use pool::Pool;
@@ -28,6 +28,14 @@ pub fn offered(view: &Pool, property: &str) -> Result<Vec<Subject>> {
     }
     found.sort_by(|a, b| a.name().cmp(b.name()));
     Ok(found)
+}
+
+/// Looks at what a property is to say that offers volumes. Errors: `Invalid` unless it is "on" or "off".
+pub fn check_switch(property: &str, value: &str) -> Result<()> {
+    match value {
+        "on" | "off" => Ok(()),
+        _ => Err(Error::new(Kind::Invalid, format!("'{property}' must be one of 'on | off'"))),
+    }
 }
 
 /// Whether a property offers a volume, or a snapshot of one, to programs. Errors: those of reading its properties.

@@ -6,13 +6,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use base::Env;
+use daemon::FileRoom;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use format::ids::{DatasetId, Guid, ObjectId};
+use format::ids::{Guid, ObjectId};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool, PoolState, discover};
 use testkit::workload::FEATURES;
-use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
+use zpl::{Allocate, New, NewFs, NewKind, Zpl, create_fs};
 
 /// Features beside those of every test: objects are counted by owner and project.
 const ACCOUNTING: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
@@ -207,29 +208,6 @@ fn features_and_guid_change_while_files_do() {
     judge(dir.path());
 }
 
-/// Asks the pool for the limits of owners, as a pool process does.
-pub(crate) struct Limits(pub(crate) Arc<LivePool>, pub(crate) DatasetId);
-
-impl Room for Limits {
-    fn admit(&self, _bytes: u64, _frees: bool) -> base::Result<()> {
-        Ok(())
-    }
-
-    fn has_limits(&self) -> bool {
-        self.0.has_owner_limits(self.1).unwrap()
-    }
-
-    fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> base::Result<()> {
-        let owner = match owner {
-            zpl::Owner::User => Owner::User,
-            zpl::Owner::Group => Owner::Group,
-            zpl::Owner::Project => Owner::Project,
-        };
-        self.0.admit_owner(self.1, owner, Counted::Bytes, id)?;
-        if is_new { self.0.admit_owner(self.1, owner, Counted::Objects, id) } else { Ok(()) }
-    }
-}
-
 #[test]
 fn owners_have_limits() {
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +217,8 @@ fn owners_have_limits() {
     pool.start();
     pool.set_property("live", "compression", "off").unwrap();
     let id = pool.view().dsl().find("live").unwrap().id;
-    let options = zpl::ZplOptions { room: Arc::new(Limits(pool.clone(), id)), ..zpl::ZplOptions::default() };
+    let options =
+        zpl::ZplOptions { room: Arc::new(FileRoom(pool.open_head(id).unwrap())), ..zpl::ZplOptions::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env.clone(), options, None).unwrap();
     let create = |name: &str, uid| {
         let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid, gid: 100 };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Env, Error, Kind};
+use daemon::FileRoom;
 use device::{Device, FileDevice, OpenMode};
 use dmu::Which;
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
@@ -20,7 +21,7 @@ use pool::{LivePool, NewLeaf, NewVdev, NewVdevShape, PoolState};
 use vdev::spec::Bias;
 use zpl::{New, NewKind, Zpl};
 
-use crate::live::{Limits, judge, make_fs, new_pool};
+use crate::live::{judge, make_fs, new_pool};
 
 const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 
@@ -65,7 +66,7 @@ impl World {
         let options = zpl::ZplOptions {
             record_bytes: settings.record_size,
             dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
-            room: Arc::new(Limits(self.pool.clone(), id)),
+            room: Arc::new(FileRoom(self.pool.open_head(id).unwrap())),
             ..zpl::ZplOptions::default()
         };
         let set = self.pool.head(id).unwrap();

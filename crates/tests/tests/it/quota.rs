@@ -3,27 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use base::{Env, Kind, Result};
-use format::ids::DatasetId;
+use base::{Env, Kind};
+use daemon::FileRoom;
 use pool::{LivePool, NewVdevShape, PoolState};
 use testkit::rng::Rng;
-use zpl::{New, NewKind, Room, Zpl, ZplOptions};
+use zpl::{New, NewKind, Zpl, ZplOptions};
 
 use crate::live::{judge, make_fs, new_pool};
 
 const QUOTA: u64 = 10_000_000;
-
-struct Left(Arc<LivePool>, DatasetId);
-
-impl Room for Left {
-    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
-        self.0.admit(self.1, bytes, frees)
-    }
-
-    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
-        self.0.admit_some(self.1, bytes, portion)
-    }
-}
 
 /// Writes `step` random bytes again and again, `gap` apart, until the quota refuses: bytes written, bytes used, groups.
 fn fill(record_bytes: u64, step: usize, gap: u64) -> (u64, u64, u64) {
@@ -35,7 +23,8 @@ fn fill(record_bytes: u64, step: usize, gap: u64) -> (u64, u64, u64) {
     let properties = [("quota", QUOTA.to_string()), ("compression", "off".into())].map(|(n, v)| (n.to_owned(), v));
     pool.create_dataset("live/q", properties.into(), |set, tx, _| make_fs(set, tx, 8)).unwrap();
     let id = pool.view().dsl().find("live/q").unwrap().id;
-    let options = ZplOptions { record_bytes, room: Arc::new(Left(pool.clone(), id)), ..ZplOptions::default() };
+    let options =
+        ZplOptions { record_bytes, room: Arc::new(FileRoom(pool.open_head(id).unwrap())), ..ZplOptions::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env, options, None).unwrap();
     let new_file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let file = zpl.open_file(zpl.create(zpl.root(), b"file", &new_file).unwrap().ino).unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Env, Kind};
+use daemon::FileRoom;
 use device::{Device, FileDevice, OpenMode};
 use dsl::accounting::{Counted, Owner};
 use format::ids::{ObjectId, Txg};
@@ -21,8 +22,6 @@ use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zpl::{Allocate, FileKind, New, NewKind, RenameMode, SetAttr, SetTime, SyncMode, XattrMode, Zpl};
-
-use crate::live::Limits;
 
 /// Opens the pool to be changed, replays the log of a file system, and exports the pool. How many records there were.
 fn replay(case: &Case, dir: &Path, file_system: &str) -> u64 {
@@ -309,7 +308,7 @@ fn limits_of_owners_keep_nothing_from_being_replayed() {
     let expect = facts(zpl);
     let after = logged.cut();
     let id = after.view().dsl().find(FILE_SYSTEM).unwrap().id;
-    let room = Arc::new(Limits(after.clone(), id));
+    let room = Arc::new(FileRoom(after.open_head(id).unwrap()));
     let zpl = open_with(&after, 5000, zpl::ZplOptions { room, ..Default::default() });
     assert!(create(&zpl, b"early", 10).is_err_and(|e| e.kind() == Kind::Quota), "the limit is there before replay");
     assert_eq!(zpl.replay_log().unwrap().unwrap().records, 6);

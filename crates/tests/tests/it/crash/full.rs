@@ -4,31 +4,15 @@
 use std::sync::Arc;
 
 use base::{Env, Kind, Result};
+use daemon::FileRoom;
 use device::Device;
-use format::ids::DatasetId;
 use pool::LivePool;
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
-use zpl::{New, NewFs, NewKind, Room, Zpl, ZplOptions, create_fs};
+use zpl::{New, NewFs, NewKind, Zpl, ZplOptions, create_fs};
 
 use super::{blank, check, shared};
-
-/// What the pool leaves to a dataset.
-struct Left {
-    pool: Arc<LivePool>,
-    id: DatasetId,
-}
-
-impl Room for Left {
-    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
-        self.pool.admit(self.id, bytes, frees)
-    }
-
-    fn admit_some(&self, bytes: u64, portion: u64) -> Result<u64> {
-        self.pool.admit_some(self.id, bytes, portion)
-    }
-}
 
 const FILE: New<'_> = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
 
@@ -65,7 +49,7 @@ fn fill(pool: &LivePool, zpl: &Zpl, round: usize, len: usize) -> Vec<String> {
 
 fn open_full(pool: &Arc<LivePool>, record_bytes: u64) -> Zpl {
     let id = pool.view().dsl().find("live/full").unwrap().id;
-    let room = Arc::new(Left { pool: pool.clone(), id });
+    let room = Arc::new(FileRoom(pool.open_head(id).unwrap()));
     let options = ZplOptions { room, record_bytes, ..ZplOptions::default() };
     Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::fixed(1000), options, None).unwrap()
 }

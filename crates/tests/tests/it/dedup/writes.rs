@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use base::{Env, Kind, Result};
+use base::{Env, Kind};
+use daemon::FileRoom;
 use device::Device;
-use format::ids::{DatasetId, ObjectId};
+use format::ids::ObjectId;
 use pool::{LivePool, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload};
-use zpl::{New, NewKind, Room, Zpl, ZplOptions};
+use zpl::{New, NewKind, Zpl, ZplOptions};
 
 use super::{candidate, check, check_view, import_device, options};
 use crate::crash::judge_by_zdb;
@@ -422,17 +423,10 @@ fn used_bytes(pool: &LivePool) -> u64 {
     pool.view().dsl().root().unwrap().phys.used_bytes
 }
 
-/// Asks the pool for room.
-struct Left(Arc<LivePool>, DatasetId);
-
-impl Room for Left {
-    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
-        self.0.admit(self.1, bytes, frees)
-    }
-}
-
+/// A file system that has as much room as the pool leaves it.
 fn open_full(pool: &Arc<LivePool>, name: &str, record_bytes: u64) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
-    let options = ZplOptions { record_bytes, room: Arc::new(Left(pool.clone(), id)), ..ZplOptions::default() };
+    let room = Arc::new(FileRoom(pool.open_head(id).unwrap()));
+    let options = ZplOptions { record_bytes, room, ..ZplOptions::default() };
     Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), options, None).unwrap()
 }
