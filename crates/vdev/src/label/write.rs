@@ -21,8 +21,8 @@ pub(crate) struct LabelPart {
 /// Makes empty labels: zeros, but for the boot environment's block, which is empty and carries its
 /// checksum. What was in the labels is gone.
 ///
-/// Errors: those of [`Device::write_at`], with the label's number; [`ErrorKind::Corrupt`] if the
-/// device is too small for labels. Other labels have been written if they could be.
+/// Errors: those of [`Device::write_at`], with the label's number, and of [`Device::flush`];
+/// [`ErrorKind::Corrupt`] if the device is too small for labels. Other labels have been written if they could be.
 pub fn initialize(device: &dyn Device) -> Result<()> {
     clear(device)?;
     let part = |label| sealed(device, label, BOOT_ENV_AT, CONFIG_AT - BOOT_ENV_AT, Endian::Little, |_| ());
@@ -53,12 +53,20 @@ pub(crate) fn initialize_end(device: &dyn Device) -> Result<()> {
     put(device, &(2..COUNT).map(part).collect::<Result<Vec<_>>>()?)
 }
 
+/// The sector in which a configuration begins is gone before any other: one that ends in zeros is a list too, and
+/// `zpool import` of OpenZFS, which looks at no checksums of labels, ends at what that lacks.
 fn clear_those(device: &dyn Device, which: impl Iterator<Item = usize>) -> Result<()> {
-    let zeros = |label| {
-        let bytes = AlignedBuf::zeroed(LABEL_BYTES as usize);
-        Ok(LabelPart { label, offset: offset_of(device, label)?, bytes })
+    let which = Vec::from_iter(which);
+    let zeros = |at: usize, len: usize| {
+        let part = |label: &usize| {
+            let offset = offset_of(device, *label)? + at as u64;
+            Ok(LabelPart { label: *label, offset, bytes: AlignedBuf::zeroed(len) })
+        };
+        which.iter().map(part).collect::<Result<Vec<_>>>()
     };
-    put(device, &which.map(zeros).collect::<Result<Vec<_>>>()?)
+    put(device, &zeros(CONFIG_AT, device.sector_bytes().min(LABEL_BYTES - CONFIG_AT as u64) as usize)?)?;
+    device.flush()?;
+    put(device, &zeros(0, LABEL_BYTES as usize)?)
 }
 
 /// Writes the configuration, an XDR list, into those labels of `which` (0 to 3).

@@ -85,6 +85,23 @@ fn what_is_written_is_read() {
     }
 }
 
+/// Until nothing of it can be read, all of a configuration is there but its first sector.
+#[test]
+fn a_configuration_goes_from_its_beginning_on() {
+    let device = disk();
+    initialize(&*device).unwrap();
+    write_config(&*device, &[0, 1, 2, 3], &[7; 3000]).unwrap();
+    device.fail_flush(device.flushes());
+    clear(&*device).unwrap_err();
+    for label in read_labels(&*device).labels {
+        let label = label.unwrap();
+        let (gone, left) = label.bytes()[CONFIG_AT..CONFIG_AT + 3000].split_at(512);
+        assert!(gone.iter().all(|byte| *byte == 0) && left.iter().all(|byte| *byte == 7));
+    }
+    clear(&*device).unwrap();
+    assert!(read_labels(&*device).labels.into_iter().all(|label| label.unwrap().bytes().iter().all(|byte| *byte == 0)));
+}
+
 #[test]
 fn what_is_no_label_stays() {
     let device = disk();
