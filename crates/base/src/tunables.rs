@@ -63,6 +63,9 @@ tunables! {
     MMP_CLAIM_RELAXED = "mmp_claim_relaxed", 0;
     /// An expansion of a raidz stops when so many bytes were moved; 0: it goes on to its end.
     RAIDZ_EXPAND_MAX_REFLOW_BYTES = "raidz_expand_max_reflow_bytes", 0;
+    /// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks above
+    /// it.
+    SPA_ASIZE_INFLATION = "spa_asize_inflation", 24;
     /// Seconds after which records of when groups were written are on disk.
     SPA_FLUSH_TXG_TIME = "spa_flush_txg_time", 600;
     /// Seconds between two records of when a group was written.

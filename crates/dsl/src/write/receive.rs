@@ -12,7 +12,7 @@
 mod fits;
 mod new_receive;
 
-use base::{Error, Kind, Result, ResultExt};
+use base::{Error, Kind, Result, ResultExt, tunables};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
 use format::feature::{LARGE_BLOCKS, LARGE_MICROZAP, LONGNAME, REDACTED_DATASETS};
@@ -53,6 +53,9 @@ const RESUME: [&str; 11] = [
     "com.datto:resume_rawok",
     "com.delphix:resume_redact_book_snaps",
 ];
+
+/// Bytes that one operation may change at most with OpenZFS, whose last one may exceed a refquota: DMU_MAX_ACCESS.
+const OPERATION_BYTES_MAX: u64 = 64 << 20;
 
 /// A receive that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -335,7 +338,9 @@ pub fn take_over(
     let own = Dataset { id: begun.head, name: dsl.name_of(begun.head)?, phys: head };
     snapshot::plan(change, dsl, &format!("{}@{}", own.name, new.snapshot), usable_bytes)?;
     let (refquota, _) = dsl.own_limits(&dsl.dir(own.phys.dir, &own.name)?)?;
-    if refquota != 0 && received.referenced_bytes > refquota {
+    // an operation may exceed the limit a little, where it was sent from, too
+    let slack = OPERATION_BYTES_MAX.saturating_mul(change.env.tunable(tunables::SPA_ASIZE_INFLATION));
+    if refquota != 0 && received.referenced_bytes > refquota.saturating_add(slack) {
         return Err(Error::new(Kind::Quota, format!("destination {} space quota exceeded.", own.name)));
     }
     let modified = || {

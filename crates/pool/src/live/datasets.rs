@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use base::tunables::SPA_ASIZE_INFLATION;
 use base::{Error, Kind, Result};
 use dmu::{Cache, Growth, Needs, Objset, ObjsetPolicy, OnFailure, Tx};
 use dsl::accounting::{Counted, Owner};
@@ -19,9 +20,6 @@ use super::space_check::SpaceCheck;
 use super::{LivePool, SyncContext};
 use crate::usable::slop;
 
-/// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks
-/// above it: spa_asize_inflation. The least block of all may take more where sectors are large.
-const ASIZE_INFLATION: u64 = 24;
 /// Groups until what logs took, or what was freed, is free again.
 pub(super) const GROUPS_UNTIL_FREE: u64 = TXG_DEFER + 2;
 /// Bytes of a property's value that are reckoned as a block.
@@ -319,11 +317,11 @@ impl LivePool {
 
     /// How much changes may grow, of whose bytes on a vdev `counted` are counted. What is small may come to lie in blocks
     /// of the least size, each with the sectors, the parity and the copies that it needs, and a quarter for the pointers
-    /// to them.
+    /// to them; else a byte may come to take as many as tunable spa_asize_inflation says.
     fn growth(&self, counted: impl Fn(&Tree, VdevNumber, u64) -> Result<u64>) -> Growth {
         let most = |bytes| self.most_bytes_of(bytes, &counted);
         let least = most(BLOCK_BYTES_MIN).saturating_mul(5);
-        let inflation = least.div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION);
+        let inflation = least.div_ceil(BLOCK_BYTES_MIN * 4).max(self.env().tunable(SPA_ASIZE_INFLATION));
         Growth::new(inflation, most)
     }
 
