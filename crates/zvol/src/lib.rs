@@ -16,4 +16,5 @@ mod replay;
 mod zvol;
 
 pub use create::{NewVolume, create_volume};
+pub use zil::SyncMode;
 pub use zvol::{Admit, Zvol};

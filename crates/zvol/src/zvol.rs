@@ -126,6 +126,11 @@ impl Zvol {
         }
     }
 
+    /// When changes are brought to disk.
+    pub fn sync(&self) -> SyncMode {
+        self.live.as_ref().map_or(SyncMode::default(), |live| *live.sync.read())
+    }
+
     /// Whether it is to stay as it is, from now on: what property `readonly` says.
     pub fn set_read_only(&self, is_read_only: bool) {
         if let Some(live) = &self.live {
