@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use export::{DiskServer, Export};
-use format::ids::{DatasetId, Guid};
+use format::ids::{DatasetId, Guid, Txg};
 use protocol::volumes::{VHOST_PROPERTY, vhost_folder, vhost_socket};
 use vhostblk::{VhostDisk, VhostServer, VhostSource};
 use zvol::Zvol;
@@ -69,6 +69,7 @@ struct MachineSource {
 
 /// A volume that a machine has.
 struct MachineVolume {
+    pool: Arc<ServedPool>,
     handle: VolumeHandle,
     guid: Guid,
 }
@@ -296,7 +297,7 @@ impl VhostSource for MachineSource {
         let view = self.pool.view();
         let guid = view.dsl().find(&view.dsl().name_of(self.dataset)?)?.phys.guid;
         let handle = VolumeHandle::open(self.pool.clone(), self.volumes.clone(), self.dataset)?;
-        Ok(Arc::new(MachineVolume { handle, guid }))
+        Ok(Arc::new(MachineVolume { pool: self.pool.clone(), handle, guid }))
     }
 
     fn wait_resumed(&self) -> Result<()> {
@@ -311,5 +312,13 @@ impl VhostDisk for MachineVolume {
 
     fn volume(&self) -> Result<Arc<Zvol>> {
         self.handle.now()
+    }
+
+    fn open_group(&self) -> Txg {
+        self.pool.live().map_or(Txg::ZERO, |live| live.txgs().open_txg())
+    }
+
+    fn synced_group(&self) -> Txg {
+        self.pool.live().map_or(Txg::ZERO, |live| live.txgs().synced_txg())
     }
 }

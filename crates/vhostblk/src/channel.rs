@@ -1,13 +1,16 @@
 //! The socket of a monitor: messages, and the descriptors that come beside them.
 
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use base::Result;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 
 use crate::message::{self, HEAD_BYTES, REGIONS_MAX, VhostHead};
 
@@ -65,6 +68,24 @@ impl MonitorChannel {
     /// Errors: those of the connection.
     pub(crate) fn reply(&self, request: u32, payload: &[u8]) -> Result<()> {
         Ok((&self.0).write_all(&message::reply(request, payload))?)
+    }
+
+    /// The same, with a descriptor beside it. Errors: those of the connection.
+    pub(crate) fn reply_with(&self, request: u32, payload: &[u8], descriptor: &OwnedFd) -> Result<()> {
+        let (bytes, beside) = (message::reply(request, payload), [descriptor.as_fd()]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&beside)) {
+            return Err(io::Error::other("no room for a descriptor").into());
+        }
+        let sent = loop {
+            match sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                sent => break sent.map_err(io::Error::from)?,
+            }
+        };
+        // the descriptor goes with the first byte
+        Ok((&self.0).write_all(&bytes[sent..])?)
     }
 
     /// Nothing is received any more.

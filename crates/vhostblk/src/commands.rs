@@ -2,8 +2,9 @@
 
 use base::{Kind, Result};
 use vm_memory::GuestMemoryMmap;
-use zvol::Zvol;
+use zvol::{SyncMode, Zvol};
 
+use crate::cache::GuestCache;
 use crate::disk::VhostDisk;
 use crate::request::{DiskCommand, DiskRequest, GuestSegments, SECTOR_BYTES, byte_of};
 
@@ -32,15 +33,14 @@ impl DiskAnswer {
     }
 }
 
-/// Does a request; what it changes is on disk then if it `lasts`. Errors of the kind `Suspended` alone are errors here: it
-/// is to be done again.
+/// Does a request; `cache` says whether what it changes is on disk then, and is told of what is not. Errors of the kind
+/// `Suspended` alone are errors here: it is to be done again.
 pub(crate) fn run(
-    disk: &dyn VhostDisk,
+    (disk, cache): (&dyn VhostDisk, &GuestCache),
     request: &DiskRequest,
     memory: &GuestMemoryMmap,
-    lasts: bool,
 ) -> Result<DiskAnswer> {
-    match one(disk, request, memory, lasts) {
+    match one((disk, cache), request, memory) {
         Err(error) if error.kind() == Kind::Suspended => Err(error),
         Err(error) => {
             let (command, sector) = (request.command, request.sector);
@@ -59,12 +59,28 @@ pub(crate) fn run(
     }
 }
 
-fn one(disk: &dyn VhostDisk, request: &DiskRequest, memory: &GuestMemoryMmap, lasts: bool) -> Result<u32> {
+fn one((disk, cache): (&dyn VhostDisk, &GuestCache), request: &DiskRequest, memory: &GuestMemoryMmap) -> Result<u32> {
     let volume = disk.volume()?;
+    // nothing is brought to disk then, whatever is asked for
+    let is_ignored = volume.sync() == SyncMode::Disabled;
+    let lasts = cache.is_write_through(&volume);
+    let note = |()| {
+        if !lasts || is_ignored {
+            cache.changed(disk.open_group());
+        }
+        0
+    };
     match request.command {
         DiskCommand::Read => read(&volume, request.sector, &request.data, memory),
-        DiskCommand::Write => write(&volume, request.sector, &request.data, memory, lasts).map(|()| 0),
-        DiskCommand::Flush => volume.flush().map(|()| 0),
+        DiskCommand::Write => write(&volume, request.sector, &request.data, memory, lasts).map(note),
+        DiskCommand::Flush => {
+            let changes = cache.changes();
+            volume.flush()?;
+            if !is_ignored {
+                cache.flushed(changes);
+            }
+            Ok(0)
+        }
         DiskCommand::GetId => {
             let mut id = disk.serial().into_bytes();
             id.resize(ID_BYTES, 0);
@@ -83,7 +99,7 @@ fn one(disk: &dyn VhostDisk, request: &DiskRequest, memory: &GuestMemoryMmap, la
                     false => volume.zero(offset, len, lasts)?,
                 }
             }
-            Ok(0)
+            Ok(note(()))
         }
         DiskCommand::Other(number) => Err(base::Error::new(Kind::Unsupported, format!("request {number}"))),
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Env, Kind, Mutex, Result, RwLock};
 use export::{DataBudget, DataGrant, Gate, Parking, ServedConnection};
 
+use crate::cache::GuestCache;
 use crate::commands::{self, DiskAnswer};
 use crate::disk::VhostDisk;
 use crate::event::WakeEvent;
@@ -38,8 +39,7 @@ pub(crate) struct GuestDevice {
     /// Rings have come or gone, or it is over.
     changed: WakeEvent,
     is_over: AtomicBool,
-    /// Whether what is written may be kept in memory until a flush.
-    is_write_back: AtomicBool,
+    cache: GuestCache,
 }
 
 /// A request that was taken.
@@ -52,9 +52,9 @@ pub(crate) struct TakenEntry {
 }
 
 impl GuestDevice {
-    /// Errors: there are too many open files.
+    /// `life` is a number that no other process has, nor another disk. Errors: there are too many open files.
     pub(crate) fn new(
-        env: Env,
+        (env, life): (Env, u64),
         disk: Arc<dyn VhostDisk>,
         (gate, parking): (Arc<Gate>, Arc<Parking>),
     ) -> Result<Arc<GuestDevice>> {
@@ -69,7 +69,7 @@ impl GuestDevice {
             incoming: Mutex::default(),
             changed: WakeEvent::new()?,
             is_over: AtomicBool::new(false),
-            is_write_back: AtomicBool::new(false),
+            cache: GuestCache::new(life),
         }))
     }
 
@@ -92,12 +92,8 @@ impl GuestDevice {
         *self.ram.write() = Arc::new(ram);
     }
 
-    fn is_write_back(&self) -> bool {
-        self.is_write_back.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn set_write_back(&self, is_write_back: bool) {
-        self.is_write_back.store(is_write_back, Ordering::SeqCst);
+    pub(crate) fn cache(&self) -> &GuestCache {
+        &self.cache
     }
 
     pub(crate) fn add_ring(&self, ring: Arc<RunningRing>) {
@@ -150,7 +146,15 @@ impl GuestDevice {
 
     /// Errors: `Suspended`: it is to be done again.
     fn perform(&self, taken: &TakenEntry) -> Result<DiskAnswer> {
-        commands::run(self.disk(), &taken.request, taken.ram.bytes(), !self.is_write_back())
+        if self.cache.is_lost() {
+            return Ok(DiskAnswer::failed());
+        }
+        let done = commands::run((self.disk(), &self.cache), &taken.request, taken.ram.bytes());
+        if self.cache.take_new() {
+            // what waits for kicks looks after it
+            self.changed.signal();
+        }
+        done
     }
 
     fn park(self: &Arc<Self>, taken: TakenEntry) {
@@ -199,7 +203,8 @@ impl ServedConnection for GuestDevice {
             if rings.iter().any(|ring| ring.listen(&ram)) {
                 continue;
             }
-            self.changed.wait(rings.iter().filter_map(|ring| ring.kick()));
+            let patience = self.cache.look_after(self.disk());
+            self.changed.wait(rings.iter().filter_map(|ring| ring.kick()), patience);
         }
         None
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::Result;
+use format::ids::Txg;
 use zvol::Zvol;
 
 /// A volume that a virtual machine has.
@@ -12,6 +13,12 @@ pub trait VhostDisk: Send + Sync {
 
     /// The volume, under the root that it has now. Errors: those of opening it; `NotFound` when it is gone.
     fn volume(&self) -> Result<Arc<Zvol>>;
+
+    /// The group that is open: what has been changed is in it, or in one before it.
+    fn open_group(&self) -> Txg;
+
+    /// The latest group that is on disk.
+    fn synced_group(&self) -> Txg;
 }
 
 /// Where the disk comes from, when a virtual machine asks for it.

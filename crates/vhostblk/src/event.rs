@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use base::{Error, Kind, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -55,12 +56,14 @@ impl WakeEvent {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until it, or any of the others, has been signalled, and clears what has been.
-    pub(crate) fn wait<'a>(&'a self, others: impl Iterator<Item = &'a MonitorEvent>) {
+    /// Waits until it, or any of the others, has been signalled, and clears what has been; not longer than `patience`, if
+    /// there is one.
+    pub(crate) fn wait<'a>(&'a self, others: impl Iterator<Item = &'a MonitorEvent>, patience: Option<Duration>) {
         let others: Vec<_> = others.collect();
         let mut all: Vec<PollFd<'_>> = vec![PollFd::new(&self.0, PollFlags::IN)];
         all.extend(others.iter().map(|other| PollFd::new(*other, PollFlags::IN)));
-        match poll(&mut all, None).map_err(io::Error::from) {
+        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        match poll(&mut all, patience.as_ref()).map_err(io::Error::from) {
             Err(error) if error.kind() != ErrorKind::Interrupted => tracing::warn!("cannot wait for a guest: {error}"),
             _ => {}
         }
@@ -89,10 +92,12 @@ mod tests {
         // what is not signalled is not waited for
         told.clear();
         told.signal();
-        wakes.wait([&told].into_iter());
+        wakes.wait([&told].into_iter(), None);
         assert!(!is_ready(&told.0, PollFlags::IN), "it was cleared");
         wakes.signal();
-        wakes.wait([&told].into_iter());
+        wakes.wait([&told].into_iter(), None);
+        // nothing comes
+        wakes.wait([&told].into_iter(), Some(Duration::from_millis(1)));
         // one that is full
         rustix::io::write(&told.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         told.signal();

@@ -18,6 +18,11 @@ pub fn fuzz_messages(bytes: &[u8]) {
     let _ = VhostMessage::parse(u32::from(head[0]), rest);
 }
 
+/// Takes any bytes for what rings have in flight.
+pub fn fuzz_inflight(bytes: &[u8]) {
+    crate::inflight::fuzz(bytes);
+}
+
 /// Takes any bytes for the memory of a guest, with a ring at its beginning, and takes all requests from that.
 pub fn fuzz_chains(bytes: &[u8]) {
     let Ok(memory) = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]) else { return };
@@ -82,6 +87,13 @@ mod tests {
             }
             fuzz_chains(&memory);
             fuzz_messages(&memory[random(200)..][..random(400)]);
+            let mut inflight = vec![0; 700];
+            // rings of version 1, which begin at multiples of 320 bytes
+            [inflight[8], inflight[328]] = [1, 1];
+            for _ in 0..random(40) {
+                inflight[random(700)] = [0, 1, 2, 15, 16, 255, random(256) as u8][random(7)];
+            }
+            fuzz_inflight(&inflight);
         }
     }
 }

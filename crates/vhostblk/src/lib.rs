@@ -9,6 +9,8 @@
 //!   memory.rs    the guest's memory: what of it is mapped, and what never is
 //!   device.rs    the threads that take requests from all rings of a guest, do them and answer
 //!   ring.rs      one virtqueue
+//!   inflight.rs  what rings have in flight, in memory that the monitor keeps: a guest goes on when this process was killed
+//!   cache.rs     what was answered and is not on disk, and what becomes of a guest whose process was killed before it was
 //!   request.rs   a chain of descriptors as a request; commands.rs: what it does to the volume
 //!   event.rs     eventfds: kicks, calls, and waiting for them
 //!   config.rs    what the guest reads of its disk: capacity, limits
@@ -25,8 +27,10 @@
 //! - Memory that could shrink under its mapping is not mapped.
 //! - What a guest says costs memory that a [`export::DataBudget`] counts, threads of which there are a fixed number, and
 //!   nobody else's requests.
+//! - A request is in flight from before it is done until after it was answered, also for the next process.
 //! - When the answer to `GET_VRING_BASE` goes out, nothing touches that ring any more.
 
+mod cache;
 mod channel;
 mod commands;
 mod config;
@@ -34,6 +38,7 @@ mod device;
 mod disk;
 mod event;
 mod fuzzing;
+mod inflight;
 mod memory;
 mod message;
 mod request;
@@ -42,5 +47,5 @@ mod server;
 mod session;
 
 pub use disk::{VhostDisk, VhostSource};
-pub use fuzzing::{fuzz_chains, fuzz_messages};
+pub use fuzzing::{fuzz_chains, fuzz_inflight, fuzz_messages};
 pub use server::VhostServer;

@@ -6,12 +6,16 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use crate::message::RegionPlace;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 
 /// What `fstatfs` says of a `memfd` of ordinary pages; huge ones may fail to be there when they are touched.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -51,6 +55,21 @@ impl GuestRam {
         &self.map
     }
 
+    /// It, and a page that no guest has, which begins with `bytes`: for what is to be read as if the guest had it. Errors:
+    /// `Invalid` if there is no room; there is no memory.
+    pub(crate) fn with_page(&self, bytes: &[u8]) -> Result<(GuestMemoryMmap, GuestAddress)> {
+        // the sum was checked when it was mapped
+        let end = self.places.iter().map(|place| place.guest + place.size).max().unwrap_or(0);
+        let no_room = || refused("no room behind a guest's memory".to_owned());
+        let at = end.max(1).checked_next_multiple_of(PAGE_BYTES).map(GuestAddress).ok_or_else(no_room)?;
+        let page = MmapRegion::new(PAGE_BYTES as usize)
+            .map_err(|error| refused(format!("memory cannot be mapped: {error}")))?;
+        let page = GuestRegionMmap::new(page, at).ok_or_else(no_room)?;
+        let map = self.map.insert_region(Arc::new(page)).map_err(|error| refused(format!("memory: {error}")))?;
+        map.write_slice(bytes, at).map_err(|error| refused(format!("memory: {error}")))?;
+        Ok((map, at))
+    }
+
     /// Where the guest has what the monitor has at an address. Errors: `Invalid` for one in no region.
     pub(crate) fn guest_address(&self, monitor: u64) -> Result<u64> {
         let within = |place: &&RegionPlace| monitor.checked_sub(place.monitor).is_some_and(|at| at < place.size);
@@ -63,8 +82,15 @@ impl GuestRam {
 }
 
 fn map_one(place: &RegionPlace, file: OwnedFd) -> Result<GuestRegionMmap> {
-    let end = place.offset.checked_add(place.size).filter(|_| place.size > 0);
-    let end = end.ok_or_else(|| refused(format!("a region of {:#x} bytes", place.size)))?;
+    let mapping = map_sealed(file, place.offset, place.size)?;
+    GuestRegionMmap::new(mapping, GuestAddress(place.guest))
+        .ok_or_else(|| refused(format!("a region from {:#x} on behind the end of all addresses", place.guest)))
+}
+
+/// Maps a part of a file that can neither shrink nor fail to be there. Errors: `Invalid` for one that could.
+pub(crate) fn map_sealed(file: OwnedFd, offset: u64, bytes: u64) -> Result<MmapRegion> {
+    let end = offset.checked_add(bytes).filter(|_| bytes > 0);
+    let end = end.ok_or_else(|| refused(format!("a region of {bytes:#x} bytes")))?;
     let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     let is_ordinary = fstatfs(&file).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC);
     if !is_sealed || !is_ordinary {
@@ -77,11 +103,9 @@ fn map_one(place: &RegionPlace, file: OwnedFd) -> Result<GuestRegionMmap> {
     if u64::try_from(size).is_ok_and(|size| end > size) {
         return Err(refused(format!("a region up to {end:#x} in a file of {size:#x} bytes")));
     }
-    let len = usize::try_from(place.size).map_err(|_| refused("a region too large".to_owned()))?;
-    let mapping = MmapRegion::from_file(FileOffset::new(File::from(file), place.offset), len)
-        .map_err(|error| refused(format!("memory cannot be mapped: {error}")))?;
-    GuestRegionMmap::new(mapping, GuestAddress(place.guest))
-        .ok_or_else(|| refused(format!("a region from {:#x} on behind the end of all addresses", place.guest)))
+    let len = usize::try_from(bytes).map_err(|_| refused("a region too large".to_owned()))?;
+    MmapRegion::from_file(FileOffset::new(File::from(file), offset), len)
+        .map_err(|error| refused(format!("memory cannot be mapped: {error}")))
 }
 
 fn refused(what: String) -> Error {

@@ -34,6 +34,7 @@ pub(crate) mod protocol_feature {
     pub(crate) const REPLY_ACK: u64 = 1 << 3;
     pub(crate) const BACKEND_REQ: u64 = 1 << 5;
     pub(crate) const CONFIG: u64 = 1 << 9;
+    pub(crate) const INFLIGHT_SHMFD: u64 = 1 << 12;
 }
 
 /// The head of a message.
@@ -64,6 +65,18 @@ pub(crate) struct RingPlaces {
     pub(crate) available: u64,
 }
 
+/// Where it is told what is in flight; its file comes beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InflightPlace {
+    pub(crate) bytes: u64,
+    /// Where it is in its file.
+    pub(crate) offset: u64,
+    pub(crate) rings: u16,
+    pub(crate) entries: u16,
+    /// Whether the monitor has it in whole words.
+    pub(crate) is_padded: bool,
+}
+
 /// What the monitor says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VhostMessage {
@@ -90,6 +103,10 @@ pub(crate) enum VhostMessage {
     SetBackendChannel,
     GetConfig(ConfigRange),
     SetConfig(ConfigRange, Vec<u8>),
+    /// A new place for what is in flight.
+    GetInflight(InflightPlace),
+    /// What is in flight.
+    SetInflight(InflightPlace),
 }
 
 /// A part of the configuration.
@@ -168,6 +185,8 @@ impl VhostMessage {
                     _ => VhostMessage::SetConfig(range, bytes.to_vec()),
                 }
             }
+            31 => VhostMessage::GetInflight(InflightPlace::parse(&mut r)?),
+            32 => VhostMessage::SetInflight(InflightPlace::parse(&mut r)?),
             other => return Err(Error::new(base::Kind::Unsupported, format!("message {other} of vhost-user"))),
         };
         if r.rest().is_empty() { Ok(message) } else { Err(Error::corrupt("bytes behind the end of a message")) }
@@ -182,6 +201,25 @@ fn regions(r: &mut Reader<'_>) -> Result<Vec<RegionPlace>> {
     (0..count)
         .map(|_| Ok(RegionPlace { guest: r.u64()?, size: r.u64()?, monitor: r.u64()?, offset: r.u64()? }))
         .collect()
+}
+
+impl InflightPlace {
+    fn parse(r: &mut Reader<'_>) -> Result<InflightPlace> {
+        let (bytes, offset, rings, entries) = (r.u64()?, r.u64()?, r.u16()?, r.u16()?);
+        let is_padded = !r.rest().is_empty();
+        if is_padded {
+            r.u32()?;
+        }
+        Ok(InflightPlace { bytes, offset, rings, entries, is_padded })
+    }
+
+    /// As a monitor reads it.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = [self.bytes, self.offset].map(u64::to_le_bytes).concat();
+        bytes.extend([self.rings, self.entries].iter().flat_map(|number| number.to_le_bytes()));
+        bytes.resize(bytes.len() + if self.is_padded { 4 } else { 0 }, 0);
+        bytes
+    }
 }
 
 /// A reply to a message.
@@ -241,5 +279,16 @@ mod tests {
             assert!(config(offset, size, len).is_err(), "{offset} {size} {len}");
         }
         assert_eq!(VhostMessage::parse(26, &[]).unwrap_err().kind(), base::Kind::Unsupported);
+
+        let place = InflightPlace { bytes: 4096, offset: 8192, rings: 2, entries: 128, is_padded: true };
+        for place in [place, InflightPlace { is_padded: false, ..place }] {
+            let bytes = place.to_bytes();
+            assert_eq!(bytes.len(), if place.is_padded { 24 } else { 20 });
+            assert_eq!(VhostMessage::parse(31, &bytes).unwrap(), VhostMessage::GetInflight(place));
+            assert_eq!(VhostMessage::parse(32, &bytes).unwrap(), VhostMessage::SetInflight(place));
+        }
+        for len in (0..30).filter(|len| ![20, 24].contains(len)) {
+            assert!(VhostMessage::parse(31, &vec![1; len]).is_err(), "{len}");
+        }
     }
 }

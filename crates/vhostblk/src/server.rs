@@ -19,6 +19,8 @@ const WAITING_MAX: usize = 4;
 /// Serves a volume to one monitor at a time.
 pub struct VhostServer {
     env: Env,
+    /// A number that no other process has, nor another volume.
+    life: u64,
     source: Arc<dyn VhostSource>,
     gate: Arc<Gate>,
     parking: Arc<Parking>,
@@ -34,7 +36,8 @@ impl VhostServer {
         let waits = source.clone();
         let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
         let (current, left, waiting) = (Mutex::default(), Condvar::default(), AtomicUsize::new(0));
-        Arc::new(VhostServer { env, source, gate, parking, current, left, waiting })
+        let life = env.random();
+        Arc::new(VhostServer { env, life, source, gate, parking, current, left, waiting })
     }
 
     /// Serves a monitor on a thread of its own, until it leaves. One is turned away if another stays.
@@ -70,7 +73,7 @@ impl VhostServer {
             return Err(Error::new(Kind::Busy, "another one has the volume"));
         }
         let parts = (self.gate.clone(), self.parking.clone());
-        let session = VhostSession::new(self.env.clone(), socket, self.source.open()?, parts)?;
+        let session = VhostSession::new((self.env.clone(), self.life), socket, self.source.open()?, parts)?;
         *current = Some(session.clone());
         Ok(session)
     }

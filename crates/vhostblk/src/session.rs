@@ -3,6 +3,7 @@
 //! ```text
 //!   features, memory, for each ring: size, places, base, kick, call ─▶ enabled: the ring runs
 //!   GET_VRING_BASE: it stops, and nothing of it is under way any more
+//!   GET_INFLIGHT_FD: memory that the monitor keeps; SET_INFLIGHT_FD: rings go on with what it says
 //! ```
 
 use std::os::fd::OwnedFd;
@@ -19,8 +20,9 @@ use crate::config::{self, RINGS_MAX};
 use crate::device::GuestDevice;
 use crate::disk::VhostDisk;
 use crate::event::MonitorEvent;
+use crate::inflight::InflightRegion;
 use crate::memory::GuestRam;
-use crate::message::{self, ConfigRange, VhostMessage, protocol_feature};
+use crate::message::{self, ConfigRange, InflightPlace, VhostMessage, protocol_feature};
 use crate::ring::{RingSetup, RunningRing};
 
 /// Features of the device, as bits.
@@ -50,8 +52,11 @@ const FEATURES: u64 = feature::SEG_MAX
     | feature::PROTOCOL
     | feature::VERSION_1;
 const CHANGING_FEATURES: u64 = feature::DISCARD | feature::WRITE_ZEROES;
-const PROTOCOL_FEATURES: u64 =
-    protocol_feature::MQ | protocol_feature::REPLY_ACK | protocol_feature::BACKEND_REQ | protocol_feature::CONFIG;
+const PROTOCOL_FEATURES: u64 = protocol_feature::MQ
+    | protocol_feature::REPLY_ACK
+    | protocol_feature::BACKEND_REQ
+    | protocol_feature::CONFIG
+    | protocol_feature::INFLIGHT_SHMFD;
 
 /// A monitor that is connected, with its guest.
 pub(crate) struct VhostSession {
@@ -68,6 +73,8 @@ pub(crate) struct VhostSession {
 struct VhostSetup {
     features: u64,
     protocol_features: u64,
+    /// What rings have in flight, if the monitor keeps that.
+    inflight: Option<Arc<InflightRegion>>,
     rings: Vec<RingPlan>,
 }
 
@@ -82,20 +89,23 @@ struct RingPlan {
 enum VhostReply {
     /// This answer.
     Payload(Vec<u8>),
+    /// This answer, with a descriptor beside it.
+    Descriptor(Vec<u8>, OwnedFd),
     /// None, unless one is asked for.
     Done,
 }
 
 impl VhostSession {
-    /// Errors: there are too many open files; those of reading the volume.
+    /// `life` is a number that no other process has, nor another volume. Errors: there are too many open files; those of
+    /// reading the volume.
     pub(crate) fn new(
-        env: Env,
+        (env, life): (Env, u64),
         socket: UnixStream,
         disk: Arc<dyn VhostDisk>,
         parts: (Arc<Gate>, Arc<Parking>),
     ) -> Result<Arc<VhostSession>> {
         let told_size = AtomicU64::new(disk.volume()?.size());
-        let device = GuestDevice::new(env, disk, parts)?;
+        let device = GuestDevice::new((env, life), disk, parts)?;
         Ok(Arc::new(VhostSession {
             device,
             channel: MonitorChannel::new(socket),
@@ -114,6 +124,7 @@ impl VhostSession {
         };
         self.cut_off();
         setup.rings.iter_mut().for_each(|plan| self.stop(plan));
+        self.device.cache().settle(self.device.disk());
         served
     }
 
@@ -143,6 +154,7 @@ impl VhostSession {
                 VhostMessage::parse(head.request, &payload).and_then(|message| self.obey(setup, message, descriptors));
             match done {
                 Ok(VhostReply::Payload(payload)) => self.channel.reply(head.request, &payload)?,
+                Ok(VhostReply::Descriptor(payload, file)) => self.channel.reply_with(head.request, &payload, &file)?,
                 Ok(VhostReply::Done) if has_acks && head.wants_reply => {
                     self.channel.reply(head.request, &0u64.to_le_bytes())?;
                 }
@@ -178,7 +190,11 @@ impl VhostSession {
                 setup.rings.iter_mut().for_each(|plan| self.stop(plan));
                 setup.rings.clear();
                 setup.rings.resize_with(RINGS_MAX, RingPlan::default);
+                setup.inflight = None;
+                self.device.cache().forget();
             }
+            VhostMessage::GetInflight(place) => return Ok(new_inflight(&place)),
+            VhostMessage::SetInflight(place) => self.go_on(setup, &place, descriptors)?,
             VhostMessage::SetMemTable(places) => self.device.set_ram(GuestRam::map(places, descriptors)?),
             VhostMessage::SetBackendChannel => {
                 *self.to_monitor.lock() = Some(only(descriptors)?.into());
@@ -231,14 +247,28 @@ impl VhostSession {
         }
         let has = |feature| setup.features & feature != 0;
         let (has_enables, has_event_idx) = (has(feature::PROTOCOL), has(feature::EVENT_IDX));
+        let inflight = setup.inflight.clone();
         let plan = setup.plan(ring)?;
         let RingSetup { entries, places, kick, is_enabled, .. } = &plan.setup;
         if *entries > 0 && places.is_some() && kick.is_some() && (*is_enabled || !has_enables) {
-            let running = RunningRing::start(ring as usize, &plan.setup, &self.device.ram(), has_event_idx)?;
+            let parts = (&*self.device.ram(), inflight.as_ref());
+            let running = RunningRing::start(ring as usize, &plan.setup, parts, has_event_idx)?;
             let running = Arc::new(running);
             plan.running = Some(running.clone());
             self.device.add_ring(running);
         }
+        Ok(())
+    }
+
+    /// Rings that start from now on have in flight what the monitor kept. Errors: `Invalid` if one runs, and for what cannot
+    /// be mapped; those of opening the volume.
+    fn go_on(&self, setup: &mut VhostSetup, place: &InflightPlace, descriptors: Vec<OwnedFd>) -> Result<()> {
+        if setup.rings.iter().any(|plan| plan.running.is_some()) {
+            return Err(Error::new(Kind::Invalid, "what is in flight, while rings run"));
+        }
+        let region = Arc::new(InflightRegion::map(place, only(descriptors)?)?);
+        self.device.cache().go_on(region.clone(), self.device.disk())?;
+        setup.inflight = Some(region);
         Ok(())
     }
 
@@ -260,7 +290,7 @@ impl VhostSession {
             return Err(Error::new(Kind::Invalid, format!("features {features:#x}, of which some were not offered")));
         }
         // a driver that cannot flush gets nothing that would need it
-        self.device.set_write_back(features & feature::FLUSH != 0);
+        self.device.cache().set_write_back(features & feature::FLUSH != 0);
         setup.features = features;
         Ok(())
     }
@@ -277,6 +307,17 @@ impl VhostSetup {
     fn plan(&mut self, ring: u32) -> Result<&mut RingPlan> {
         let plan = self.rings.get_mut(ring as usize);
         plan.ok_or_else(|| Error::new(Kind::Invalid, format!("there is no ring {ring}")))
+    }
+}
+
+/// A new place for what is in flight; one of no bytes says that there is none.
+fn new_inflight(place: &InflightPlace) -> VhostReply {
+    match InflightRegion::create(place) {
+        Ok((place, file)) => VhostReply::Descriptor(place.to_bytes(), file),
+        Err(error) => {
+            tracing::warn!("a machine will not go on when this process is killed: {error}");
+            VhostReply::Payload(InflightPlace { bytes: 0, ..*place }.to_bytes())
+        }
     }
 }
 

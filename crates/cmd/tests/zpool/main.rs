@@ -42,6 +42,7 @@ mod tables;
 mod unfit_streams;
 mod vdevs;
 mod vhost;
+mod vhost_killed;
 mod volumes;
 mod writers;
 mod zinject;

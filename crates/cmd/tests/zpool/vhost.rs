@@ -1,5 +1,5 @@
-//! Volumes by vhost-user, with rust-vmm's frontend for the monitor, and a small driver for the guest. QEMU:
-//! `tests/clients/vhost`.
+//! Volumes by vhost-user, with rust-vmm's frontend for the monitor, and a small driver for the guest; what becomes of it
+//! when its server is killed: `vhost_killed`. QEMU: `tests/clients/vhost`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
@@ -18,11 +20,11 @@ use super::snapshots::Fresh;
 const RAM_BYTES: u64 = 16 << 20;
 /// Where the monitor says that it has the guest's memory.
 const MONITOR_AT: u64 = 0x7000_0000_0000;
-const ENTRIES: u16 = 16;
+pub(super) const ENTRIES: u16 = 16;
 
-const READ: u32 = 0;
-const WRITE: u32 = 1;
-const FLUSH: u32 = 4;
+pub(super) const READ: u32 = 0;
+pub(super) const WRITE: u32 = 1;
+pub(super) const FLUSH: u32 = 4;
 const GET_ID: u32 = 8;
 const DISCARD: u32 = 11;
 const WRITE_ZEROES: u32 = 13;
@@ -39,16 +41,20 @@ const USED: u64 = 0x2000;
 const HEAD: u64 = 0x3000;
 const STATUS: u64 = 0x4000;
 const DATA: u64 = 1 << 20;
+/// Bytes of the data of one of several requests.
+const SLOT_BYTES: u64 = 64 << 10;
 
 /// A virtual machine: its memory, and rings in it.
-struct Guest {
-    monitor: Frontend,
+pub(super) struct Guest {
+    pub(super) monitor: Frontend,
     file: File,
     ram: GuestMemoryMmap,
     kicks: Vec<EventFd>,
     calls: Vec<EventFd>,
-    next: Vec<u16>,
+    pub(super) next: Vec<u16>,
     features: u64,
+    /// What its monitor keeps of what is in flight, if it does.
+    pub(super) kept: Option<(VhostUserInflight, File)>,
 }
 
 fn memfd(bytes: u64, seals: SealFlags) -> File {
@@ -59,27 +65,46 @@ fn memfd(bytes: u64, seals: SealFlags) -> File {
 }
 
 impl Guest {
-    /// One that has said nothing of its memory yet.
-    fn begin(fresh: &Fresh, volume: &str) -> Guest {
+    /// A monitor that has agreed on features, and those that there are.
+    fn greet(fresh: &Fresh, volume: &str) -> (Frontend, u64) {
         let path = fresh.world.dir.join(format!("run/vhost/{volume}+sock"));
         let mut monitor = Frontend::connect(path, 8).unwrap();
         monitor.set_owner().unwrap();
         let features = monitor.get_features().unwrap();
         let protocol = monitor.get_protocol_features().unwrap();
-        assert!(protocol.contains(VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIG), "{protocol:?}");
-        monitor.set_protocol_features(protocol & !VhostUserProtocolFeatures::INFLIGHT_SHMFD).unwrap();
+        let wanted = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        assert!(protocol.contains(wanted), "{protocol:?}");
+        monitor.set_protocol_features(protocol).unwrap();
         monitor.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         monitor.set_features(features & !EVENT_IDX).unwrap();
+        (monitor, features)
+    }
+
+    /// One that has said nothing of its memory yet.
+    fn begin(fresh: &Fresh, volume: &str) -> Guest {
+        let (monitor, features) = Guest::greet(fresh, volume);
         let file = memfd(RAM_BYTES, SealFlags::SHRINK);
         let place = FileOffset::new(file.try_clone().unwrap(), 0);
         let ram =
             GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), RAM_BYTES as usize, Some(place))]).unwrap();
-        Guest { monitor, file, ram, kicks: Vec::new(), calls: Vec::new(), next: Vec::new(), features }
+        Guest { monitor, file, ram, kicks: Vec::new(), calls: Vec::new(), next: Vec::new(), features, kept: None }
     }
 
     /// One with so many rings that run.
     fn connect(fresh: &Fresh, volume: &str, rings: usize) -> Guest {
+        Guest::connect_with(Guest::begin(fresh, volume), rings)
+    }
+
+    /// The same, whose monitor keeps what is in flight.
+    pub(super) fn connect_kept(fresh: &Fresh, volume: &str, rings: usize) -> Guest {
         let mut guest = Guest::begin(fresh, volume);
+        guest.renew_kept(rings as u16);
+        Guest::connect_with(guest, rings)
+    }
+
+    fn connect_with(mut guest: Guest, rings: usize) -> Guest {
         let file = guest.file.try_clone().unwrap();
         guest.give(&file, RAM_BYTES).unwrap();
         for ring in 0..rings {
@@ -89,6 +114,29 @@ impl Guest {
             guest.start(ring);
         }
         guest
+    }
+
+    /// Has new memory for what is in flight, as after a reset.
+    pub(super) fn renew_kept(&mut self, rings: u16) {
+        let kept = self.monitor.get_inflight_fd(&VhostUserInflight::new(0, 0, rings, ENTRIES)).unwrap();
+        self.kept = Some(kept);
+        self.give_kept().unwrap();
+    }
+
+    pub(super) fn give_kept(&mut self) -> vhost::Result<()> {
+        let (place, file) = self.kept.as_ref().unwrap();
+        self.monitor.set_inflight_fd(place, file.as_raw_fd())
+    }
+
+    /// Its monitor has lost its server, and has another one: as QEMU does, it knows of rings what was given back.
+    pub(super) fn reconnect(&mut self, fresh: &Fresh, volume: &str) {
+        // nobody else may have the volume
+        self.monitor = Frontend::from_stream(UnixStream::pair().unwrap().0, 1);
+        self.monitor = Guest::greet(fresh, volume).0;
+        let file = self.file.try_clone().unwrap();
+        self.give(&file, RAM_BYTES).unwrap();
+        self.give_kept().unwrap();
+        (0..self.next.len()).for_each(|ring| self.start_at(ring, self.used(ring)));
     }
 
     fn give(&self, file: &File, bytes: u64) -> vhost::Result<()> {
@@ -106,7 +154,11 @@ impl Guest {
         0x10000 * ring as u64
     }
 
-    fn start(&mut self, ring: usize) {
+    pub(super) fn start(&mut self, ring: usize) {
+        self.start_at(ring, self.next[ring]);
+    }
+
+    fn start_at(&mut self, ring: usize, base: u16) {
         let at = MONITOR_AT + Guest::place(ring);
         let config = VringConfigData {
             queue_max_size: ENTRIES,
@@ -119,7 +171,7 @@ impl Guest {
         };
         self.monitor.set_vring_num(ring, ENTRIES).unwrap();
         self.monitor.set_vring_addr(ring, &config).unwrap();
-        self.monitor.set_vring_base(ring, self.next[ring]).unwrap();
+        self.monitor.set_vring_base(ring, base).unwrap();
         self.monitor.set_vring_call(ring, &self.calls[ring]).unwrap();
         self.monitor.set_vring_kick(ring, &self.kicks[ring]).unwrap();
         self.monitor.set_vring_enable(ring, true).unwrap();
@@ -131,7 +183,7 @@ impl Guest {
     }
 
     /// Makes a chain available, and tells of it.
-    fn push(&mut self, ring: usize, head: u16) {
+    pub(super) fn push(&mut self, ring: usize, head: u16) {
         let at = Guest::place(ring) + AVAILABLE;
         self.ram.write_obj(head, GuestAddress(at + 4 + 2 * u64::from(self.next[ring] % ENTRIES))).unwrap();
         self.next[ring] = self.next[ring].wrapping_add(1);
@@ -139,12 +191,43 @@ impl Guest {
         self.kicks[ring].write(1).unwrap();
     }
 
-    fn used(&self, ring: usize) -> u16 {
+    pub(super) fn used(&self, ring: usize) -> u16 {
         self.ram.read_obj(GuestAddress(Guest::place(ring) + USED + 2)).unwrap()
     }
 
+    /// The request that was given back as number `index`.
+    pub(super) fn given_back(&self, ring: usize, index: u16) -> u32 {
+        let entry = Guest::place(ring) + USED + 4 + 8 * u64::from(index % ENTRIES);
+        self.ram.read_obj(GuestAddress(entry)).unwrap()
+    }
+
+    /// Whether the guest was told of answers since this was asked last.
+    pub(super) fn was_told(&self, ring: usize) -> bool {
+        self.calls[ring].read().is_ok()
+    }
+
+    /// Describes one of several requests that write, which begins with descriptor `3 * slot`.
+    pub(super) fn prepare_write(&self, ring: usize, slot: u16, sector: u64, data: &[u8]) {
+        let (at, slot) = (Guest::place(ring), u64::from(slot));
+        let (head, status, to) =
+            (at + HEAD + 16 * slot, at + STATUS + slot, DATA + SLOT_BYTES * (16 * ring as u64 + slot));
+        self.ram.write_slice(data, GuestAddress(to)).unwrap();
+        let bytes = [&WRITE.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+        self.ram.write_slice(&bytes, GuestAddress(head)).unwrap();
+        self.ram.write_obj(9u8, GuestAddress(status)).unwrap();
+        let first = 3 * slot as u16;
+        self.describe(at, first, (head, 16, NEXT, first + 1));
+        self.describe(at, first + 1, (to, data.len() as u32, NEXT, first + 2));
+        self.describe(at, first + 2, (status, 1, WRITTEN, 0));
+    }
+
+    /// How that request ended.
+    pub(super) fn status_of(&self, ring: usize, slot: u16) -> u8 {
+        self.ram.read_obj(GuestAddress(Guest::place(ring) + STATUS + u64::from(slot))).unwrap()
+    }
+
     /// Whether all has been given back, after some time.
-    fn is_done(&self, ring: usize, patience: Duration) -> bool {
+    pub(super) fn is_done(&self, ring: usize, patience: Duration) -> bool {
         let began = Instant::now();
         while self.used(ring) != self.next[ring] {
             if began.elapsed() > patience {
@@ -171,7 +254,7 @@ impl Guest {
     }
 
     /// A request that gives data; how it ends.
-    fn tell(&mut self, ring: usize, kind: u32, sector: u64, data: &[u8]) -> u8 {
+    pub(super) fn tell(&mut self, ring: usize, kind: u32, sector: u64, data: &[u8]) -> u8 {
         self.ram.write_slice(data, GuestAddress(DATA)).unwrap();
         self.prepare(ring, kind, sector, data.len() as u32, 0);
         self.push(ring, 0);
@@ -180,7 +263,7 @@ impl Guest {
     }
 
     /// A request that wants data.
-    fn ask(&mut self, ring: usize, kind: u32, sector: u64, len: u32) -> Result<Vec<u8>, u8> {
+    pub(super) fn ask(&mut self, ring: usize, kind: u32, sector: u64, len: u32) -> Result<Vec<u8>, u8> {
         self.ram.write_slice(&vec![0xee; len as usize], GuestAddress(DATA)).unwrap();
         self.prepare(ring, kind, sector, len, WRITTEN);
         self.push(ring, 0);
@@ -366,7 +449,7 @@ fn what_was_flushed_outlives_a_kill() {
 }
 
 /// How long a device may take.
-const SHORT: Duration = Duration::from_secs(20);
+pub(super) const SHORT: Duration = Duration::from_secs(20);
 
 /// Chains that no driver makes.
 fn send_wrong_chains(guest: &mut Guest) {
