@@ -20,7 +20,8 @@ use crate::output;
 /// Volumes are files, and may be given out in other ways, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
 /// is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
 /// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen. Those whose property
-/// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that.
+/// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that
+/// (reconnect-ms=1000 is the newer name of reconnect=1, since QEMU 9.2).
 #[derive(clap::Parser)]
 #[command(name = "cenote volumes", no_binary_name = true)]
 struct VolumesArgs {

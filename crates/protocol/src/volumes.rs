@@ -116,7 +116,8 @@ pub fn vhost_socket(run: &Path, volume: &str) -> PathBuf {
     vhost_folder(run).join(format!("{volume}+sock"))
 }
 
-/// What QEMU takes to have that disk, beside memory that can be shared.
+/// What QEMU takes to have that disk, beside memory that can be shared. It connects again when the process of the pool was
+/// killed and the pool is imported; versions before 9.2 know `reconnect`, in seconds, only.
 pub fn qemu_arguments(socket: &Path, volume: &str) -> String {
     let id: String =
         volume.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' }).collect();
@@ -124,7 +125,7 @@ pub fn qemu_arguments(socket: &Path, volume: &str) -> String {
     let path = socket.to_string_lossy().replace(',', ",,");
     format!(
         "-m 1G -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram \
-         -chardev socket,id=c.{id},path={path} -device vhost-user-blk-pci,chardev=c.{id}"
+         -chardev socket,id=c.{id},path={path},reconnect=1 -device vhost-user-blk-pci,chardev=c.{id}"
     )
 }
 
@@ -161,7 +162,10 @@ mod tests {
         let socket = vhost_socket(run, "tank/a b");
         assert_eq!(socket, Path::new("/run/cenote/vhost/tank/a b+sock"));
         let arguments = qemu_arguments(Path::new("/a,b.sock"), "tank/a b");
-        assert!(arguments.ends_with("id=c.tank_a_b,path=/a,,b.sock -device vhost-user-blk-pci,chardev=c.tank_a_b"));
+        assert!(
+            arguments
+                .ends_with("id=c.tank_a_b,path=/a,,b.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c.tank_a_b")
+        );
         assert_eq!(file_of(run, "tank/v@s"), Path::new("/run/cenote/zvol/tank/v@s"));
     }
 }
