@@ -84,7 +84,7 @@ machine() {
     : >"$work/says"
     qemu-system-x86_64 -machine q35,memory-backend=ram -accel tcg,thread=multi -cpu max -smp 2 -m "$mem" \
         -object memory-backend-memfd,id=ram,size="$mem"M,share=on \
-        -chardev socket,id=vm,path="$socket" -device vhost-user-blk-pci,chardev=vm,num-queues=2 "${more_qemu[@]}" \
+        -chardev socket,id=vm,path="$socket",reconnect=1 -device vhost-user-blk-pci,chardev=vm,num-queues=2 "${more_qemu[@]}" \
         -nodefaults -no-user-config -display none -no-reboot -kernel "$kernel" -initrd "$work/initrd" \
         -append "console=ttyS0 loglevel=5 panic=-1 nowatchdog norandmaps no5lvl no_timer_check phase=$1 ${*:2}" \
         -chardev file,id=console,path="$work/says" -serial chardev:console </dev/null >"$work/qemu" 2>&1 &
