@@ -19,6 +19,7 @@ use format::ids::Txg;
 use zvol::{SyncMode, Zvol};
 
 use crate::disk::VhostDisk;
+use crate::event::WakeEvent;
 use crate::inflight::InflightRegion;
 
 /// How long a mark may stay that is not true any more.
@@ -32,8 +33,8 @@ pub(crate) struct GuestCache {
     is_write_back: AtomicBool,
     /// Something is missing that it had.
     is_lost: AtomicBool,
-    /// Something is marked, and nobody looks after it yet.
-    is_new: AtomicBool,
+    /// Is signalled when something begins to be marked: it is looked after then.
+    looks: Arc<WakeEvent>,
     marked: Mutex<MarkedChanges>,
 }
 
@@ -49,10 +50,10 @@ struct MarkedChanges {
 }
 
 impl GuestCache {
-    /// Each change is on disk before it is answered.
-    pub(crate) fn new(life: u64) -> GuestCache {
-        let [is_write_back, is_lost, is_new] = [false; 3].map(AtomicBool::new);
-        GuestCache { life, is_write_back, is_lost, is_new, marked: Mutex::default() }
+    /// Each change is on disk before it is answered. `looks` wakes what is to call [`GuestCache::look_after`].
+    pub(crate) fn new(life: u64, looks: Arc<WakeEvent>) -> GuestCache {
+        let [is_write_back, is_lost] = [false; 2].map(AtomicBool::new);
+        GuestCache { life, is_write_back, is_lost, looks, marked: Mutex::default() }
     }
 
     pub(crate) fn set_write_back(&self, is_write_back: bool) {
@@ -110,46 +111,45 @@ impl GuestCache {
         if self.look_after(disk).is_none() {
             return;
         }
-        let changes = self.changes();
-        match disk.volume().and_then(|volume| volume.flush().map(|()| volume.sync())) {
-            // nothing was brought to disk
-            Ok(SyncMode::Disabled) => {}
-            Ok(_) => self.flushed(changes),
-            Err(error) => tracing::warn!(disk = disk.serial(), "what a guest has written is not flushed: {error}"),
+        if let Err(error) = disk.volume().and_then(|volume| self.flush(&volume)) {
+            tracing::warn!(disk = disk.serial(), "what a guest has written is not flushed: {error}");
         }
     }
 
-    /// Whether a change is to be on disk before it is answered.
-    pub(crate) fn is_write_through(&self, volume: &Zvol) -> bool {
+    /// Brings what was changed to disk. Errors: those of [`Zvol::flush`].
+    pub(crate) fn flush(&self, volume: &Zvol) -> Result<()> {
+        let changes = self.marked.lock().changes;
+        // nothing is brought to disk then
+        let is_ignored = volume.sync() == SyncMode::Disabled;
+        volume.flush()?;
+        if !is_ignored {
+            self.flushed(changes);
+        }
+        Ok(())
+    }
+
+    /// Whether a change of a volume with that `sync` is to be on disk before it is answered.
+    pub(crate) fn is_write_through(&self, sync: SyncMode) -> bool {
         !self.is_write_back.load(Ordering::SeqCst)
-            || volume.sync() == SyncMode::Always
+            || sync == SyncMode::Always
             || self.marked.lock().region.as_ref().is_some_and(|region| !region.has_marks())
     }
 
     /// Something has been changed, which is in group `group` or before, and is to be answered.
     pub(crate) fn changed(&self, group: Txg) {
         let mut marked = self.marked.lock();
-        if marked.group == Txg::ZERO {
-            self.is_new.store(true, Ordering::SeqCst);
-        }
+        let is_first = marked.group == Txg::ZERO;
         marked.changes += 1;
         // threads come here in any order
         marked.group = marked.group.max(group);
         marked.mark();
-    }
-
-    /// Whether somebody is to begin to look after what is marked; true once.
-    pub(crate) fn take_new(&self) -> bool {
-        self.is_new.swap(false, Ordering::SeqCst)
-    }
-
-    /// How much has been changed up to now.
-    pub(crate) fn changes(&self) -> u64 {
-        self.marked.lock().changes
+        if is_first {
+            self.looks.signal();
+        }
     }
 
     /// So much of what was changed is on disk.
-    pub(crate) fn flushed(&self, changes: u64) {
+    fn flushed(&self, changes: u64) {
         let mut marked = self.marked.lock();
         marked.flushed = marked.flushed.max(changes);
         if marked.flushed == marked.changes {

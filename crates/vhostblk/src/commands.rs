@@ -61,26 +61,21 @@ pub(crate) fn run(
 
 fn one((disk, cache): (&dyn VhostDisk, &GuestCache), request: &DiskRequest, memory: &GuestMemoryMmap) -> Result<u32> {
     let volume = disk.volume()?;
-    // nothing is brought to disk then, whatever is asked for
-    let is_ignored = volume.sync() == SyncMode::Disabled;
-    let lasts = cache.is_write_through(&volume);
-    let note = |()| {
-        if !lasts || is_ignored {
+    // does what is given, told whether it is to be on disk then
+    let change = |what: &dyn Fn(bool) -> Result<()>| {
+        let sync = volume.sync();
+        let lasts = cache.is_write_through(sync);
+        what(lasts)?;
+        // nothing is brought to disk if that is disabled, whatever is asked for
+        if !lasts || sync == SyncMode::Disabled {
             cache.changed(disk.open_group());
         }
-        0
+        Ok(0)
     };
     match request.command {
         DiskCommand::Read => read(&volume, request.sector, &request.data, memory),
-        DiskCommand::Write => write(&volume, request.sector, &request.data, memory, lasts).map(note),
-        DiskCommand::Flush => {
-            let changes = cache.changes();
-            volume.flush()?;
-            if !is_ignored {
-                cache.flushed(changes);
-            }
-            Ok(0)
-        }
+        DiskCommand::Write => change(&|lasts| write(&volume, request.sector, &request.data, memory, lasts)),
+        DiskCommand::Flush => cache.flush(&volume).map(|()| 0),
         DiskCommand::GetId => {
             let mut id = disk.serial().into_bytes();
             id.resize(ID_BYTES, 0);
@@ -89,17 +84,19 @@ fn one((disk, cache): (&dyn VhostDisk, &GuestCache), request: &DiskRequest, memo
         }
         DiskCommand::Discard | DiskCommand::WriteZeroes => {
             let is_discard = request.command == DiskCommand::Discard;
-            for range in request.ranges(memory)? {
-                if range.flags & !if is_discard { 0 } else { MAY_UNMAP } != 0 {
-                    return Err(base::Error::new(Kind::Unsupported, format!("flags {:#x}", range.flags)));
+            change(&|lasts| {
+                for range in request.ranges(memory)? {
+                    if range.flags & !if is_discard { 0 } else { MAY_UNMAP } != 0 {
+                        return Err(base::Error::new(Kind::Unsupported, format!("flags {:#x}", range.flags)));
+                    }
+                    let (offset, len) = range.bytes()?;
+                    match is_discard {
+                        true => volume.discard(offset, len, lasts)?,
+                        false => volume.zero(offset, len, lasts)?,
+                    }
                 }
-                let (offset, len) = range.bytes()?;
-                match is_discard {
-                    true => volume.discard(offset, len, lasts)?,
-                    false => volume.zero(offset, len, lasts)?,
-                }
-            }
-            Ok(note(()))
+                Ok(())
+            })
         }
         DiskCommand::Other(number) => Err(base::Error::new(Kind::Unsupported, format!("request {number}"))),
     }

@@ -37,7 +37,7 @@ pub(crate) struct GuestDevice {
     /// Held by what takes a request: the ring that is looked at first.
     incoming: Mutex<usize>,
     /// Rings have come or gone, or it is over.
-    changed: WakeEvent,
+    changed: Arc<WakeEvent>,
     is_over: AtomicBool,
     cache: GuestCache,
 }
@@ -58,6 +58,7 @@ impl GuestDevice {
         disk: Arc<dyn VhostDisk>,
         (gate, parking): (Arc<Gate>, Arc<Parking>),
     ) -> Result<Arc<GuestDevice>> {
+        let changed = Arc::new(WakeEvent::new()?);
         Ok(Arc::new(GuestDevice {
             env,
             disk,
@@ -67,9 +68,9 @@ impl GuestDevice {
             ram: RwLock::new(Arc::new(GuestRam::none())),
             rings: Mutex::default(),
             incoming: Mutex::default(),
-            changed: WakeEvent::new()?,
+            changed: changed.clone(),
             is_over: AtomicBool::new(false),
-            cache: GuestCache::new(life),
+            cache: GuestCache::new(life, changed),
         }))
     }
 
@@ -149,12 +150,7 @@ impl GuestDevice {
         if self.cache.is_lost() {
             return Ok(DiskAnswer::failed());
         }
-        let done = commands::run((self.disk(), &self.cache), &taken.request, taken.ram.bytes());
-        if self.cache.take_new() {
-            // what waits for kicks looks after it
-            self.changed.signal();
-        }
-        done
+        commands::run((self.disk(), &self.cache), &taken.request, taken.ram.bytes())
     }
 
     fn park(self: &Arc<Self>, taken: TakenEntry) {

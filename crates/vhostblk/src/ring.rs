@@ -232,8 +232,8 @@ impl RunningRing {
         }
     }
 
-    /// Stops: when this returns, all that was taken, by this process or one before it, has been given back, or, if `is_over`, waits for a suspended pool and
-    /// touches nothing any more. Returns the next entry.
+    /// Stops: when this returns, all that was taken, by this process or one before it, has been given back, or, if
+    /// `is_over`, waits for a suspended pool and touches nothing any more. Returns the next entry.
     pub(crate) fn stop(&self, is_over: &AtomicBool) -> u16 {
         let mut state = self.state.lock();
         state.is_stopped = true;
