@@ -1,10 +1,11 @@
 //! An operation at work: its transaction, its time, and the locks that it takes.
 
 use base::Result;
+use dmu::sync::Owners;
 use dmu::{Object, Tx};
 use format::ids::ObjectId;
 
-use crate::live::{LiveZpl, admit_owners, admit_project};
+use crate::live::{LiveZpl, Room, admit_owners, admit_project};
 use crate::locks::HeldLocks;
 use crate::owners::owners;
 use crate::zpl::Zpl;
@@ -74,16 +75,18 @@ impl Zpl {
 
     /// Refuses to let a file grow whose owners have used up what they may.
     pub(crate) fn check_owners(&self, object: &Object) -> Result<()> {
-        let Some(room) = self.live()?.owner_limits() else { return Ok(()) };
-        let owners = owners(object.fresh()?.dnode(), &self.registry());
-        owners.map_or(Ok(()), |owners| admit_owners(&*room, &owners, false))
+        self.check_limits(object, admit_owners)
     }
 
     /// Refuses to let a file grow whose project has used up what it may.
     pub(crate) fn check_project(&self, object: &Object) -> Result<()> {
+        self.check_limits(object, admit_project)
+    }
+
+    fn check_limits(&self, object: &Object, admit: impl Fn(&dyn Room, &Owners, bool) -> Result<()>) -> Result<()> {
         let Some(room) = self.live()?.owner_limits() else { return Ok(()) };
         let owners = owners(object.fresh()?.dnode(), &self.registry());
-        owners.map_or(Ok(()), |owners| admit_project(&*room, &owners, false))
+        owners.map_or(Ok(()), |owners| admit(&*room, &owners, false))
     }
 }
 
