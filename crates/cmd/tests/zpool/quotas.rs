@@ -8,6 +8,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::snapshots::Fresh;
+use super::suspended::noise;
 
 const MIB: usize = 1 << 20;
 /// What is written beyond a limit at most: a record, and what leads to it.
@@ -15,7 +16,7 @@ const BEYOND: u64 = 512 << 10;
 
 /// A large write takes what there is, and the next one is told why there is no more. What the first one wrote.
 fn write_to_the_end(file: &mut File, len: usize, why: ErrorKind) -> usize {
-    let bytes: Vec<u8> = (0..len as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let bytes = noise(len, 1);
     let written = file.write(&bytes).unwrap();
     assert!(written < len && file.metadata().unwrap().len() == written as u64, "{written} bytes of {len}");
     assert_eq!(file.write(&bytes).unwrap_err().kind(), why);
@@ -107,7 +108,7 @@ fn pages_that_do_not_fit_are_an_error() {
     fresh.does("unmount fresh/a");
     fresh.does("set org.cenote:writeback=on refquota=10M fresh/a");
     fresh.does("mount fresh/a");
-    let bytes: Vec<u8> = (0..19 * MIB as u32 / 8).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let bytes = noise(19 * MIB / 2, 1);
     let mut fits = File::create(point.join("fits")).unwrap();
     fits.write_all(&bytes).unwrap();
     fits.sync_all().unwrap();

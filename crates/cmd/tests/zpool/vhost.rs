@@ -208,17 +208,9 @@ impl Guest {
 
     /// Describes one of several requests that write, which begins with descriptor `3 * slot`.
     pub(super) fn prepare_write(&self, ring: usize, slot: u16, sector: u64, data: &[u8]) {
-        let (at, slot) = (Guest::place(ring), u64::from(slot));
-        let (head, status, to) =
-            (at + HEAD + 16 * slot, at + STATUS + slot, DATA + SLOT_BYTES * (16 * ring as u64 + slot));
+        let to = DATA + SLOT_BYTES * (16 * ring as u64 + u64::from(slot));
         self.ram.write_slice(data, GuestAddress(to)).unwrap();
-        let bytes = [&WRITE.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-        self.ram.write_slice(&bytes, GuestAddress(head)).unwrap();
-        self.ram.write_obj(9u8, GuestAddress(status)).unwrap();
-        let first = 3 * slot as u16;
-        self.describe(at, first, (head, 16, NEXT, first + 1));
-        self.describe(at, first + 1, (to, data.len() as u32, NEXT, first + 2));
-        self.describe(at, first + 2, (status, 1, WRITTEN, 0));
+        self.lay_out((ring, slot), (WRITE, sector), (to, data.len() as u32, 0));
     }
 
     /// How that request ended.
@@ -240,17 +232,23 @@ impl Guest {
 
     /// Describes a request with data of `len` bytes at [`DATA`], which `flags` says whether the device writes.
     fn prepare(&self, ring: usize, kind: u32, sector: u64, len: u32, flags: u16) {
-        let at = Guest::place(ring);
-        let head = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-        self.ram.write_slice(&head, GuestAddress(at + HEAD)).unwrap();
-        self.ram.write_obj(9u8, GuestAddress(at + STATUS)).unwrap();
-        self.describe(at, 0, (at + HEAD, 16, NEXT, if len > 0 { 1 } else { 2 }));
-        self.describe(at, 1, (DATA, len, NEXT | flags, 2));
-        self.describe(at, 2, (at + STATUS, 1, WRITTEN, 0));
+        self.lay_out((ring, 0), (kind, sector), (DATA, len, flags));
+    }
+
+    /// Describes a request, which begins with descriptor `3 * slot`, with data at a place.
+    fn lay_out(&self, (ring, slot): (usize, u16), (kind, sector): (u32, u64), (to, len, flags): (u64, u32, u16)) {
+        let (at, first) = (Guest::place(ring), 3 * slot);
+        let (head, status) = (at + HEAD + 16 * u64::from(slot), at + STATUS + u64::from(slot));
+        let bytes = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+        self.ram.write_slice(&bytes, GuestAddress(head)).unwrap();
+        self.ram.write_obj(9u8, GuestAddress(status)).unwrap();
+        self.describe(at, first, (head, 16, NEXT, if len > 0 { first + 1 } else { first + 2 }));
+        self.describe(at, first + 1, (to, len, NEXT | flags, first + 2));
+        self.describe(at, first + 2, (status, 1, WRITTEN, 0));
     }
 
     fn status(&self, ring: usize) -> u8 {
-        self.ram.read_obj(GuestAddress(Guest::place(ring) + STATUS)).unwrap()
+        self.status_of(ring, 0)
     }
 
     /// A request that gives data; how it ends.
