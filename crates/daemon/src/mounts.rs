@@ -122,8 +122,7 @@ impl Mounts {
 
     /// All that was changed is on disk: how much room files take shows at once.
     pub fn settled(&self) {
-        let list = self.lock().clone();
-        list.iter().for_each(|mounted| mounted.mount.settled());
+        self.all().iter().for_each(|mounted| mounted.mount.settled());
     }
 
     /// How many files of a file system have no name, and are not freed yet; 0 if it is not mounted.
