@@ -13,6 +13,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -265,12 +266,12 @@ impl Lun for TargetVolume {
         self.handle.now()?.prefetch(offset, len)
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.handle.now()?.next_data(offset)
+    fn next_data(&self, bytes: Range<u64>) -> Result<Option<u64>> {
+        self.handle.now()?.next_data(bytes)
     }
 
-    fn next_hole(&self, offset: u64) -> Result<u64> {
-        self.handle.now()?.next_hole(offset)
+    fn next_hole(&self, bytes: Range<u64>) -> Result<u64> {
+        self.handle.now()?.next_hole(bytes)
     }
 
     fn reservations(&self) -> Result<Option<String>> {

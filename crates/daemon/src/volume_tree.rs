@@ -286,12 +286,12 @@ impl TreeFile for VolumeFile {
 
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         let volume = self.0.now()?;
-        if offset < volume.size() { volume.next_data(offset) } else { Ok(None) }
+        volume.next_data(offset..u64::MAX)
     }
 
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         let volume = self.0.now()?;
-        if offset < volume.size() { volume.next_hole(offset).map(Some) } else { Ok(None) }
+        if offset < volume.size() { volume.next_hole(offset..u64::MAX).map(Some) } else { Ok(None) }
     }
 
     fn write(&self, offset: u64, data: Data<'_>) -> Result<usize> {

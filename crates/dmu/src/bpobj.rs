@@ -91,7 +91,7 @@ fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(ListedBlkPtr) -> Resu
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
     }
     // a list has no holes; one that says so would take forever to read
-    if end > 0 && object.next_hole(0)? < end {
+    if end > 0 && object.next_hole(0..end)? < end {
         return Err(Error::corrupt(format!("list of {count} block pointers has holes")).at_block(object.bookmark(0, 0)));
     }
     let mut buf = vec![0; CHUNK];

@@ -66,7 +66,7 @@ impl Objset {
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         let first = after.next();
         let (mut from, _) = first.place(per_block);
-        while let Some(blkid) = meta.seek_block(from, true)? {
+        while let Some(blkid) = meta.seek_block(from..u64::MAX, true)? {
             let block = meta.block(blkid)?;
             let mut at = 0;
             while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {

@@ -1,6 +1,7 @@
 //! Finding data and holes without visiting what lies between.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use base::{Error, Result};
 use format::blkptr::{BlkPtr, Dva};
@@ -10,47 +11,42 @@ use crate::Object;
 use crate::node::BlockSource;
 
 impl Object {
-    /// The first byte at or after `offset` that is in an allocated block; `None` if there is none.
-    pub fn next_allocated(&self, offset: u64) -> Result<Option<u64>> {
+    /// The first of these bytes that is in an allocated block; `None` if there is none.
+    pub fn next_allocated(&self, bytes: Range<u64>) -> Result<Option<u64>> {
         let size = self.block_size()?;
-        let found = self.seek_block(offset / size, true)?;
-        Ok(found.map(|blkid| blkid.saturating_mul(size).max(offset)))
+        let found = self.seek_block(bytes.start / size..bytes.end.div_ceil(size), true)?;
+        Ok(found.map(|blkid| blkid.saturating_mul(size).max(bytes.start)).filter(|at| *at < bytes.end))
     }
 
-    /// The first byte at or after `offset` that is in a hole, or past the last block.
-    pub fn next_hole(&self, offset: u64) -> Result<u64> {
+    /// The first of these bytes that is in a hole, or past the last block; where they end, if there is none.
+    pub fn next_hole(&self, bytes: Range<u64>) -> Result<u64> {
         let size = self.block_size()?;
-        let found = self.seek_block(offset / size, false)?;
-        Ok(found.map_or(self.dnode().size_max(), |blkid| blkid.saturating_mul(size)).max(offset))
+        let found = self.seek_block(bytes.start / size..bytes.end.div_ceil(size), false)?;
+        let hole = found.map_or(self.dnode().size_max(), |blkid| blkid.saturating_mul(size));
+        Ok(hole.max(bytes.start).min(bytes.end))
     }
 
-    /// The first data block from `from` on that is allocated, or that is a hole.
-    pub(crate) fn seek_block(&self, from: u64, allocated: bool) -> Result<Option<u64>> {
-        let mut blkid = from;
+    /// The first of these data blocks that is allocated, or that is a hole; none behind the last one.
+    pub(crate) fn seek_block(&self, blocks: Range<u64>, allocated: bool) -> Result<Option<u64>> {
+        let mut blkid = blocks.start;
         let mut passed = Passed::default();
-        while blkid <= self.dnode().block_max {
-            // how many levels above the block the pointers say the same
-            let (is_hole, level) = match self.find(blkid) {
-                BlockSource::Changed(_) | BlockSource::Cloned(_) => (false, 0),
-                BlockSource::Hole => (true, 0),
+        while blkid <= self.dnode().block_max && blkid < blocks.end {
+            // and the block from which on they say something else, as far as one indirect block tells
+            let (is_hole, next) = match self.find(blkid) {
+                BlockSource::Changed(_) | BlockSource::Cloned(_) => (false, blkid.checked_add(1)),
+                BlockSource::Hole => (true, blkid.checked_add(1)),
                 BlockSource::OnDisk(tree) => {
                     let (bp, level, above) = self.pointer_and_above(&tree, 0, blkid)?;
                     if !passed.allows(&above, level, blkid, &tree) {
                         let what = "an indirect block is in two places of its object";
                         return Err(self.placed(Error::corrupt(what), 0, blkid));
                     }
-                    (bp.is_hole(), level)
+                    (bp.is_hole(), self.end_of_alike(&tree, &bp, &above, level, blkid)?)
                 }
             };
             if is_hole != allocated {
                 return Ok(Some(blkid));
             }
-            // a hole may stand for a whole subtree
-            let shift = if level == 0 { 0 } else { u32::from(level) * self.dnode().pointers_shift() };
-            let next = blkid
-                .checked_shr(shift)
-                .and_then(|n| n.checked_add(1))
-                .and_then(|n| n.checked_shl(shift).filter(|shifted| shifted >> shift == n));
             let changed = self.node().and_then(|node| node.read().next_changed(blkid));
             match [next, changed].into_iter().flatten().min() {
                 Some(next) => blkid = next,
@@ -58,6 +54,23 @@ impl Object {
             }
         }
         Ok(None)
+    }
+
+    /// The first data block behind `blkid` that is not, as it is, behind a hole or a block: of those that pointers lead to which
+    /// are in the same block `above` as `bp`, of that level; or the first one behind all of these.
+    fn end_of_alike(&self, tree: &Dnode, bp: &BlkPtr, above: &BlkPtr, level: u8, blkid: u64) -> Result<Option<u64>> {
+        // a hole may stand for a whole subtree
+        let shift = if level == 0 { 0 } else { u32::from(level) * tree.pointers_shift() };
+        let Some(number) = blkid.checked_shr(shift) else { return Ok(None) };
+        let mut alike = 1;
+        if !above.is_hole() {
+            let block = self.get(tree, *above, level + 1, number >> tree.pointers_shift())?;
+            let pointers = BlkPtr::slice(&block);
+            let own = number as usize & (pointers.len() - 1);
+            alike = pointers[own..].iter().take_while(|one| one.is_hole() == bp.is_hole()).count().max(1) as u64;
+        }
+        let end = number.checked_add(alike);
+        Ok(end.and_then(|end| end.checked_shl(shift).filter(|shifted| shifted >> shift == end)))
     }
 }
 

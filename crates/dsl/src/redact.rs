@@ -126,7 +126,7 @@ impl RedactionSearch<'_> {
         let mut found = JoinedRanges { object: old.id(), block_size: old.dnode().block_size, pending: None, f };
         while at < end {
             // a hole of any length is looked at as one
-            let allocated = old.next_allocated(at.saturating_mul(found.block_size))?;
+            let allocated = old.next_allocated(at.saturating_mul(found.block_size)..u64::MAX)?;
             let allocated = allocated.map_or(end, |offset| offset / found.block_size);
             let to = at.saturating_add(WINDOW).max(allocated).min(end);
             let mut spans = vec![(at, to - 1)];

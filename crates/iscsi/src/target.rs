@@ -1,5 +1,6 @@
 //! What the server knows of the disks that it serves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Data, Error, Kind, Piece, Result};
@@ -35,12 +36,11 @@ pub trait Lun: Send + Sync {
     /// Has so many bytes from an offset on read soon. Errors: those of reading.
     fn prefetch(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// The next byte from an offset on that is data; `None` if there is only a hole up to the end. Errors: those of
-    /// reading.
-    fn next_data(&self, offset: u64) -> Result<Option<u64>>;
+    /// The first of these bytes that is data; `None` if all are in a hole. Errors: those of reading.
+    fn next_data(&self, bytes: Range<u64>) -> Result<Option<u64>>;
 
-    /// The next byte from an offset on that is in a hole, the end being one. Errors: those of reading.
-    fn next_hole(&self, offset: u64) -> Result<u64>;
+    /// The first of these bytes that is in a hole; where they end, if there is none. Errors: those of reading.
+    fn next_hole(&self, bytes: Range<u64>) -> Result<u64>;
 
     /// The reservations that were kept, as a text. Errors: those of reading.
     fn reservations(&self) -> Result<Option<String>>;

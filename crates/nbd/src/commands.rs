@@ -96,13 +96,13 @@ fn read(volume: &Zvol, request: &NbdRequest, has_chunks: bool) -> Result<Vec<Rea
     }
     let (mut parts, mut at) = (Vec::new(), request.offset);
     while at < end {
-        let data = volume.next_data(at)?.unwrap_or(end).min(end);
+        let data = volume.next_data(at..end)?.unwrap_or(end);
         if data > at && parts.len() < PARTS_MAX {
             parts.push(ReadPart::Hole(at, (data - at) as u32));
             at = data;
             continue;
         }
-        let hole = if parts.len() < PARTS_MAX { volume.next_hole(at)?.min(end) } else { end };
+        let hole = if parts.len() < PARTS_MAX { volume.next_hole(at..end)? } else { end };
         // nothing if it has changed since it was looked for
         if hole > at {
             parts.push(ReadPart::Data(at, volume.read(at, (hole - at) as usize, false)?));
@@ -117,10 +117,10 @@ fn states(volume: &Zvol, request: &NbdRequest) -> Result<Vec<(u64, u32)>> {
     let end = request.offset + request.len;
     let (mut states, mut at) = (Vec::new(), request.offset);
     while at < end && states.len() < PARTS_MAX {
-        let data = volume.next_data(at)?.unwrap_or(end).min(end);
+        let data = volume.next_data(at..end)?.unwrap_or(end);
         let (until, state) = match data > at {
             true => (data, STATE_HOLE_AND_ZERO),
-            false => (volume.next_hole(at)?.min(end), STATE_DATA),
+            false => (volume.next_hole(at..end)?, STATE_DATA),
         };
         // it has changed since it was looked for
         if until <= at {

@@ -171,7 +171,7 @@ impl Survey {
                 let object = objset.object(last)?;
                 contents(
                     object.dnode().size_max(),
-                    |at| object.next_allocated(at),
+                    |at| object.next_allocated(at..u64::MAX),
                     |at, buf| {
                         object.read(at, buf)?;
                         Ok(buf.len())

@@ -96,7 +96,7 @@ impl File {
             if offset >= size {
                 return Ok(None);
             }
-            Ok(object.next_allocated(offset)?.filter(|&at| at < size))
+            object.next_allocated(offset..size)
         })
     }
 
@@ -107,7 +107,7 @@ impl File {
             if offset >= size {
                 return Ok(None);
             }
-            Ok(Some(object.next_hole(offset)?.min(size)))
+            object.next_hole(offset..size).map(Some)
         })
     }
 

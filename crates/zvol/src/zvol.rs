@@ -153,14 +153,14 @@ impl Zvol {
         }
     }
 
-    /// The next byte from `offset` on that is data; `None` if there is only a hole up to the end.
-    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        Ok(self.current()?.next_allocated(offset)?.filter(|&at| at < self.size()))
+    /// The first of these bytes that is data; `None` if all are in a hole, or behind the end.
+    pub fn next_data(&self, bytes: Range<u64>) -> Result<Option<u64>> {
+        self.current()?.next_allocated(bytes.start..bytes.end.min(self.size()))
     }
 
-    /// The next byte from `offset` on that is in a hole, the end being one.
-    pub fn next_hole(&self, offset: u64) -> Result<u64> {
-        Ok(self.current()?.next_hole(offset)?.min(self.size()))
+    /// The first of these bytes that is in a hole, behind the end being one; where they end, if there is none.
+    pub fn next_hole(&self, bytes: Range<u64>) -> Result<u64> {
+        self.current()?.next_hole(bytes.start..bytes.end.min(self.size()))
     }
 
     /// Has the blocks of a range read soon.

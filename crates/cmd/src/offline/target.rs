@@ -250,8 +250,8 @@ impl Content {
         if offset >= size {
             return Ok(None);
         }
-        let Some(start) = self.object().next_allocated(offset)?.filter(|&start| start < size) else { return Ok(None) };
-        Ok(Some((start, self.object().next_hole(start)?.min(size))))
+        let Some(start) = self.object().next_allocated(offset..size)? else { return Ok(None) };
+        Ok(Some((start, self.object().next_hole(start..size)?)))
     }
 
     fn object(&self) -> &Object {

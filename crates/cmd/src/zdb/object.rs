@@ -259,8 +259,8 @@ impl<'a> ObjectPrinter<'a> {
     /// The runs of data between holes.
     fn print_segments(&self, object: &Object, out: &mut dyn Write) -> Result<()> {
         let mut at = 0;
-        while let Some(start) = object.next_allocated(at)? {
-            let end = object.next_hole(start)?;
+        while let Some(start) = object.next_allocated(at..u64::MAX)? {
+            let end = object.next_hole(start..u64::MAX)?;
             let size = self.args.number(end - start);
             writeln!(out, "\t\tsegment [{start:016x}, {end:016x}) size {size:>5}")?;
             at = end;

@@ -230,6 +230,7 @@ impl World {
             assert_eq!(spill, model.spill.map(|byte| (byte, 1024)), "{when}: spill of object {id}");
             let bonus = object.bonus().first().copied().unwrap_or(0);
             assert_eq!(bonus, model.bonus, "{when}: bonus of object {id}");
+            check_search(&object, model.end);
         }
     }
 
@@ -262,6 +263,47 @@ impl World {
         let sum: u64 = ids.iter().map(|&id| set.object(id).unwrap().dnode().used_bytes).sum();
         assert_eq!(sum + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
     }
+}
+
+/// What is found far away is what one block after the other says.
+fn check_search(object: &Object, end: u64) {
+    let size = object.dnode().block_size;
+    let blocks = end.div_ceil(size) + 2;
+    let is_data = |blkid: u64| object.next_allocated(blkid * size..(blkid + 1) * size).unwrap().is_some();
+    for from in (0..blocks).step_by((blocks / 20).max(1) as usize) {
+        let first = is_data(from);
+        let other = (from..from + 100).find(|&blkid| is_data(blkid) != first).map(|blkid| blkid * size);
+        let (start, end) = (from * size, (from + 100) * size);
+        let found = |end: u64| match first {
+            true => object.next_hole(start..end).unwrap(),
+            false => object.next_allocated(start..end).unwrap().unwrap_or(end),
+        };
+        assert_eq!(found(end), other.unwrap_or(end));
+        let far = found(u64::MAX);
+        assert!(far == other.unwrap_or(far) && far >= other.unwrap_or(end), "{far} from {start} on");
+    }
+}
+
+#[test]
+fn a_search_goes_no_further_than_it_has_to() {
+    let mut world = World::new();
+    world.take(&Step::Create(512));
+    world.take(&Step::Write(0, 0, 60_000, 1));
+    (1..40).for_each(|at| world.take(&Step::Write(0, at * 60_000, 60_000, 1)));
+    world.sync();
+    let cache = Arc::new(Cache::new(world.cache.zio().clone(), 1 << 20));
+    let set = Objset::open(cache.clone(), DatasetId::new(9), world.set.rootbp(), Mode::Plain, "t/fs").unwrap();
+    let object = set.object(world.id(0).unwrap()).unwrap();
+    let reads = |bytes: std::ops::Range<u64>| {
+        let all = || cache.stats().hits + cache.stats().misses;
+        let before = all();
+        assert_eq!(object.next_hole(bytes.clone()).unwrap(), bytes.end);
+        all() - before
+    };
+    let of_one = reads(0..512);
+    assert_eq!(reads(1_000_000..1_000_100), of_one);
+    // 32 blocks of 512 bytes are told by one indirect block
+    assert!(reads(0..40 * 60_000) <= (40 * 60_000 / (32 * 512) + 1) * of_one);
 }
 
 #[test]
@@ -347,7 +389,7 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 12, 1, 1);
     (dnode.levels, dnode.block_max, dnode.blkptrs[0]) = (11, (1 << 50) - 1, top);
     let dnode = Arc::new(dnode);
-    let found = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).next_hole(0).unwrap_err();
+    let found = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).next_hole(0..u64::MAX).unwrap_err();
     assert_eq!(found.kind(), base::Kind::Corrupt);
     let portion = Object::new(set.clone(), ObjectId::new(1), dnode.clone()).last_portion(0..u64::MAX, 1000).unwrap();
     assert!(portion.from > 0 && portion.blocks <= 1000, "{portion:?}");

@@ -11,6 +11,8 @@ pub(super) const SAME_BLOCKS_MAX: u64 = 1 << 18;
 pub(super) const UNMAP_RANGES_MAX: usize = 256;
 /// Ranges that one GET LBA STATUS tells of.
 const STATES_MAX: usize = 256;
+/// Bytes that one command has looked through for holes: of more it has to be asked again.
+const SEARCH_BYTES: u64 = 16 << 30;
 /// Bytes of a pattern that are written at a time.
 const PATTERN_BYTES: u64 = 1 << 20;
 /// The bits for letting go, and for zeros without data.
@@ -73,7 +75,7 @@ pub(super) fn parse_unmap(list: &[u8]) -> Result<Vec<BlockRange>, ScsiFailure> {
     Ok(ranges.map(|range| BlockRange { first: number(&range[..8]), blocks: number(&range[8..12]) }).collect())
 }
 
-/// Which blocks from one on are there.
+/// Which blocks from one on are there, as far as is looked at once.
 pub(super) fn lba_status(command: &ScsiCommand<'_>) -> ScsiOutcome {
     let (first, most) = (command.u64(2), command.u32(10) as usize);
     let (lun, blocks) = (&command.unit.lun, command.unit.blocks()?);
@@ -82,17 +84,19 @@ pub(super) fn lba_status(command: &ScsiCommand<'_>) -> ScsiOutcome {
     }
     let (mut states, mut at) = (vec![0; 8], first);
     let fits = |states: &Vec<u8>| states.len() < 8 + 16 * STATES_MAX && states.len() + 16 <= most.max(24);
-    while at < blocks && fits(&states) {
-        let data = lun.next_data(at * BLOCK_BYTES)?.map_or(blocks, |data| data / BLOCK_BYTES);
+    let end = blocks.min(first.saturating_add(SEARCH_BYTES / BLOCK_BYTES));
+    while at < end && fits(&states) {
+        let rest = at * BLOCK_BYTES..end * BLOCK_BYTES;
+        let data = lun.next_data(rest.clone())?.map_or(end, |data| data / BLOCK_BYTES);
         let (until, state) = match data > at {
             true => (data, 1),
-            false => (lun.next_hole(at * BLOCK_BYTES)?.div_ceil(BLOCK_BYTES), 0),
+            false => (lun.next_hole(rest)?.div_ceil(BLOCK_BYTES), 0),
         };
         // it has changed since it was looked for
         if until <= at {
             continue;
         }
-        let len = (until.min(blocks) - at).min(u32::MAX.into()) as u32;
+        let len = (until.min(end) - at).min(u32::MAX.into()) as u32;
         states.extend(at.to_be_bytes());
         states.extend(len.to_be_bytes());
         states.extend([state, 0, 0, 0]);

@@ -1,5 +1,6 @@
 //! A disk in memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -147,13 +148,12 @@ impl Lun for MemoryDisk {
         Ok(())
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        let next = self.next(offset, false);
-        Ok(Some(next).filter(|next| *next < self.state.lock().bytes.len() as u64))
+    fn next_data(&self, bytes: Range<u64>) -> Result<Option<u64>> {
+        Ok(Some(self.next(bytes.start, false)).filter(|next| *next < bytes.end))
     }
 
-    fn next_hole(&self, offset: u64) -> Result<u64> {
-        Ok(self.next(offset, true))
+    fn next_hole(&self, bytes: Range<u64>) -> Result<u64> {
+        Ok(self.next(bytes.start, true).min(bytes.end))
     }
 
     fn reservations(&self) -> Result<Option<String>> {
