@@ -224,8 +224,20 @@ impl NetworkPlan {
 }
 
 impl Disks for PoolDisks {
+    /// Snapshots that are shown are behind their volume.
     fn names(&self) -> Result<Vec<String>> {
-        Ok(offered(&self.pool.view(), NBD_PROPERTY)?.iter().map(|subject| subject.name().to_owned()).collect())
+        let view = self.pool.view();
+        let mut names = Vec::new();
+        for volume in offered(&view, NBD_PROPERTY)? {
+            names.push(volume.name().to_owned());
+            // what cannot be read is not there
+            for snapshot in view.dsl().subjects_of_snapshots(&volume)?.into_iter().flatten() {
+                if offers(&view, &snapshot, NBD_PROPERTY)? {
+                    names.push(snapshot.name().to_owned());
+                }
+            }
+        }
+        Ok(names)
     }
 
     fn find(&self, name: &str) -> Result<Option<Arc<dyn Disk>>> {

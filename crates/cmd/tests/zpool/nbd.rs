@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use super::World;
 use super::snapshots::Fresh;
 
+const LIST: u32 = 3;
 const GO: u32 = 7;
 const STRUCTURED_REPLY: u32 = 8;
 const SET_META_CONTEXT: u32 = 10;
@@ -55,6 +56,13 @@ impl NbdClient {
                 return answers;
             }
         }
+    }
+
+    /// What it is shown.
+    fn list(&mut self) -> Vec<String> {
+        let mut answers = self.option(LIST, &[]);
+        assert_eq!(answers.pop().unwrap().0, ACK);
+        answers.into_iter().map(|(_, entry)| String::from_utf8(entry[4..].to_vec()).unwrap()).collect()
     }
 
     /// Uses a volume, and returns its size, or the error.
@@ -183,6 +191,25 @@ fn volumes_by_nbd() {
     fresh.judge();
     // with the pool it goes
     assert!(!socket.exists());
+}
+
+#[test]
+fn snapshots_that_are_shown_are_listed() {
+    let fresh = Fresh::new("nbd_listed");
+    for name in ["a/v", "a/w", "closed"] {
+        fresh.does(&format!("create -s -V 8M fresh/{name}"));
+    }
+    fresh.does("set org.cenote:nbd=on fresh/a");
+    fresh.does("snapshot fresh/a/v@s fresh/a/w@s fresh/closed@s");
+    fresh.does("snapshot fresh/a/v@t");
+    let mut client = NbdClient::connect(&fresh);
+    assert_eq!(client.list(), ["fresh/a/v", "fresh/a/w"]);
+    assert_eq!(client.go("fresh/a/v@s"), Err(UNKNOWN));
+    fresh.does("set snapdev=visible fresh/a/v");
+    assert_eq!(client.list(), ["fresh/a/v", "fresh/a/v@s", "fresh/a/v@t", "fresh/a/w"]);
+    assert_eq!(client.go("fresh/a/v@s"), Ok(8 << 20));
+    drop(client);
+    fresh.judge();
 }
 
 #[test]
