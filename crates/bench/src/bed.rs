@@ -84,8 +84,8 @@ impl Bed {
         Ok(())
     }
 
-    /// A new pool, with a log device if there is one, and its file system of that compression.
-    pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+    /// A new pool, with a log device if there is one, and its file system with these properties.
+    pub(crate) fn create(&self, properties: &[(&str, &str)]) -> Result<(Arc<LivePool>, Arc<Objset>)> {
         let vdev = |path: &Path, bias| -> Result<NewVdev> {
             Ok(NewVdev { shape: NewVdevShape::Single, bias, leaves: vec![leaf(path)?] })
         };
@@ -110,7 +110,8 @@ impl Bed {
         let make = move |set: &Arc<Objset>, tx: &Tx<'_>| create_fs(set, tx, &NewFs { now, salt, ..NewFs::default() });
         let pool = LivePool::create(&self.env, &new, &devices, move |set, tx, _| make(set, tx))?;
         pool.start();
-        pool.create_dataset(FS, vec![("compression".into(), compression.into())], move |set, tx, _| make(set, tx))?;
+        let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        pool.create_dataset(FS, properties, move |set, tx, _| make(set, tx))?;
         let set = head(&pool)?;
         Ok((pool, set))
     }

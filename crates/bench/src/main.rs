@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   main   options, JSON lines     data   the bytes that are written
-//!      └─ seq, rand, objects, sync ▶ bed   a pool on one vdev: made, emptied from caches, opened again
+//!      └─ seq, rand, objects, sync, dedup ▶ bed   a pool on one vdev: made, emptied from caches, opened again
 //! ```
 //!
 //! Writing is measured until all of it is durable. Cold is after export, with the vdev's pages dropped.
@@ -16,6 +16,7 @@
 
 mod bed;
 mod data;
+mod dedup;
 mod objects;
 mod options;
 mod rand;
@@ -52,6 +53,7 @@ fn run(options: &Options) -> Result<()> {
             "l2arc" => rand::run_l2arc(options, &bed)?,
             "objects" => objects::run_objects(options, &bed)?,
             "sync" => sync::run(options, &bed)?,
+            "dedup" => dedup::run(options, &bed)?,
             "files" => objects::run_files(options, &bed)?,
             _ => return Err(Error::new(Kind::Invalid, format!("no such test: {test}"))),
         }

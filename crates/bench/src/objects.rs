@@ -27,7 +27,7 @@ fn name(i: usize) -> Vec<u8> {
 /// as in the peer.
 pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
     let params = format!("\"files\":{COUNT}");
-    let (pool, set) = bed.create("lz4")?;
+    let (pool, set) = bed.create(&[("compression", "lz4")])?;
     let table = {
         let tx = pool.txgs().begin()?;
         let dnode = Dnode::new(ObjectType::DIRECTORY_CONTENTS, TABLE_BLOCK, INDIRECT_SHIFT, 1, 1);
@@ -68,7 +68,7 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
 /// Files of a few KiB, as POSIX has them.
 pub(crate) fn run_files(options: &Options, bed: &Bed) -> Result<()> {
     let params = format!("\"files\":{COUNT},\"size\":{FILE_BYTES}");
-    let (pool, set) = bed.create("lz4")?;
+    let (pool, set) = bed.create(&[("compression", "lz4")])?;
     let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default(), None)?;
     let root = zpl.root();
     let bytes: Vec<u8> = (0..FILE_BYTES).map(|i| (i * i / 7) as u8).collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use base::{Error, Kind, Result};
 
 pub(crate) const USAGE: &str =
-    "usage: engine-bench -d DIR [-s MiB] [-T seq,rand,l2arc,objects,files,sync] [-c off,lzjb,lz4,gzip-1,...]
+    "usage: engine-bench -d DIR [-s MiB] [-T seq,rand,l2arc,objects,files,sync,dedup] [-c off,lzjb,lz4,gzip-1,...]
                     [-r RATIOS] [-a ARC-MiB] [-v VDEV] [-n PEER]
                     [-l LOG] [-z SYNC-SIZES] [-j THREADS] [-t SECONDS] [-C CACHE] [-b BLOCK-SIZES]
 -d  folder for the vdev file; -v names a ready file or block device instead, which is overwritten

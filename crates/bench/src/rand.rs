@@ -162,7 +162,7 @@ impl L2arcBench<'_> {
 
 /// A pool with the file, exported. Its object.
 fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
-    let (pool, set) = bed.create("lz4")?;
+    let (pool, set) = bed.create(&[("compression", "lz4")])?;
     let file = {
         let tx = pool.txgs().begin()?;
         set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block, INDIRECT_SHIFT, 3, 1))?

@@ -28,7 +28,7 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
     let records = (mib << 20) / RECORD as u64;
     let emit = |test, seconds: f64| options.emit(test, &params, mib as f64 / seconds, "MiB/s");
 
-    let (pool, set) = bed.create(compression)?;
+    let (pool, set) = bed.create(&[("compression", compression)])?;
     let file = {
         let tx = pool.txgs().begin()?;
         set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, RECORD as u64, INDIRECT_SHIFT, 3, 1))?
@@ -58,8 +58,13 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
 }
 
 /// Writes these records from the file's start on, and waits until they are durable.
-pub(crate) fn fill(pool: &LivePool, file: &Object, data: &mut Records, records: std::ops::Range<u64>) -> Result<()> {
-    for (at, n) in records.enumerate() {
+pub(crate) fn fill(
+    pool: &LivePool,
+    file: &Object,
+    data: &mut Records,
+    records: impl IntoIterator<Item = u64>,
+) -> Result<()> {
+    for (at, n) in records.into_iter().enumerate() {
         let tx = pool.txgs().begin()?;
         file.write(&tx, (at * RECORD) as u64, data.record(n))?;
     }

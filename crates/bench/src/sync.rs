@@ -21,7 +21,7 @@ use crate::options::{Options, parse_numbers};
 const FILE_BYTES: u64 = 64 << 20;
 
 pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
-    let (pool, set) = bed.create("off")?;
+    let (pool, set) = bed.create(&[("compression", "off")])?;
     let id = pool.view().dsl().find(FS)?.id;
     let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default(), Some(pool.log(id)?))?;
     for threads in parse_numbers(&options.threads)? {
