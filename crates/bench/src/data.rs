@@ -1,10 +1,11 @@
 //! The bytes that are written: the same as libzpool-bench writes, drawn from the same generator.
 
+use bench::random;
+
 /// Bytes of a record: the default recordsize.
 pub(crate) const RECORD: usize = 128 << 10;
 /// Records of ready-made data, which are used in turn.
 const RING: usize = 256;
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Records that compress by a given ratio.
 pub(crate) struct Records {
@@ -40,15 +41,6 @@ impl Records {
         record[..8].copy_from_slice(&n.to_le_bytes());
         record
     }
-}
-
-/// The next number after `seed`: SplitMix64.
-pub(crate) fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(GOLDEN);
-    let mut z = *seed;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]

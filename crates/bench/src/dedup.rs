@@ -6,9 +6,10 @@ use format::dnode::Dnode;
 use format::object_type::ObjectType;
 
 use crate::bed::{self, Bed};
-use crate::data::{RECORD, Records, random};
+use crate::data::{RECORD, Records};
 use crate::options::{Options, seconds};
 use crate::seq::fill;
+use bench::random;
 
 pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
     let mut data = Records::new(1.0);

@@ -13,9 +13,10 @@ use format::object_type::ObjectType;
 use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
-use crate::data::{RECORD, Records, random};
+use crate::data::{RECORD, Records};
 use crate::options::{Options, parse_numbers, seconds};
 use crate::seq;
+use bench::random;
 
 /// Bytes of the file's blocks, and of what is read at a time.
 const COLD_AND_WARM: [(u64, &[u64]); 3] =

@@ -12,6 +12,8 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::EventFd;
 
+use bench::random;
+
 /// What fails here is told to people only.
 pub(crate) type DriverResult<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -109,7 +111,7 @@ impl Driver {
     fn fill(&mut self, slot: u16) -> DriverResult<()> {
         let mut seed = u64::from(slot);
         for at in (0..u64::from(self.bytes)).step_by(16) {
-            self.ram.write_obj(super::draw(&mut seed), GuestAddress(self.data(slot) + at))?;
+            self.ram.write_obj(random(&mut seed), GuestAddress(self.data(slot) + at))?;
         }
         Ok(())
     }

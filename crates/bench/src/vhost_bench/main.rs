@@ -10,6 +10,7 @@ mod driver;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bench::random;
 use driver::{Driver, DriverResult};
 
 const USAGE: &str = "usage: vhost-bench SOCKET read|write|randread|randwrite BYTES DEPTH SECONDS SPAN-MiB
@@ -50,7 +51,7 @@ fn measure(socket: &str, load: &Load) -> DriverResult<f64> {
     let places = load.span_bytes / u64::from(load.bytes);
     let (mut seed, mut asked, mut done) = (42, 0u64, 0u64);
     let mut next = || {
-        let number = if load.is_random { draw(&mut seed) } else { asked };
+        let number = if load.is_random { random(&mut seed) } else { asked };
         asked += 1;
         number % places * u64::from(load.bytes / 512)
     };
@@ -65,15 +66,6 @@ fn measure(socket: &str, load: &Load) -> DriverResult<f64> {
         done += free.len() as u64;
     }
     Ok(done as f64 / began.elapsed().as_secs_f64())
-}
-
-/// The next of a row of numbers: SplitMix64.
-fn draw(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn main() -> ExitCode {
