@@ -25,6 +25,9 @@ pub struct Object {
     is_direct: bool,
 }
 
+/// A pointer, its level, and the block that it is in, with the pointer to that.
+type PointerAndAbove = (BlkPtr, u8, Option<(BlkPtr, Block)>);
+
 impl Object {
     pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Arc<Dnode>) -> Object {
         Object { objset, id, dnode, streams: Arc::default(), node: None, is_direct: false }
@@ -231,26 +234,27 @@ impl Object {
         self.pointer_and_above(tree, to, blkid).map(|(bp, level, _)| (bp, level))
     }
 
-    /// As [`Object::pointer`], and the pointer to the block that it is in; a hole if that is the dnode.
-    pub(crate) fn pointer_and_above(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8, BlkPtr)> {
+    /// As [`Object::pointer`], and the block that it is in, with the pointer to that; `None` if that is the dnode.
+    pub(crate) fn pointer_and_above(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<PointerAndAbove> {
         let top = tree.levels - 1;
         let shift = if top == 0 { 0 } else { tree.pointers_shift() };
         let index_at = |level: u8| blkid.checked_shr(u32::from(level - to) * shift).unwrap_or(0);
         if to > top || blkid > tree.block_max.checked_shr(u32::from(to) * shift).unwrap_or(0) {
-            return Ok((BlkPtr::HOLE, to, BlkPtr::HOLE));
+            return Ok((BlkPtr::HOLE, to, None));
         }
         let mut level = top;
         let Some(mut bp) = usize::try_from(index_at(top)).ok().and_then(|i| tree.blkptrs.get(i)).copied() else {
             let what = format!("block {blkid} is beyond the dnode's {} levels", tree.levels);
             return Err(self.placed(Error::corrupt(what), to, blkid));
         };
-        let mut above = BlkPtr::HOLE;
+        let mut above = None;
         while level > to && !bp.is_hole() {
-            above = bp;
             let block = self.get(tree, bp, level, index_at(level))?;
             level -= 1;
             let in_block = index_at(level) & ((1 << shift) - 1);
-            bp = BlkPtr::slice(&block)[in_block as usize];
+            let below = BlkPtr::slice(&block)[in_block as usize];
+            above = Some((bp, block));
+            bp = below;
         }
         if !bp.is_hole() {
             self.check(tree, &bp, to, blkid)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use base::{Error, Result};
+use base::{Block, Error, Result};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::Dnode;
 
@@ -31,22 +31,29 @@ impl Object {
         let mut blkid = blocks.start;
         let mut passed = Passed::default();
         while blkid <= self.dnode().block_max && blkid < blocks.end {
-            // and the block from which on they say something else, as far as one indirect block tells
-            let (is_hole, next) = match self.find(blkid) {
-                BlockSource::Changed(_) | BlockSource::Cloned(_) => (false, blkid.checked_add(1)),
-                BlockSource::Hole => (true, blkid.checked_add(1)),
+            let (is_hole, on_disk) = match self.find(blkid) {
+                BlockSource::Changed(_) | BlockSource::Cloned(_) => (false, None),
+                BlockSource::Hole => (true, None),
                 BlockSource::OnDisk(tree) => {
                     let (bp, level, above) = self.pointer_and_above(&tree, 0, blkid)?;
-                    if !passed.allows(&above, level, blkid, &tree) {
+                    if let Some((above, _)) = &above
+                        && !passed.allows(above, level, blkid, &tree)
+                    {
                         let what = "an indirect block is in two places of its object";
                         return Err(self.placed(Error::corrupt(what), 0, blkid));
                     }
-                    (bp.is_hole(), self.end_of_alike(&tree, &bp, &above, level, blkid)?)
+                    (bp.is_hole(), Some((tree, level, above)))
                 }
             };
             if is_hole != allocated {
                 return Ok(Some(blkid));
             }
+            let next = match on_disk {
+                None => blkid.checked_add(1),
+                Some((tree, level, above)) => {
+                    end_of_alike(&tree, level, above.as_ref().map(|(_, block)| block), blkid, is_hole)
+                }
+            };
             let changed = self.node().and_then(|node| node.read().next_changed(blkid));
             match [next, changed].into_iter().flatten().min() {
                 Some(next) => blkid = next,
@@ -55,23 +62,21 @@ impl Object {
         }
         Ok(None)
     }
+}
 
-    /// The first data block behind `blkid` that is not, as it is, behind a hole or a block: of those that pointers lead to which
-    /// are in the same block `above` as `bp`, of that level; or the first one behind all of these.
-    fn end_of_alike(&self, tree: &Dnode, bp: &BlkPtr, above: &BlkPtr, level: u8, blkid: u64) -> Result<Option<u64>> {
-        // a hole may stand for a whole subtree
-        let shift = if level == 0 { 0 } else { u32::from(level) * tree.pointers_shift() };
-        let Some(number) = blkid.checked_shr(shift) else { return Ok(None) };
-        let mut alike = 1;
-        if !above.is_hole() {
-            let block = self.get(tree, *above, level + 1, number >> tree.pointers_shift())?;
-            let pointers = BlkPtr::slice(&block);
-            let own = number as usize & (pointers.len() - 1);
-            alike = pointers[own..].iter().take_while(|one| one.is_hole() == bp.is_hole()).count().max(1) as u64;
-        }
-        let end = number.checked_add(alike);
-        Ok(end.and_then(|end| end.checked_shl(shift).filter(|shifted| shifted >> shift == end)))
-    }
+/// The first data block behind `blkid` that is not behind a hole, or behind a block, as it is: of those that pointers of that
+/// level lead to which are in the same block, `above`; or the first one behind all of these.
+fn end_of_alike(tree: &Dnode, level: u8, above: Option<&Block>, blkid: u64, is_hole: bool) -> Option<u64> {
+    // a hole may stand for a whole subtree
+    let shift = if level == 0 { 0 } else { u32::from(level) * tree.pointers_shift() };
+    let number = blkid.checked_shr(shift)?;
+    let alike = above.map_or(1, |above| {
+        let pointers = BlkPtr::slice(above);
+        let own = number as usize & (pointers.len() - 1);
+        pointers[own..].iter().take_while(|one| one.is_hole() == is_hole).count().max(1) as u64
+    });
+    let end = number.checked_add(alike)?;
+    end.checked_shl(shift).filter(|shifted| shifted >> shift == end)
 }
 
 /// The indirect blocks that a search has been in, and which number each had. Where one is in many places there is more
@@ -84,9 +89,6 @@ struct Passed {
 impl Passed {
     /// Notes that the pointer of some level for a data block is in block `above`. False if that has been met elsewhere.
     fn allows(&mut self, above: &BlkPtr, level: u8, blkid: u64, tree: &Dnode) -> bool {
-        if above.is_hole() {
-            return true;
-        }
         let number = blkid.checked_shr(u32::from(level + 1) * tree.pointers_shift()).unwrap_or(0);
         *self.numbers.entry(above.dvas()[0]).or_insert(number) == number
     }
