@@ -34,6 +34,7 @@ use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered, offers};
+use crate::volume_tree::shown_snapshots;
 use crate::volumes::OpenVolumes;
 
 /// What is between tries when a client cannot be taken, as when too many files are open.
@@ -78,8 +79,8 @@ impl NbdExport {
         if let Some(listening) = listening.upgrade().filter(|listening| listening.is_served()) {
             return self.renew_network(&listening);
         }
-        match self.disks.names() {
-            Ok(names) if names.is_empty() => return,
+        match offered(&self.disks.pool.view(), NBD_PROPERTY) {
+            Ok(volumes) if volumes.is_empty() => return,
             Ok(_) => {}
             Err(error) => return tracing::warn!("volumes are not served by NBD: {error}"),
         }
@@ -230,8 +231,7 @@ impl Disks for PoolDisks {
         let mut names = Vec::new();
         for volume in offered(&view, NBD_PROPERTY)? {
             names.push(volume.name().to_owned());
-            // what cannot be read is not there
-            for snapshot in view.dsl().subjects_of_snapshots(&volume)?.into_iter().flatten() {
+            for snapshot in shown_snapshots(&view, &volume)? {
                 if offers(&view, &snapshot, NBD_PROPERTY)? {
                     names.push(snapshot.name().to_owned());
                 }

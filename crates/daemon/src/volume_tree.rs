@@ -81,9 +81,7 @@ impl VolumeTree {
             let Ok(child) = child else { continue };
             match child.kind() {
                 DatasetKind::Volume => {
-                    if number(view, &child, Property::Snapdev)? != 0 && is_shown(view, &child)? {
-                        children.extend(view.dsl().subjects_of_snapshots(&child)?.into_iter().flatten());
-                    }
+                    children.extend(shown_snapshots(view, &child)?);
                     if is_shown(view, &child)? {
                         children.push(child);
                     }
@@ -285,8 +283,7 @@ impl TreeFile for VolumeFile {
     }
 
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        let volume = self.0.now()?;
-        volume.next_data(offset..u64::MAX)
+        self.0.now()?.next_data(offset..u64::MAX)
     }
 
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
@@ -376,6 +373,15 @@ pub fn is_shown(view: &Pool, subject: &Subject) -> Result<bool> {
         return Ok(false);
     }
     Ok(number(view, &head, Property::Volmode)? != VOLMODE_NONE)
+}
+
+/// The snapshots of a volume that are given out. What cannot be read is not there. Errors: those of reading the volume's
+/// properties.
+pub fn shown_snapshots(view: &Pool, volume: &Subject) -> Result<Vec<Subject>> {
+    if number(view, volume, Property::Snapdev)? == 0 || !is_shown(view, volume)? {
+        return Ok(Vec::new());
+    }
+    Ok(view.dsl().subjects_of_snapshots(volume)?.into_iter().flatten().collect())
 }
 
 /// Whether a volume that is given out is below a file system.
