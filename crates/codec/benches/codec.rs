@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use base::Endian;
-use codec::checksum::{Checksum, compute};
+use codec::checksum::{Checksum, compute, compute_pair};
 use codec::compress::{Compress, compress, decompress, is_zero};
 use codec::parity::{generate, reconstruct};
 
@@ -77,6 +77,10 @@ fn checksums(bench: &Bench) {
             });
         }
     }
+    let other = noise(2, BLOCK);
+    bench.run("checksum sha256, two blocks", 2 * BLOCK, "", || {
+        black_box(compute_pair(Sha256, Endian::Little, &[7; 32], [&block, &other].map(|block| black_box(&block[..]))));
+    });
     let small = &block[..4096];
     for kind in [Fletcher4, Skein, Edonr, Blake3] {
         bench.run(&format!("checksum {} 4 KiB", kind.name()), small.len(), "", || {

@@ -10,8 +10,15 @@ const DATA_BYTES: u64 = 64 << 20;
 /// Memory for the data of requests of one client: 64 MiB at a time.
 #[derive(Default)]
 pub struct DataBudget {
-    taken: Mutex<u64>,
+    state: Mutex<BudgetState>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct BudgetState {
+    taken: u64,
+    /// Threads that wait for memory.
+    waiting: usize,
 }
 
 /// Memory that a request has, until this is dropped.
@@ -24,15 +31,24 @@ impl DataBudget {
     /// Waits until so many bytes can be had; what asks for more than there ever are gets them alone.
     pub fn take(self: &Arc<Self>, bytes: u64) -> DataGrant {
         let bytes = bytes.min(DATA_BYTES);
-        let taken = self.taken.lock();
-        *self.changed.wait_while(taken, |taken| *taken + bytes > DATA_BYTES) += bytes;
+        let mut state = self.state.lock();
+        if state.taken + bytes > DATA_BYTES {
+            state.waiting += 1;
+            state = self.changed.wait_while(state, |state| state.taken + bytes > DATA_BYTES);
+            state.waiting -= 1;
+        }
+        state.taken += bytes;
         DataGrant { budget: self.clone(), bytes }
     }
 }
 
 impl Drop for DataGrant {
     fn drop(&mut self) {
-        *self.budget.taken.lock() -= self.bytes;
-        self.budget.changed.notify_all();
+        let mut state = self.budget.state.lock();
+        state.taken -= self.bytes;
+        // a call of the system, which requests that are over in microseconds are better without
+        if state.waiting > 0 {
+            self.budget.changed.notify_all();
+        }
     }
 }

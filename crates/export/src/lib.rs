@@ -6,6 +6,7 @@
 //!   server.rs    what it knows of a server of disks: `DiskServer`
 //!   serving.rs   the threads that serve one connection, and that which sends late answers
 //!   turns.rs     several threads take requests from one connection: which of them takes the next one
+//!   looks.rs     whether that one looks for it before it sleeps
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
 //!   gate.rs      no request is done while the root of the dataset is replaced
 //!   socket.rs    the socket of a client, at this machine or by network
@@ -17,6 +18,7 @@
 mod budget;
 mod export;
 mod gate;
+mod looks;
 mod parking;
 mod room;
 mod server;
@@ -27,6 +29,7 @@ mod turns;
 pub use budget::{DataBudget, DataGrant};
 pub use export::Export;
 pub use gate::{Gate, Passage};
+pub use looks::Looks;
 pub use parking::Parking;
 pub use room::{ConnectedClient, make_room};
 pub use server::DiskServer;

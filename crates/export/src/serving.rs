@@ -1,15 +1,22 @@
 //! The threads that serve one connection.
 //!
 //! ```text
-//!   thread 1   takes a request ─▶ does it ─▶ answers                one takes, while others are at work:
-//!   thread 2                      takes the next ─▶ does it ─▶ ...  there is one more when all are
+//!   one request at a time   thread 1   takes one ─▶ does it ─▶ answers ─▶ looks for the next for a moment ─▶ ...
+//!                           thread 2   stands by, for when one takes long
+//!   several                 thread 1   takes one ─▶ does it ─▶ answers
+//!                           thread 2                takes the next ─▶ does it ─▶ ...
 //! ```
+//!
+//! There is one more when all are at work. Which of them takes the next one: [`Turns`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
+
+use crate::looks::Looks;
+use crate::turns::{Seat, Turns};
 
 /// Threads of one connection.
 const THREADS_MAX: usize = 16;
@@ -22,6 +29,9 @@ pub trait ServedConnection: Send + Sync + 'static {
     /// Waits for the next request, one thread after the other; none when the client has left, or was cut off.
     fn take(&self) -> Option<Self::Request>;
 
+    /// Whether something has come that is not taken yet, as far as that can be told without waiting.
+    fn has_more(&self) -> bool;
+
     /// Does a request. Whether the connection goes on.
     fn act(self: &Arc<Self>, request: Self::Request) -> bool;
 }
@@ -30,6 +40,7 @@ pub trait ServedConnection: Send + Sync + 'static {
 struct ServingThreads {
     env: Env,
     name: &'static str,
+    turns: Turns,
     all: AtomicUsize,
     idle: AtomicUsize,
 }
@@ -37,8 +48,8 @@ struct ServingThreads {
 /// Serves a connection on this thread, and on more of that name, until the client leaves and all that it asked for is
 /// done.
 pub fn serve<C: ServedConnection>(env: &Env, name: &'static str, connection: &Arc<C>) {
-    let threads =
-        Arc::new(ServingThreads { env: env.clone(), name, all: AtomicUsize::new(1), idle: AtomicUsize::new(0) });
+    let (all, idle) = (AtomicUsize::new(1), AtomicUsize::new(0));
+    let threads = Arc::new(ServingThreads { env: env.clone(), name, turns: Turns::default(), all, idle });
     let (working, ended) = mpsc::channel::<()>();
     threads.work(connection, &working);
     drop(working);
@@ -48,17 +59,44 @@ pub fn serve<C: ServedConnection>(env: &Env, name: &'static str, connection: &Ar
 
 impl ServingThreads {
     fn work<C: ServedConnection>(self: &Arc<Self>, connection: &Arc<C>, working: &mpsc::Sender<()>) {
+        let mut looks = Looks::default();
+        self.idle.fetch_add(1, Ordering::SeqCst);
         loop {
-            self.idle.fetch_add(1, Ordering::SeqCst);
-            let taken = connection.take();
-            let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
-            let Some(request) = taken else { return };
-            if others == 0 {
-                self.add(connection, working);
+            let seat = self.turns.enter();
+            while seat.stays() {
+                self.look(connection, &seat, &mut looks);
+                let taken = connection.take();
+                let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
+                let Some(request) = taken else { return self.turns.end() };
+                // one thread at least stands by
+                if others == 0 {
+                    self.add(connection, working);
+                }
+                self.turns.taken(0, true, seat.is_alone() && connection.has_more());
+                let goes_on = connection.act(request);
+                self.turns.done();
+                if !goes_on {
+                    return self.turns.end();
+                }
+                self.idle.fetch_add(1, Ordering::SeqCst);
             }
-            if !connection.act(request) {
+        }
+    }
+
+    /// Looks for the next request for a moment, if that pays.
+    fn look<C: ServedConnection>(&self, connection: &Arc<C>, seat: &Seat<'_>, looks: &mut Looks) {
+        let mut is_first = true;
+        while seat.is_alone() {
+            if connection.has_more() {
+                if !is_first {
+                    looks.paid();
+                }
                 return;
             }
+            if !looks.go_on(is_first, self.env.ticks_ns()) {
+                return;
+            }
+            is_first = false;
         }
     }
 
@@ -129,6 +167,10 @@ mod tests {
             let mut left = self.left.lock();
             *left = left.checked_sub(1)?;
             Some(*left)
+        }
+
+        fn has_more(&self) -> bool {
+            *self.left.lock() > 0
         }
 
         fn act(self: &Arc<Self>, request: u32) -> bool {

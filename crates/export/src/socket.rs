@@ -2,9 +2,11 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 /// How long a client by network may be silent until it is asked whether it is there, what is between questions, and how
@@ -52,6 +54,16 @@ impl ClientSocket {
             sockopt::set_tcp_user_timeout(stream, most.as_millis() as u32)?;
         }
         Ok(())
+    }
+
+    /// Whether there is something to read, or the end, without waiting.
+    pub fn has_input(&self) -> bool {
+        let fd = match self {
+            ClientSocket::Unix(stream) => stream.as_fd(),
+            ClientSocket::Tcp(stream) => stream.as_fd(),
+        };
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
+            .is_ok_and(|ready| ready > 0)
     }
 
     /// The address at this side, if it is one of the network.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 use base::{Error, Kind, Result};
-use export::{Seat, Turns};
+use export::{Looks, Seat, Turns};
 use nix::errno::Errno;
 
 use crate::channel::{Channel, Inbox};
-use crate::follow::{Follower, Looks};
+use crate::follow::Follower;
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::tree::Source;

@@ -373,6 +373,11 @@ impl ServedConnection for IscsiConnection {
         self.receive().inspect_err(|error| self.fail(error)).ok()
     }
 
+    fn has_more(&self) -> bool {
+        // held by another thread that takes: what comes is for that one
+        self.incoming.try_lock().is_some_and(|incoming| incoming.has_more())
+    }
+
     fn act(self: &Arc<Self>, job: Job) -> bool {
         match self.attend(job) {
             Ok(AfterJob::Goes) => return true,

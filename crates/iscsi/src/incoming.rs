@@ -71,6 +71,11 @@ impl IscsiIncoming {
         IscsiIncoming { reader, params, held: BTreeMap::new(), window }
     }
 
+    /// Whether something has come that is not taken yet.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.reader.buffer().is_empty() || self.reader.get_ref().0.has_input()
+    }
+
     /// The next message whose turn it is. Errors: as of [`Pdu::read`].
     fn next(&mut self) -> Result<Pdu> {
         loop {

@@ -159,6 +159,10 @@ impl ServedConnection for NbdConnection {
         })
     }
 
+    fn has_more(&self) -> bool {
+        self.stream.has_input()
+    }
+
     fn act(self: &Arc<Self>, request: TakenRequest) -> bool {
         self.answer(request);
         true

@@ -43,6 +43,11 @@ impl ClientStream {
         self.socket.set_write_timeout(time)
     }
 
+    /// Whether something has come that is not read yet.
+    pub(crate) fn has_input(&self) -> bool {
+        self.tls.get().is_some_and(TlsSession::has_input) || self.socket.has_input()
+    }
+
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }

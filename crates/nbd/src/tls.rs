@@ -9,7 +9,7 @@
 //! session is held only while bytes are coded, never while the socket is waited for.
 
 use std::fs;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -140,6 +140,12 @@ impl TlsSession {
         let mut state = self.state.lock();
         (state.coded, state.at) = (coded, 0);
         Err(ErrorKind::Interrupted.into())
+    }
+
+    /// Whether it holds something that is not read yet.
+    pub(crate) fn has_input(&self) -> bool {
+        let mut state = self.state.lock();
+        state.at < state.coded.len() || state.session.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
     }
 
     /// Writes all. Errors: those of the connection.

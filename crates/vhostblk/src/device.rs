@@ -205,6 +205,11 @@ impl ServedConnection for GuestDevice {
         None
     }
 
+    fn has_more(&self) -> bool {
+        let ram = self.ram();
+        self.rings.lock().iter().any(|ring| ring.has_entry(&ram))
+    }
+
     fn act(self: &Arc<Self>, taken: TakenEntry) -> bool {
         let passage = self.gate.pass();
         match self.perform(&taken) {

@@ -135,6 +135,14 @@ impl RunningRing {
         *self.error.lock() = error;
     }
 
+    /// Whether there is an entry that is not taken yet.
+    pub(crate) fn has_entry(&self, ram: &GuestRam) -> bool {
+        let state = self.state.lock();
+        let available = || state.queue.avail_idx(ram.bytes(), Ordering::Acquire).map(|Wrapping(next)| next);
+        let is_taken_from = !state.is_stopped && !state.is_broken;
+        is_taken_from && (!state.again.is_empty() || available().is_ok_and(|next| next != state.queue.next_avail()))
+    }
+
     /// The next entry.
     pub(crate) fn take(&self, ram: &GuestRam) -> RingEntry {
         let mut state = self.state.lock();

@@ -30,6 +30,11 @@ impl BlockSums {
         checksum::compute(kind, endian, self.salt.get().unwrap_or(&[0; 32]), bytes)
     }
 
+    /// The sums of two blocks, in less time than one after the other.
+    pub(crate) fn compute_pair(&self, kind: Checksum, endian: Endian, blocks: [&[u8]; 2]) -> [Sum; 2] {
+        checksum::compute_pair(kind, endian, self.salt.get().unwrap_or(&[0; 32]), blocks)
+    }
+
     /// Whether the bytes are those that the pointer was made for.
     pub(crate) fn is_good(&self, bp: &BlkPtr, physical: &[u8]) -> bool {
         let Ok(kind) = checksum_kind(bp) else { return false };

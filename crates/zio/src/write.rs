@@ -51,7 +51,7 @@ use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
 use dedup::TwinSearch;
 pub use request::{BlockWrite, Compressed, DedupMode, WritePolicy};
-use transform::{Transformed, shape, transform, transform_to};
+use transform::{Transformed, shape, side_by_side, transform, transform_to};
 
 /// A block that is on its way.
 #[derive(Clone, Debug)]
@@ -145,17 +145,17 @@ impl Zio {
             Err(_) => return requests.iter().map(|_| Err(read_only())).collect(),
         };
         let sums = self.sums();
-        let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
+        let work: Vec<_> = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
         let work_ns = requests.iter().map(effort::of_write).sum();
-        let transformed =
-            self.env().map(work, work_ns, |(request, sector)| transform(request, self.tree(), txg, sector, sums));
+        let work = work.chunks(side_by_side(requests)).collect();
+        let transformed = self.env().map(work, work_ns, |blocks| transform(blocks, self.tree(), txg, sums));
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
         let class_of = |policy: &WritePolicy, bytes: &BlockSlice| match policy.class {
             Class::Normal if takes_small && bytes.len() as u64 <= policy.special_up_to => Class::Special,
             class => class,
         };
-        let placed = requests.iter().zip(transformed).map(|(request, transformed)| {
+        let placed = requests.iter().zip(transformed.into_iter().flatten()).map(|(request, transformed)| {
             let placed = transformed.and_then(|transformed| match transformed {
                 Transformed::InPointer(bp) => Ok(PlacedBlock { bp, writes: Vec::new() }),
                 Transformed::Bytes(bytes, compress, sum) => {

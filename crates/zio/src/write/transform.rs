@@ -6,7 +6,7 @@
 //! shrunk it first.
 
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
-use codec::checksum::Sum;
+use codec::checksum::{Checksum, Sum};
 use codec::compress::{self, Compress, zstd};
 use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, BlockShape};
 use format::ids::Txg;
@@ -30,43 +30,80 @@ pub(super) enum Transformed {
     Bytes(BlockSlice, Compress, Sum),
 }
 
-/// What a block becomes on disk, written in `txg`; `sector` is what its size is rounded up to.
+/// What compression makes of a block.
+enum Shrunk {
+    /// It is in the pointer.
+    InPointer(BlkPtr),
+    /// Bytes, and their compression.
+    Bytes(BlockSlice, Compress),
+}
+
+/// How many of these blocks are transformed side by side on one core: [`BlockSums::compute_pair`] takes two.
+pub(super) fn side_by_side(requests: &[BlockWrite]) -> usize {
+    /// Fewer are better dealt to all cores.
+    const WORTH_PAIRING: usize = 8;
+    let is_paired = |request: &BlockWrite| request.policy.checksum == Checksum::Sha256;
+    if requests.len() >= WORTH_PAIRING && requests.iter().all(is_paired) { 2 } else { 1 }
+}
+
+/// What blocks become on disk, written in `txg`; each is with what its size is rounded up to.
 /// Errors: `Invalid` for a request that makes no sense.
 pub(super) fn transform(
-    request: &BlockWrite,
+    requests: &[(&BlockWrite, u64)],
     tree: &Tree,
     txg: Txg,
-    sector: u64,
     sums: &BlockSums,
-) -> Result<Transformed> {
+) -> Vec<Result<Transformed>> {
+    let shrunk: Vec<_> = requests.iter().map(|(request, sector)| shrink(request, txg, *sector, sums)).collect();
+    let kinds: Vec<Checksum> = requests.iter().map(|(request, _)| request.policy.checksum).collect();
+    let in_pair = match (&shrunk[..], &kinds[..]) {
+        ([Ok(Shrunk::Bytes(one, _)), Ok(Shrunk::Bytes(two, _))], [kind, same]) if kind == same => {
+            Some(sums.compute_pair(*kind, Endian::Little, [one, two]))
+        }
+        _ => None,
+    };
+    let transformed = shrunk.into_iter().zip(requests).enumerate().map(|(n, (shrunk, (request, _)))| {
+        let (bytes, compress) = match shrunk? {
+            Shrunk::InPointer(bp) => return Ok(Transformed::InPointer(bp)),
+            Shrunk::Bytes(bytes, compress) => (bytes, compress),
+        };
+        let sum = in_pair.map_or_else(|| sums.compute(kinds[n], Endian::Little, &bytes), |pair| pair[n]);
+        Ok(match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
+            true => Transformed::InPointer(request.previous.with_fill(request.fill)),
+            false => Transformed::Bytes(bytes, compress, sum),
+        })
+    });
+    transformed.collect()
+}
+
+fn shrink(request: &BlockWrite, txg: Txg, sector: u64, sums: &BlockSums) -> Result<Shrunk> {
     let BlockWrite { data, object_type, level, policy, previous, .. } = request;
     check(request, sums)?;
     let (len, kind) = (data.len(), policy.compress);
     if kind != Compress::Off && compress::is_zero(data) {
-        return Ok(Transformed::InPointer(match previous.birth() {
+        return Ok(Shrunk::InPointer(match previous.birth() {
             _ if !policy.hole_birth => BlkPtr::HOLE,
             Txg::ZERO => BlkPtr::HOLE,
             _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
         }));
     }
     if let Some((bytes, kind)) = compressed_elsewhere(request, sector as usize) {
-        return Ok(unless_same(request, tree, sums, bytes, kind));
+        return Ok(Shrunk::Bytes(bytes, kind));
     }
     if kind != Compress::Off {
         let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
-        if let Some((small, n)) = shrink(policy, data, worth_having(len, sector as usize, embed)) {
+        if let Some((small, n)) = compressed(policy, data, worth_having(len, sector as usize, embed)) {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
                 let shape = shape(request, BLOCK_SIZE_MIN, kind);
-                return Ok(Transformed::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n])));
+                return Ok(Shrunk::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n])));
             }
             let psize = n.next_multiple_of(sector as usize);
             if psize < len {
-                return Ok(unless_same(request, tree, sums, pad(small, n, psize), kind));
+                return Ok(Shrunk::Bytes(pad(small, n, psize), kind));
             }
         }
     }
-    let whole = BlockSlice::new(data.clone(), 0..len);
-    Ok(unless_same(request, tree, sums, whole, Compress::Off))
+    Ok(Shrunk::Bytes(BlockSlice::new(data.clone(), 0..len), Compress::Off))
 }
 
 /// The bytes of a block that comes compressed, whole sectors of them, and how it is; `None` if they are not fewer.
@@ -78,21 +115,6 @@ fn compressed_elsewhere(request: &BlockWrite, sector: usize) -> Option<(BlockSli
     }
     let bytes = if bytes.len() == psize { bytes.clone() } else { padded(bytes, psize).into() };
     Some((BlockSlice::new(bytes, 0..psize), *kind))
-}
-
-/// The bytes that are to be written, or the pointer to those that are there already.
-fn unless_same(
-    request: &BlockWrite,
-    tree: &Tree,
-    sums: &BlockSums,
-    bytes: BlockSlice,
-    compress: Compress,
-) -> Transformed {
-    let sum = sums.compute(request.policy.checksum, Endian::Little, &bytes);
-    match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
-        true => Transformed::InPointer(request.previous.with_fill(request.fill)),
-        false => Transformed::Bytes(bytes, compress, sum),
-    }
 }
 
 /// The bytes for a block that must be exactly `psize` long, with their compression; `None` if it cannot be.
@@ -112,7 +134,7 @@ pub(super) fn transform_to(
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
         return Ok(None);
     }
-    let small = shrink(policy, data, psize);
+    let small = compressed(policy, data, psize);
     Ok(small.map(|(small, n)| (pad(small, n, psize), policy.compress)))
 }
 
@@ -160,7 +182,7 @@ fn worth_having(len: usize, sector: usize, embed: bool) -> usize {
 
 /// The compressed block, of `most` bytes at most, at the front of a buffer as long as `data`, and its
 /// length; `None` if it does not shrink so far.
-fn shrink(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf, usize)> {
+fn compressed(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf, usize)> {
     if most == 0 {
         return None;
     }
