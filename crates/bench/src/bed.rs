@@ -106,14 +106,25 @@ impl Bed {
         let paths = std::iter::once(&self.path).chain(&self.log);
         let devices: HashMap<PathBuf, Arc<dyn Device>> =
             paths.map(|path| Ok((path.clone(), open_device(path, OpenMode::ReadWrite)?))).collect::<Result<_>>()?;
-        let (now, salt) = (self.env.now(), self.env.random());
-        let make = move |set: &Arc<Objset>, tx: &Tx<'_>| create_fs(set, tx, &NewFs { now, salt, ..NewFs::default() });
+        let make = self.empty_fs();
         let pool = LivePool::create(&self.env, &new, &devices, move |set, tx, _| make(set, tx))?;
         pool.start();
-        let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        pool.create_dataset(FS, properties, move |set, tx, _| make(set, tx))?;
-        let set = head(&pool)?;
+        self.create_fs(&pool, FS, properties)?;
+        let set = head(&pool, FS)?;
         Ok((pool, set))
+    }
+
+    /// Another file system with these properties.
+    pub(crate) fn create_fs(&self, pool: &LivePool, name: &str, properties: &[(&str, &str)]) -> Result<()> {
+        let make = self.empty_fs();
+        let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        pool.create_dataset(name, properties, move |set, tx, _| make(set, tx))
+    }
+
+    /// What makes an empty file system.
+    fn empty_fs(&self) -> impl Fn(&Arc<Objset>, &Tx<'_>) -> Result<()> + Send + use<> {
+        let (now, salt) = (self.env.now(), self.env.random());
+        move |set, tx| create_fs(set, tx, &NewFs { now, salt, ..NewFs::default() })
     }
 
     /// The exported pool, open for reading, with nothing of it in any cache.
@@ -137,7 +148,7 @@ impl Bed {
         let pool = LivePool::import(env, &candidate, &options, (1, "bench".into()))?;
         pool.open_caches(&|path| open_device(Path::new(path), OpenMode::ReadWrite));
         pool.start();
-        let set = head(&pool)?;
+        let set = head(&pool, FS)?;
         Ok((pool, set))
     }
 
@@ -189,7 +200,8 @@ pub(crate) fn export(pool: Arc<LivePool>) -> Result<()> {
     pool.close(PoolState::Exported)
 }
 
-fn head(pool: &LivePool) -> Result<Arc<Objset>> {
-    let id = pool.view().dsl().find(FS)?.id;
+/// A file system that is to be changed.
+pub(crate) fn head(pool: &LivePool, name: &str) -> Result<Arc<Objset>> {
+    let id = pool.view().dsl().find(name)?.id;
     pool.head(id)
 }

@@ -1,15 +1,16 @@
 //! A file written with and without dedup, and with its checksum alone: records of which none is there twice, and half of them.
+//! And the same while the table is ten times as large as the RAM for blocks.
 
 use base::Result;
-use dmu::INDIRECT_SHIFT;
-use format::dnode::Dnode;
-use format::object_type::ObjectType;
 
 use crate::bed::{self, Bed};
 use crate::data::{RECORD, Records};
 use crate::options::{Options, seconds};
-use crate::seq::fill;
+use crate::seq::{fill, fill_blocks, new_file};
 use bench::random;
+
+/// A file system without dedup.
+const PLAIN: &str = "peerbench/plain";
 
 pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
     let mut data = Records::new(1.0);
@@ -21,16 +22,53 @@ pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
             ("on", [("compression", "off"), ("dedup", "on")]),
         ] {
             let (pool, set) = bed.create(&properties)?;
-            let file = {
-                let tx = pool.txgs().begin()?;
-                set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, RECORD as u64, INDIRECT_SHIFT, 3, 1))?
-            };
+            let file = new_file(&pool, &set, RECORD)?;
             let written = (0..records).map(|n| if half == 0 { n } else { odd_ones_again(n) });
             let rate = mib as f64 / seconds(|| fill(&pool, &file, &mut data, written))?;
             let params = format!("\"dedup\":\"{switch}\",\"duplicates_percent\":{half},\"MiB\":{mib}");
             options.emit("dedup-seqwrite", &params, rate, "MiB/s");
             let ratio = pool.view().dedup()?.ratio_percent();
             options.emit("dedupratio", &params, ratio as f64 / 100.0, "x");
+            drop((file, set));
+            bed::export(pool)?;
+        }
+    }
+    Ok(())
+}
+
+/// How many times the RAM a table is that does not fit.
+const TIMES_RAM: u64 = 10;
+/// Bytes of the blocks that fill a table, and how many of them at a time.
+const SMALL: usize = 4096;
+const AT_A_TIME: u64 = 64 << 10;
+/// How often each is measured.
+const ROUNDS: u64 = 3;
+
+/// With `-a` MiB of RAM for blocks, and a table that is larger.
+pub(crate) fn run_large(options: &Options, bed: &Bed) -> Result<()> {
+    let (mut data, ram_bytes) = (Records::new(1.0), options.arc_mib << 20);
+    let (pool, set) = bed.create(&[("compression", "off"), ("dedup", "on")])?;
+    let (mut numbers, mut table_bytes) = (0.., 0);
+    while table_bytes < TIMES_RAM * ram_bytes {
+        let file = new_file(&pool, &set, SMALL)?;
+        fill_blocks(&pool, &file, SMALL, numbers.by_ref().take(AT_A_TIME as usize), &mut data)?;
+        table_bytes = pool.view().dedup()?.core_bytes;
+    }
+    bed.create_fs(&pool, PLAIN, &[("compression", "off")])?;
+    drop(set);
+    bed::export(pool)?;
+    let records = (options.mib << 20) / RECORD as u64;
+    for _ in 0..ROUNDS {
+        for (switch, fs) in [("off", PLAIN), ("on", bed::FS)] {
+            let (pool, _) = bed.import_with(&bed.env, Some(ram_bytes))?;
+            let set = bed::head(&pool, fs)?;
+            let file = new_file(&pool, &set, RECORD)?;
+            let written = numbers.by_ref().take(records as usize);
+            let rate = options.mib as f64 / seconds(|| fill(&pool, &file, &mut data, written))?;
+            let (arc, table) = (options.arc_mib, pool.view().dedup()?.core_bytes >> 20);
+            let params =
+                format!("\"dedup\":\"{switch}\",\"MiB\":{},\"ram_MiB\":{arc},\"table_MiB\":{table}", options.mib);
+            options.emit("ddt-seqwrite", &params, rate, "MiB/s");
             drop((file, set));
             bed::export(pool)?;
         }

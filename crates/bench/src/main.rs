@@ -54,6 +54,7 @@ fn run(options: &Options) -> Result<()> {
             "objects" => objects::run_objects(options, &bed)?,
             "sync" => sync::run(options, &bed)?,
             "dedup" => dedup::run(options, &bed)?,
+            "ddt" => dedup::run_large(options, &bed)?,
             "files" => objects::run_files(options, &bed)?,
             _ => return Err(Error::new(Kind::Invalid, format!("no such test: {test}"))),
         }

@@ -1,8 +1,10 @@
 //! One big file: written, read cold, read warm, and written again.
 
+use std::sync::Arc;
+
 use base::{Error, Kind, Result};
 use dmu::INDIRECT_SHIFT;
-use dmu::{Mode, Object};
+use dmu::{Mode, Object, Objset};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use pool::LivePool;
@@ -29,10 +31,7 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
     let emit = |test, seconds: f64| options.emit(test, &params, mib as f64 / seconds, "MiB/s");
 
     let (pool, set) = bed.create(&[("compression", compression)])?;
-    let file = {
-        let tx = pool.txgs().begin()?;
-        set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, RECORD as u64, INDIRECT_SHIFT, 3, 1))?
-    };
+    let file = new_file(&pool, &set, RECORD)?;
     let id = file.id();
     emit("seqwrite", seconds(|| fill(&pool, &file, data, 0..records))?);
     options.emit("compressratio", &params, bed::compress_ratio(&pool)?, "x");
@@ -57,6 +56,12 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
     bed::export(pool)
 }
 
+/// A new file with blocks of so many bytes.
+pub(crate) fn new_file(pool: &LivePool, set: &Arc<Objset>, block_bytes: usize) -> Result<Object> {
+    let tx = pool.txgs().begin()?;
+    set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block_bytes as u64, INDIRECT_SHIFT, 3, 1))
+}
+
 /// Writes these records from the file's start on, and waits until they are durable.
 pub(crate) fn fill(
     pool: &LivePool,
@@ -64,9 +69,20 @@ pub(crate) fn fill(
     data: &mut Records,
     records: impl IntoIterator<Item = u64>,
 ) -> Result<()> {
+    fill_blocks(pool, file, RECORD, records, data)
+}
+
+/// The same with the first bytes of records.
+pub(crate) fn fill_blocks(
+    pool: &LivePool,
+    file: &Object,
+    bytes: usize,
+    records: impl IntoIterator<Item = u64>,
+    data: &mut Records,
+) -> Result<()> {
     for (at, n) in records.into_iter().enumerate() {
         let tx = pool.txgs().begin()?;
-        file.write(&tx, (at * RECORD) as u64, data.record(n))?;
+        file.write(&tx, (at * bytes) as u64, &data.record(n)[..bytes])?;
     }
     pool.sync()
 }

@@ -20,6 +20,7 @@ mod tests;
 mod value;
 mod wanted;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result};
@@ -163,6 +164,17 @@ impl Zap {
             let found = leaf.find(hash, |entry| Ok(leaf.key(entry)? == key))?;
             found.map(|entry| ZapValue::of_leaf(leaf, &entry)).transpose()
         })
+    }
+
+    /// Says that these integer keys will be looked up soon; errors are for the look-ups.
+    pub fn prefetch_u64_keys<K: AsRef<[u64]>>(&self, keys: impl IntoIterator<Item = K>) {
+        let ZapBody::Fat(head, header) = &self.body else { return };
+        let leaf_of = |key: K| {
+            let hash = hash_u64s(header.salt, header.flags, key.as_ref());
+            leaf_blkid(header, head, hash, |blkid| self.source.block(blkid)).ok().map(|(_, blkid)| blkid)
+        };
+        let leaves: BTreeSet<u64> = keys.into_iter().filter_map(leaf_of).collect();
+        self.source.prefetch(leaves.into_iter().collect());
     }
 
     /// The first number in the value of that name.

@@ -28,6 +28,9 @@ pub trait RefTable: Send + Sync {
     /// freed. Otherwise the table frees it when its time has come.
     fn release(&self, bp: &BlkPtr) -> bool;
 
+    /// Says that blocks with these keys will be looked for soon.
+    fn prepare(&self, checksum: u8, keys: &[DdtKey]);
+
     /// Looks for the block with that number of a checksum, that key and so many copies; `txg` is the group that asks.
     /// Errors: `Corrupt`, `Checksum` if what the table has of it cannot be trusted.
     fn find(&self, txg: Txg, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin>;

@@ -149,13 +149,15 @@ impl Zio {
         let work_ns = requests.iter().map(effort::of_write).sum();
         let work = work.chunks(side_by_side(requests)).collect();
         let transformed = self.env().map(work, work_ns, |blocks| transform(blocks, self.tree(), txg, sums));
+        let transformed: Vec<Result<Transformed>> = transformed.into_iter().flatten().collect();
+        self.prepare_search(requests, &transformed);
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
         let class_of = |policy: &WritePolicy, bytes: &BlockSlice| match policy.class {
             Class::Normal if takes_small && bytes.len() as u64 <= policy.special_up_to => Class::Special,
             class => class,
         };
-        let placed = requests.iter().zip(transformed.into_iter().flatten()).map(|(request, transformed)| {
+        let placed = requests.iter().zip(transformed).map(|(request, transformed)| {
             let placed = transformed.and_then(|transformed| match transformed {
                 Transformed::InPointer(bp) => Ok(PlacedBlock { bp, writes: Vec::new() }),
                 Transformed::Bytes(bytes, compress, sum) => {

@@ -35,7 +35,7 @@ use format::object_type::ObjectType;
 use format::zap::ZapHeader;
 
 use super::SyncContext;
-use super::dedup_changes::DedupGroup;
+use super::dedup_changes::{self, DedupGroup};
 use crate::dedup::directory::{DdtDirectory, FLAGS, VERSION, folder_name, log_name};
 use crate::dedup::packed::{DdtForm, FLAT_BLOCK, pack, unpack};
 use crate::dedup::{BUCKETS, CLASSES, DUPLICATE, DedupSums, STATISTICS, UNIQUE, table_name};
@@ -43,6 +43,8 @@ use crate::mos::DIRECTORY;
 
 /// log2 of the bytes of a table's blocks.
 const TABLE_SHIFT: u8 = 12;
+/// Entries whose places are read together, before they are changed one after the other.
+const ENTRIES_AHEAD: usize = 1024;
 /// Sums of a bucket: blocks, lsize, psize, dsize, and the same of all references.
 const SUMS: usize = 8;
 
@@ -62,7 +64,8 @@ impl SyncContext<'_> {
         }
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
-        for ((kind, key), change) in entries {
+        let mut to_come: Vec<(u8, DdtKey)> = entries.keys().rev().copied().collect();
+        for (n, ((kind, key), change)) in entries.into_iter().enumerate() {
             if tables.as_ref().is_none_or(|tables| tables.kind != kind) {
                 tables.take().map_or(Ok(()), Tables::finish)?;
             }
@@ -70,6 +73,10 @@ impl SyncContext<'_> {
                 Some(tables) => tables,
                 none => none.insert(Tables::open(self, kind, directories.get(&kind))?),
             };
+            if n % ENTRIES_AHEAD == 0 {
+                let ahead = to_come.split_off(to_come.len().saturating_sub(ENTRIES_AHEAD));
+                tables.prefetch(ahead.into_iter().filter(|(other, _)| *other == kind).map(|(_, key)| key));
+            }
             freed.extend(tables.change(&key, &change)?);
         }
         tables.map_or(Ok(()), Tables::finish)?;
@@ -120,6 +127,10 @@ impl<'a> Tables<'a> {
             }
         }
         Ok(opened)
+    }
+
+    fn prefetch(&self, keys: impl Iterator<Item = DdtKey> + Clone) {
+        dedup_changes::prefetch(self.context.change.mos, &self.directory, keys);
     }
 
     fn name(&self, class: usize) -> String {

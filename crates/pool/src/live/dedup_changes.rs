@@ -100,6 +100,13 @@ impl RefTable for DedupChanges {
         true
     }
 
+    fn prepare(&self, checksum: u8, keys: &[DdtKey]) {
+        let Some(mos) = self.mos.get().and_then(Weak::upgrade).filter(|_| !self.has_logs()) else { return };
+        if let Ok(Some(directory)) = self.directory(&mos, checksum) {
+            prefetch(&mos, &directory, keys.iter().copied());
+        }
+    }
+
     fn find(&self, txg: Txg, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin> {
         let Some(mos) = self.mos.get().and_then(Weak::upgrade).filter(|_| !self.has_logs()) else {
             return Ok(Twin::Refused);
@@ -245,6 +252,15 @@ impl DedupGroup {
     /// There is a pointer more to a block of an entry.
     fn note_pointer(&mut self, place: (u8, DdtKey, usize), block: &DdtPhys) {
         self.made.entry(place).or_insert(DdtPhys { references: 0, ..*block }).references += 1;
+    }
+}
+
+/// Has what tables say of these keys read ahead; errors are for the look-ups.
+pub(super) fn prefetch(mos: &Arc<Objset>, directory: &DdtDirectory, keys: impl Iterator<Item = DdtKey> + Clone) {
+    for table in directory.tables.into_iter().flatten() {
+        if let Ok(table) = mos.object(table).and_then(Zap::open) {
+            table.prefetch_u64_keys(keys.clone().map(|key| key.words()));
+        }
     }
 }
 

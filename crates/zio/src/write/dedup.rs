@@ -9,13 +9,15 @@
 //! The table knows blocks of groups on disk and those that this group has placed so far. A plain pointer costs no more
 //! than the room of its block; a wrong one would be lost data.
 
+use std::collections::BTreeMap;
+
 use base::{Kind, Result};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ddt::{DdtKey, DdtPhys};
 use format::ids::Txg;
 
 use super::request::{BlockWrite, DedupMode};
-use super::transform::{owned, same_as_before, shape};
+use super::transform::{Transformed, owned, same_as_before, shape};
 use crate::issue::BlockSlice;
 use crate::pointer::compress_kind;
 use crate::refs::Twin;
@@ -32,6 +34,25 @@ pub(super) enum TwinSearch {
 }
 
 impl Zio {
+    /// Says which blocks will be looked for: if what the table has of them is on a device, it is read at one go.
+    pub(super) fn prepare_search(&self, requests: &[BlockWrite], transformed: &[Result<Transformed>]) {
+        let Some(refs) = self.refs() else { return };
+        let mut keys: BTreeMap<u8, Vec<DdtKey>> = BTreeMap::new();
+        for (request, transformed) in requests.iter().zip(transformed) {
+            if let (true, Ok(Transformed::Bytes(bytes, compress, sum))) =
+                (request.policy.dedup != DedupMode::Off, transformed)
+            {
+                let shape = shape(request, bytes.len() as u64, *compress);
+                let bp = BlkPtrBuilder::new(shape, Txg::ZERO).checksum(*sum).build();
+                keys.entry(bp.checksum_kind()).or_default().push(DdtKey::of(&bp));
+            }
+        }
+        // one alone is looked for at once
+        for (kind, keys) in keys.iter().filter(|(_, keys)| keys.len() > 1) {
+            refs.prepare(*kind, keys);
+        }
+    }
+
     /// Looks for a block, and counts the pointer if it is there. `builder` has all but addresses. Errors: those of
     /// devices without which the table cannot be read.
     pub(super) fn find_twin(
