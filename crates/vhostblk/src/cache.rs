@@ -23,7 +23,7 @@ use crate::event::WakeEvent;
 use crate::inflight::InflightRegion;
 
 /// How long a mark may stay that is not true any more.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The cache of a guest's disk.
 pub(crate) struct GuestCache {
