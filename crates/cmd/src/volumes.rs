@@ -9,16 +9,16 @@ use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{
-    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, VOLMODE_NONE, file_of, is_on, iscsi_addresses, iscsi_target,
-    iscsi_uri, nbd_addresses, nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
+    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
+    nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
 };
 
 use crate::output;
 
 /// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
 ///
-/// Volumes are files, and may be given out in other ways, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
-/// is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
+/// Volumes are files, and may be given out in other ways, unless their property volmode is none, and by properties that
+/// were set here: what a stream has brought gives out nothing. By NBD those are to be had whose property org.cenote:nbd is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
 /// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen. Those whose property
 /// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that
 /// (reconnect-ms=1000 is the newer name of reconnect=1, since QEMU 9.2).
@@ -64,8 +64,10 @@ fn list(names: &[String]) -> Result<String> {
                 text += &format!("{}\tfile\t{}\n", row.name, file.display());
             }
             let cell = |at: usize| row.cells.get(at).and_then(Option::as_ref).map(|cell| &cell.value);
-            let is_given_out = cell(4) != Some(&CellValue::Number(VOLMODE_NONE));
-            let offers = |at: usize| is_given_out && matches!(cell(at), Some(CellValue::Text(value)) if is_on(value));
+            let offers = |at: usize| cell(at).is_some();
+            if let Some(CellValue::Text(why)) = cell(1) {
+                output::complain("volumes", format_args!("{}: iscsi: {why}", row.name));
+            }
             if let (true, Some(CellValue::Number(guid))) = (offers(1), cell(2)) {
                 for address in std::fs::read_to_string(iscsi_addresses(run.path(), &pool)).unwrap_or_default().lines() {
                     let target = iscsi_uri(address, &iscsi_target(&row.name, Guid::new(*guid)));
@@ -98,11 +100,10 @@ fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<DatasetRow>> {
         root_types: Types::DATASETS,
         types: Types::VOLUMES,
         properties: vec![
-            WantedProperty::User(NBD_PROPERTY.to_owned()),
-            WantedProperty::User(ISCSI_PROPERTY.to_owned()),
+            WantedProperty::Offered(NBD_PROPERTY.to_owned()),
+            WantedProperty::Offered(ISCSI_PROPERTY.to_owned()),
             WantedProperty::Native("guid".to_owned()),
-            WantedProperty::User(VHOST_PROPERTY.to_owned()),
-            WantedProperty::Native("volmode".to_owned()),
+            WantedProperty::Offered(VHOST_PROPERTY.to_owned()),
         ],
         ..Select::default()
     };

@@ -11,20 +11,17 @@
 //! It listens from when the first volume is a target, and there is an address. What has been connected before a property
 //! is taken away stays connected.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
-use dsl::{PropertySource, PropertyValue, Sourced, Subject};
+use dsl::{PropertySource, Subject};
 use export::Export;
 use format::ids::Guid;
-use iscsi::{ANY_INITIATOR, ChapSecrets, IscsiServer, Lun, TargetAccess, Targets};
-use nix::unistd::geteuid;
+use iscsi::{IscsiServer, Lun, TargetAccess, Targets};
 use protocol::volumes::{
     ISCSI_CHAP, ISCSI_INITIATORS, ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, iscsi_addresses, iscsi_folder,
     iscsi_target,
@@ -32,15 +29,13 @@ use protocol::volumes::{
 
 use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
+use crate::iscsi_access::{access_to, initiators_in, is_initiator, secrets_in, text};
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::verbs::DatasetChange;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered};
 use crate::volumes::OpenVolumes;
-
-/// Longest file of secrets, in bytes.
-const SECRETS_BYTES_MAX: u64 = 64 << 10;
 
 /// What serves a pool's volumes to initiators of iSCSI, if anything is to.
 pub struct IscsiExport {
@@ -199,25 +194,12 @@ impl Targets for PoolTargets {
             .into_iter()
             .find(|subject| subject.dataset().is_some_and(|dataset| dataset.phys.guid.get() == lun.guid()));
         let Some(subject) = found else { return Ok(TargetAccess::default()) };
-        let text = |name| text_of(&subject, name).filter(|text| !is_none(text));
-        let initiators = text(ISCSI_INITIATORS).unwrap_or_default();
-        let chap = text(ISCSI_CHAP).map(|file| secrets_in(Path::new(&file))).transpose()?;
-        Ok(TargetAccess { initiators: initiators_in(&initiators).map(str::to_owned).collect(), chap })
+        access_to(&subject)
     }
 
     fn wait_resumed(&self) -> Result<()> {
         self.pool.wait_resumed()
     }
-}
-
-/// The names in a list, with commas or blanks between them.
-fn initiators_in(list: &str) -> impl Iterator<Item = &str> {
-    list.split([',', ' ', '\t']).filter(|name| !name.is_empty())
-}
-
-/// Whether an initiator can be called so (RFC 7143, 4.2.7), or it stands for all of them.
-fn is_initiator(name: &str) -> bool {
-    name == ANY_INITIATOR || ["iqn.", "eui.", "naa."].iter().any(|kind| name.to_ascii_lowercase().starts_with(kind))
 }
 
 impl TargetVolume {
@@ -277,7 +259,7 @@ impl Lun for TargetVolume {
     fn reservations(&self) -> Result<Option<String>> {
         // those of a volume that it was received from, or is below of, are not its own
         let found = self.subject()?.levels().find_user(ISCSI_RESERVATIONS);
-        Ok(found.filter(|sourced| sourced.source == PropertySource::Local).and_then(text))
+        Ok(found.filter(|sourced| sourced.source == PropertySource::Local).and_then(|sourced| text(sourced.value)))
     }
 
     fn keep_reservations(&self, text: &str) -> Result<()> {
@@ -285,30 +267,4 @@ impl Lun for TargetVolume {
         let (property, value) = (ISCSI_RESERVATIONS.to_owned(), text.to_owned());
         self.pool.change(&self.env, DatasetChange::Set { name, property, value })
     }
-}
-
-fn text_of(subject: &Subject, name: &str) -> Option<String> {
-    subject.levels().find_user(name).and_then(text)
-}
-
-fn text(sourced: Sourced) -> Option<String> {
-    match sourced.value {
-        PropertyValue::Text(text) => Some(text),
-        PropertyValue::Number(_) => None,
-    }
-}
-
-/// What initiators have to prove that they know. Errors: `Invalid`, also for a file that others may read, or that
-/// somebody else has made.
-fn secrets_in(path: &Path) -> Result<ChapSecrets> {
-    let wrong = |what: &str| Error::new(Kind::Invalid, format!("{}: {what}", path.display()));
-    let unread = |error: std::io::Error| wrong(&error.to_string());
-    let file = File::open(path).map_err(unread)?;
-    let about = file.metadata().map_err(unread)?;
-    if !about.is_file() || about.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&about.uid()) {
-        return Err(wrong("a file with secrets is for its owner only: root, or the user of the pool's process"));
-    }
-    let mut text = String::new();
-    file.take(SECRETS_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
-    ChapSecrets::parse(&text).map_err(|error| wrong(error.what()))
 }

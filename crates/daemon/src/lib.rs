@@ -33,6 +33,7 @@ mod histories;
 pub mod hostid;
 pub mod import;
 mod injections;
+mod iscsi_access;
 mod iscsi_export;
 pub mod leftovers;
 pub mod listen_helper;

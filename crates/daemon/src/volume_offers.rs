@@ -38,9 +38,10 @@ pub fn check_switch(property: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Whether a property offers a volume, or a snapshot of one, to programs. Errors: those of reading its properties.
+/// Whether a property offers a volume, or a snapshot of one, to programs: one that was set here, as what a stream brought
+/// would give out a backup wherever it is received. Errors: those of reading its properties.
 pub fn offers(view: &Pool, subject: &Subject, property: &str) -> Result<bool> {
-    let is_on = match subject.levels().find_user(property).map(|sourced| sourced.value) {
+    let is_on = match subject.levels().find_user_set(property) {
         Some(PropertyValue::Text(text)) => is_on(&text),
         _ => false,
     };

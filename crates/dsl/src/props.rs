@@ -147,6 +147,18 @@ impl Level {
         self.find_name(name, true, &|_| false)
     }
 
+    /// The same if a command has set it, here or above: none if the value that counts came with a stream.
+    pub fn find_user_set(&self, name: &str) -> Option<PropertyValue> {
+        let mut level = Some(self);
+        while let Some(at) = level {
+            if let Some((value, source)) = at.own(name, &|_| false) {
+                return Some(value).filter(|_| source == PropertySource::Local);
+            }
+            level = at.above.as_deref();
+        }
+        None
+    }
+
     /// All properties that users made up and that have a value here, in the order of the tables.
     pub fn user_properties(&self) -> Vec<(String, Sourced)> {
         let mut found: Vec<(String, Sourced)> = Vec::new();
@@ -250,6 +262,19 @@ mod tests {
         let mut marked = stored.to_vec();
         marked.push(("$hasrecvd", Number(0)));
         assert_eq!(level("t/a", Some(top), &marked).received("exec"), Some(Number(0)));
+    }
+
+    #[test]
+    fn what_a_stream_brought_is_told_from_what_was_set() {
+        let text = |text: &str| Text(text.to_owned());
+        let top = level("t", None, &[("a:b", text("on"))]);
+        let mid = level("t/a", Some(top.clone()), &[("a:b$recvd", text("on"))]);
+        let low = level("t/a/b", Some(mid.clone()), &[]);
+        assert_eq!((top.find_user_set("a:b"), mid.find_user_set("a:b")), (Some(text("on")), None));
+        assert_eq!((low.find_user_set("a:b"), low.find_user("a:b").map(|found| found.value)), (None, Some(text("on"))));
+        let set = level("t/a/b", Some(mid), &[("a:b", text("off"))]);
+        assert_eq!(set.find_user_set("a:b"), Some(text("off")));
+        assert_eq!(level("t/c", Some(top), &[]).find_user_set("a:b"), Some(text("on")));
     }
 
     #[test]

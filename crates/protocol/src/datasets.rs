@@ -383,6 +383,9 @@ pub enum WantedProperty {
     Written(String),
     /// One whose value nobody has, as `userused@` of a user that does not exist.
     Nothing,
+    /// Whether the property of that name, which a user made up, offers the volume to programs. The value is 1 if it does,
+    /// or a text, why nobody can use it all the same.
+    Offered(String),
 }
 
 /// The datasets of one pool that were found.

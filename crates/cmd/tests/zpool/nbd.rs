@@ -213,6 +213,34 @@ fn snapshots_that_are_shown_are_listed() {
 }
 
 #[test]
+fn what_a_stream_brings_gives_out_nothing() {
+    let fresh = Fresh::new("nbd_received");
+    fresh.does("create -s -V 8M fresh/v");
+    for property in ["nbd=on", "iscsi=on", "iscsi_initiators=any"] {
+        fresh.does(&format!("set org.cenote:{property} fresh/v"));
+    }
+    fresh.does("snapshot fresh/v@s");
+    fresh.world.receives("fresh/backup", &fresh.world.cenote("zfs send -p fresh/v@s").stdout);
+    fresh.says("get -H -o value,source org.cenote:nbd fresh/backup", "on\treceived\n");
+    let mut client = NbdClient::connect(&fresh);
+    assert_eq!((client.list(), client.go("fresh/backup")), (vec!["fresh/v".to_owned()], Err(UNKNOWN)));
+    let volumes = || {
+        let shown = fresh.world.cenote("volumes fresh/backup");
+        [shown.stdout, shown.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    assert!(!volumes()[0].contains("\tnbd\t"));
+    assert_eq!(volumes()[1], "");
+    fresh.does("set org.cenote:nbd=on fresh/backup");
+    assert_eq!((client.list().len(), client.go("fresh/backup")), (2, Ok(8 << 20)));
+    assert!(volumes()[0].contains("fresh/backup\tnbd\tnbd+unix:"));
+    // who may use it is not for the stream to say either
+    fresh.does("set org.cenote:iscsi=on fresh/backup");
+    assert_eq!(volumes()[1], "cenote volumes: fresh/backup: iscsi: 'org.cenote:iscsi_initiators' names nobody\n");
+    drop(client);
+    fresh.judge();
+}
+
+#[test]
 fn a_client_that_leaves_asks_for_nothing_more() {
     let fresh = Fresh::new("nbd_leaves");
     fresh.does("create -s -V 8M fresh/a/v");

@@ -12,10 +12,13 @@ use dsl::property::{DatasetKind, ValueOrigin};
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
 use pool::Pool;
 use protocol::datasets::{Cell, CellValue, Mounted, ValueSource, WantedProperty};
+use protocol::volumes::ISCSI_PROPERTY;
 
 use super::host::Host;
 use super::limits::account_of;
+use crate::iscsi_access::why_closed;
 use crate::mount_plan;
+use crate::volume_offers::offers;
 
 /// Tells properties of the datasets of one pool.
 pub(super) struct Values<'a> {
@@ -55,6 +58,7 @@ impl<'a> Values<'a> {
                 None => Ok(None),
             },
             WantedProperty::User(name) => Ok(self.user(subject, name)),
+            WantedProperty::Offered(name) => self.offered(subject, name),
             WantedProperty::Account { property, id, domain } => self.account(subject, property, &(domain.clone(), *id)),
             WantedProperty::Written(since) => self.written(subject, since),
             WantedProperty::Nothing => Ok(None),
@@ -140,6 +144,15 @@ impl<'a> Values<'a> {
                 received: Some(value_of(received)),
             }),
         }
+    }
+
+    fn offered(&self, subject: &Subject, name: &str) -> Result<Option<Cell>> {
+        if !offers(&self.pool, subject, name)? {
+            return Ok(None);
+        }
+        let closed = if name == ISCSI_PROPERTY { why_closed(subject) } else { None };
+        let value = closed.map_or(CellValue::Number(1), CellValue::Text);
+        Ok(Some(Cell { value, source: ValueSource::None, received: None }))
     }
 
     fn with_received(&self, subject: &Subject, name: &str, sourced: Sourced) -> Cell {

@@ -47,7 +47,8 @@ use testkit::workload::{PoolLayout, Workload, candidate, options};
 
 pub(crate) use rebuild::is_busy;
 
-const DEVICE_BYTES: u64 = 64 << 20;
+/// More than twice what a workload ever keeps: half of so small a pool is left free.
+const DEVICE_BYTES: u64 = 80 << 20;
 /// Groups that a workload writes, if it is cut a few times, or often.
 const GROUPS: [usize; 2] = [12, 24];
 /// Cuts of each workload.

@@ -1,0 +1,68 @@
+//! Which initiators of iSCSI may use a volume, by its properties.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use base::{Error, Kind, Result};
+use dsl::{PropertyValue, Subject};
+use iscsi::{ANY_INITIATOR, ChapSecrets, TargetAccess};
+use nix::unistd::geteuid;
+use protocol::volumes::{ISCSI_CHAP, ISCSI_INITIATORS};
+
+use crate::network_door::is_none;
+
+/// Longest file of secrets, in bytes.
+const SECRETS_BYTES_MAX: u64 = 64 << 10;
+
+/// What may use a volume: names that were set here, and did not come with a stream. Errors: of a file with secrets.
+pub fn access_to(subject: &Subject) -> Result<TargetAccess> {
+    let is_told = |text: &String| !is_none(text);
+    let initiators = subject.levels().find_user_set(ISCSI_INITIATORS).and_then(text).filter(is_told);
+    let initiators = initiators_in(&initiators.unwrap_or_default()).map(str::to_owned).collect();
+    let chap = subject.levels().find_user(ISCSI_CHAP).and_then(|sourced| text(sourced.value)).filter(is_told);
+    Ok(TargetAccess { initiators, chap: chap.map(|file| secrets_in(Path::new(&file))).transpose()? })
+}
+
+/// Why nobody may use a volume that is a target.
+pub fn why_closed(subject: &Subject) -> Option<String> {
+    match access_to(subject) {
+        Ok(access) if access.initiators.is_empty() => Some(format!("'{ISCSI_INITIATORS}' names nobody")),
+        Ok(_) => None,
+        Err(error) => Some(format!("'{ISCSI_CHAP}': {}", error.what())),
+    }
+}
+
+/// The names in a list, with commas or blanks between them.
+pub fn initiators_in(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ', '\t']).filter(|name| !name.is_empty())
+}
+
+/// Whether an initiator can be called so (RFC 7143, 4.2.7), or it stands for all of them.
+pub fn is_initiator(name: &str) -> bool {
+    name == ANY_INITIATOR || ["iqn.", "eui.", "naa."].iter().any(|kind| name.to_ascii_lowercase().starts_with(kind))
+}
+
+/// What initiators have to prove that they know. Errors: `Invalid`, also for a file that others may read, or that
+/// somebody else has made.
+pub fn secrets_in(path: &Path) -> Result<ChapSecrets> {
+    let wrong = |what: &str| Error::new(Kind::Invalid, format!("{}: {what}", path.display()));
+    let unread = |error: std::io::Error| wrong(&error.to_string());
+    let file = File::open(path).map_err(unread)?;
+    let about = file.metadata().map_err(unread)?;
+    if !about.is_file() || about.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&about.uid()) {
+        return Err(wrong("a file with secrets is for its owner only: root, or the user of the pool's process"));
+    }
+    let mut text = String::new();
+    file.take(SECRETS_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+    ChapSecrets::parse(&text).map_err(|error| wrong(error.what()))
+}
+
+/// A value that is a text.
+pub fn text(value: PropertyValue) -> Option<String> {
+    match value {
+        PropertyValue::Text(text) => Some(text),
+        PropertyValue::Number(_) => None,
+    }
+}
