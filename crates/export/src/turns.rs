@@ -165,9 +165,9 @@ impl Seat<'_> {
         !self.0.is_open.load(Ordering::Relaxed)
     }
 
-    /// Shall it go on taking requests? Not if the gate is closed, and another thread does.
+    /// Shall it go on taking requests? Not if the gate is closed, and another thread does; at the end, it shall see it.
     pub fn stays(&self) -> bool {
-        !self.is_alone() || self.0.lock().seated == 1
+        !self.is_alone() || self.0.is_over.load(Ordering::SeqCst) || self.0.lock().seated == 1
     }
 }
 
@@ -226,6 +226,7 @@ mod tests {
             turns.end();
             waiting.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        drop(seat);
+        // while one is still at work, the others do not come back again and again
+        assert!(turns.enter().stays() && seat.stays());
     }
 }
