@@ -143,7 +143,7 @@ impl Finder<'_> {
 
     fn finish(self) -> Result<Claim> {
         if self.has_unfit {
-            let what = "the intent log tells of clones of deduplicated, ganged or encrypted blocks, which this version \
+            let what = "the intent log tells of clones of blocks that are ganged, encrypted or of a removed device, which this version \
                         cannot claim: import the pool read-only, or let OpenZFS import and export it";
             return Err(Error::new(Kind::ReadOnly, what));
         }
@@ -200,8 +200,7 @@ impl LogVisitor for Finder<'_> {
         if clones.iter().any(|bp| self.is_new(bp)) {
             return ControlFlow::Break(());
         }
-        // no log of this version tells of deduplicated ones
-        self.has_unfit |= clones.iter().any(|bp| bp.is_dedup() || !self.zio.can_clone(bp));
+        self.has_unfit |= clones.iter().any(|bp| !self.zio.can_clone(bp));
         self.clones.extend(clones);
         self.last_seqs[1] = record.seq;
         self.has_records = true;

@@ -112,9 +112,9 @@ impl File {
             }
             false => op.change(&object, &times)?,
         }
-        // what is not in the last group on disk could not be claimed after a crash, nor what a dedup table counts
+        // what is not in the last group on disk could not be claimed after a crash
         let synced = zpl.live()?.txgs().synced_txg();
-        let can_be_claimed = taken.iter().flatten().all(|bp| bp.physical_birth() <= synced && !bp.is_dedup());
+        let can_be_claimed = taken.iter().flatten().all(|bp| bp.physical_birth() <= synced);
         let intent = can_be_claimed.then(|| Intent::Clone {
             object: object.id(),
             offset,

@@ -6,6 +6,7 @@ use base::{Endian, Error, Result};
 use dmu::zap::{Editor, ZapValue};
 use dmu::{INDIRECT_SHIFT, Object};
 use dsl::write::feature;
+use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::feature::{BLOCK_CLONING, BLOCK_CLONING_ENDIAN};
 use format::ids::{ObjectId, VdevNumber};
@@ -28,21 +29,25 @@ const RANGE_BYTES: u64 = 16 << 20;
 impl SyncContext<'_> {
     /// Counts what heads take from elsewhere with the group. Errors: those of reading the tables.
     pub(super) fn count_new_clones(&self) -> Result<()> {
-        let (changes, dedup) = (self.pool.clone_changes(), self.pool.dedup_changes());
         for (_, head) in self.pool.heads().all() {
             let mut outcome = Ok(());
             head.objset().clones_in(self.change.tx.txg(), &mut |bp| {
-                if outcome.is_ok() && !bp.is_embedded() {
-                    outcome = match dedup.add_clone(bp) {
-                        Ok(true) => Ok(()),
-                        Ok(false) => changes.add(bp),
-                        Err(error) => Err(error),
-                    };
+                if outcome.is_ok() {
+                    outcome = self.count_clone(bp);
                 }
             })?;
             outcome?;
         }
         Ok(())
+    }
+
+    /// There is a pointer more to a block: its dedup table counts it, or else the table of clones. Errors: those of reading
+    /// the tables.
+    pub(super) fn count_clone(&self, bp: &BlkPtr) -> Result<()> {
+        match bp.is_embedded() || self.pool.dedup_changes().add_clone(bp)? {
+            true => Ok(()),
+            false => self.pool.clone_changes().add(bp),
+        }
     }
 
     /// Brings what the group has changed of cloned blocks into the tables.

@@ -20,7 +20,7 @@ use zio::alloc::TopShape;
 use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
-use super::logs::find_claims;
+use super::logs::{check_tables, find_claims};
 use super::removal::{OBSOLETE_PRECISE, last_condensing};
 use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, OBSOLETE_MAP, ObsoleteMap, PendingRuns, SpaceMaps};
 use super::{LivePool, SyncContext, dedup_logs};
@@ -66,6 +66,7 @@ impl LivePool {
         check_writable(&pool)?;
         let claims = find_claims(&pool, options.without_log)?;
         let logged = dedup_logs::logged(&pool)?;
+        check_tables(&claims, logged.is_empty())?;
         let tree = pool.tree().clone();
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;

@@ -121,7 +121,7 @@ impl SyncContext<'_> {
     pub(super) fn claim(&self, claims: &[(DatasetId, Claim)]) -> Result<()> {
         let (txg, zio) = (self.change.tx.txg(), self.pool.cache().zio());
         let mut clones = claims.iter().flat_map(|(_, claim)| &claim.clones);
-        clones.try_for_each(|bp| self.pool.clone_changes().add(bp))?;
+        clones.try_for_each(|bp| self.count_clone(bp))?;
         let blocks: Vec<BlkPtr> = claims.iter().flat_map(|(_, claim)| &claim.blocks).copied().collect();
         zio.claim(txg, &blocks)?;
         for (id, claim) in claims {
@@ -158,6 +158,18 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(Dataset
         claims.push((head.id, claim));
     }
     Ok(claims)
+}
+
+/// Errors: `ReadOnly` for claims of deduplicated blocks while what their tables say is not complete.
+pub(super) fn check_tables(claims: &[(DatasetId, Claim)], are_complete: bool) -> Result<()> {
+    match are_complete || !claims.iter().any(|(_, claim)| claim.clones.iter().any(BlkPtr::is_dedup)) {
+        true => Ok(()),
+        false => {
+            let what = "an intent log tells of clones of deduplicated blocks, whose dedup tables have logs, too: import the \
+                        pool read-only, or let OpenZFS import and export it";
+            Err(Error::new(Kind::ReadOnly, what))
+        }
+    }
 }
 
 /// The heads that have a log on disk.

@@ -19,7 +19,7 @@ use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zil::{Intent, Itx, ItxBody, Scope};
 use zpl::{FileKind, New, NewKind, Zpl, ZplOptions};
 
-use crate::dedup::{empty, names_in, sparse};
+use crate::dedup::{check_view, empty, names_in, sparse};
 
 /// Pointers to each block of data: its place, and bytes of it.
 #[derive(Default)]
@@ -151,19 +151,19 @@ fn a_power_cut_while_clones_are_freed() {
 
 /// A pool whose writes are recorded, a file system of it, its file `first` of 20 blocks and its empty file `second`. Its
 /// log has begun, as that takes a group.
-fn recorded() -> (Arc<Recording>, Workload, Zpl, [ObjectId; 2]) {
+fn recorded(properties: &[(&str, &str)]) -> (Arc<Recording>, Workload, Zpl, [ObjectId; 2]) {
     let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
     let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
     let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
-    let (zpl, first) = with_a_file(&mut load);
+    let (zpl, first) = with_a_file(&mut load, properties);
     let second = create(&zpl, "second");
     zpl.sync().unwrap();
     (recording, load, zpl, [first, second])
 }
 
 /// A pool whose log tells of a file `second` that took all blocks of `first`, as a power cut leaves it.
-fn with_a_logged_copy() -> SparseDevice {
-    let (recording, load, zpl, [first, second]) = recorded();
+fn with_a_logged_copy(properties: &[(&str, &str)]) -> SparseDevice {
+    let (recording, load, zpl, [first, second]) = recorded(properties);
     let txgs = load.pool.txgs().clone();
     let before = txgs.synced_txg();
     assert_eq!(copy(&zpl, (first, 0), (second, 0), 20), 20 * BLOCK);
@@ -203,7 +203,7 @@ fn replay_with(pool: &LivePool, record_bytes: u64) -> base::Result<Zpl> {
 
 #[test]
 fn a_log_that_tells_of_clones() {
-    let left = with_a_logged_copy();
+    let left = with_a_logged_copy(&[]);
     let pool = import(Arc::new(left.copy()));
     // claimed, and with it what the log takes: 20 blocks, of which one is let go later, and 5 blocks and that hole
     let claimed = check(&pool.view()).saved_bytes;
@@ -235,9 +235,38 @@ fn a_log_that_tells_of_clones() {
     assert_eq!(check(&pool.view()), Clones::default());
 }
 
+/// The table of dedup counts what a log takes of its blocks.
+#[test]
+fn a_log_that_tells_of_clones_of_deduplicated_blocks() {
+    let left = with_a_logged_copy(&[("dedup", "on")]);
+    // the file has 20, the log 25
+    let again = Arc::new(left.copy());
+    for _ in 0..2 {
+        let pool = import(again.clone());
+        assert_eq!(check_view(&pool.view()), 45);
+        pool.close(PoolState::Exported).unwrap();
+    }
+    let pool = import(again);
+    let zpl = replay(&pool).unwrap();
+    sync(&pool);
+    assert!(is_the_copy(&zpl));
+    assert_eq!(check_view(&pool.view()), 44);
+    for name in ["first", "second"] {
+        zpl.unlink(zpl.root(), name.as_bytes()).unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+    }
+    (0..5).for_each(|_| sync(&pool));
+    assert_eq!(check_view(&pool.view()), 0);
+    // one that is never replayed
+    let pool = import(Arc::new(left));
+    pool.destroy_dataset("live/a").unwrap();
+    (0..10).for_each(|_| sync(&pool));
+    assert_eq!(check_view(&pool.view()), 0);
+    assert_eq!(pool.view().clones().unwrap(), Clones::default());
+}
+
 #[test]
 fn a_power_cut_while_clones_are_replayed() {
-    let recording = Recording::new(vec![with_a_logged_copy()]);
+    let recording = Recording::new(vec![with_a_logged_copy(&[])]);
     let pool = import(recording.devices()[0].clone());
     let begin = recording.len();
     drop(replay(&pool).unwrap());
@@ -259,7 +288,7 @@ fn a_power_cut_while_clones_are_replayed() {
 /// What is written before them gets larger blocks when it is replayed.
 #[test]
 fn a_log_of_clones_from_before_records_became_larger() {
-    let (recording, load, zpl, [first, second]) = recorded();
+    let (recording, load, zpl, [first, second]) = recorded(&[]);
     let before = load.pool.txgs().synced_txg();
     // not so many bytes that the log has whole blocks
     let old = [block(70), vec![7; 100]].concat();
@@ -283,7 +312,7 @@ fn a_log_of_clones_from_before_records_became_larger() {
 /// Records of clones that cannot be.
 #[test]
 fn a_log_that_tells_of_impossible_clones() {
-    let (recording, load, zpl, [first, _]) = recorded();
+    let (recording, load, zpl, [first, _]) = recorded(&[]);
     let pool = load.pool.clone();
     let (log, txgs) = (pool.log(pool.view().dsl().find("live/a").unwrap().id).unwrap(), pool.txgs().clone());
     let left_by = |blocks: Vec<BlkPtr>, block_size: u64| {
@@ -317,8 +346,8 @@ fn block(tag: u64) -> Vec<u8> {
 const BLOCK: u64 = 16 << 10;
 
 /// A file system whose copies share blocks, and one file of 20 blocks.
-fn with_a_file(load: &mut Workload) -> (Zpl, ObjectId) {
-    load.create_fs("live/a", &[]).unwrap();
+fn with_a_file(load: &mut Workload, properties: &[(&str, &str)]) -> (Zpl, ObjectId) {
+    load.create_fs("live/a", properties).unwrap();
     let pool = load.pool.clone();
     let id = pool.view().dsl().find("live/a").unwrap().id;
     let options = ZplOptions { record_bytes: BLOCK, shares_blocks: true, ..ZplOptions::default() };
@@ -362,7 +391,7 @@ fn disks(layout: PoolLayout) -> Vec<Arc<dyn Device>> {
 fn copies_share_blocks() {
     for layout in [PoolLayout::Single, PoolLayout::Mirror, PoolLayout::Raidz1, PoolLayout::Special] {
         let mut load = Workload::create(&Env::fixed(1000), layout, &disks(layout), 1).unwrap();
-        let (zpl, first) = with_a_file(&mut load);
+        let (zpl, first) = with_a_file(&mut load, &[]);
         let pool = load.pool.clone();
         let shared = || check(&pool.view()).saved_bytes;
         assert_eq!(shared(), 0);
@@ -416,7 +445,7 @@ fn copies_share_blocks() {
 #[test]
 fn what_is_taken_and_freed_in_one_group() {
     let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks(PoolLayout::Single), 1).unwrap();
-    let (zpl, first) = with_a_file(&mut load);
+    let (zpl, first) = with_a_file(&mut load, &[]);
     let pool = load.pool.clone();
     let second = create(&zpl, "second");
     copy(&zpl, (first, 0), (second, 0), 20);

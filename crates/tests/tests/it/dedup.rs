@@ -91,7 +91,7 @@ fn check(pool: &LivePool) -> u64 {
     check_view(&pool.view())
 }
 
-fn check_view(view: &Pool) -> u64 {
+pub(crate) fn check_view(view: &Pool) -> u64 {
     check_with(view, false)
 }
 
