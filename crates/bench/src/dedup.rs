@@ -6,7 +6,7 @@ use base::Result;
 use crate::bed::{self, Bed};
 use crate::data::{RECORD, Records};
 use crate::options::{Options, seconds};
-use crate::seq::{fill, fill_blocks, new_file};
+use crate::seq::{fill, fill_with, new_file};
 use bench::random;
 
 /// A file system without dedup.
@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
             ("on", [("compression", "off"), ("dedup", "on")]),
         ] {
             let (pool, set) = bed.create(&properties)?;
-            let file = new_file(&pool, &set, RECORD)?;
+            let file = new_file(&pool, &set, RECORD as u64)?;
             let written = (0..records).map(|n| if half == 0 { n } else { odd_ones_again(n) });
             let rate = mib as f64 / seconds(|| fill(&pool, &file, &mut data, written))?;
             let params = format!("\"dedup\":\"{switch}\",\"duplicates_percent\":{half},\"MiB\":{mib}");
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
 const TIMES_RAM: u64 = 10;
 /// Bytes of the blocks that fill a table, and how many of them at a time.
 const SMALL: usize = 4096;
-const AT_A_TIME: u64 = 64 << 10;
+const AT_A_TIME: usize = 64 << 10;
 /// How often each is measured.
 const ROUNDS: u64 = 3;
 
@@ -50,8 +50,8 @@ pub(crate) fn run_large(options: &Options, bed: &Bed) -> Result<()> {
     let (pool, set) = bed.create(&[("compression", "off"), ("dedup", "on")])?;
     let (mut numbers, mut table_bytes) = (0.., 0);
     while table_bytes < TIMES_RAM * ram_bytes {
-        let file = new_file(&pool, &set, SMALL)?;
-        fill_blocks(&pool, &file, SMALL, numbers.by_ref().take(AT_A_TIME as usize), &mut data)?;
+        let file = new_file(&pool, &set, SMALL as u64)?;
+        fill_with(SMALL, &pool, &file, &mut data, numbers.by_ref().take(AT_A_TIME))?;
         table_bytes = pool.view().dedup()?.core_bytes;
     }
     bed.create_fs(&pool, PLAIN, &[("compression", "off")])?;
@@ -62,7 +62,7 @@ pub(crate) fn run_large(options: &Options, bed: &Bed) -> Result<()> {
         for (switch, fs) in [("off", PLAIN), ("on", bed::FS)] {
             let (pool, _) = bed.import_with(&bed.env, Some(ram_bytes))?;
             let set = bed::head(&pool, fs)?;
-            let file = new_file(&pool, &set, RECORD)?;
+            let file = new_file(&pool, &set, RECORD as u64)?;
             let written = numbers.by_ref().take(records as usize);
             let rate = options.mib as f64 / seconds(|| fill(&pool, &file, &mut data, written))?;
             let (arc, table) = (options.arc_mib, pool.view().dedup()?.core_bytes >> 20);

@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Env, Error, Kind, Result};
-use dmu::INDIRECT_SHIFT;
 use dmu::{Mode, Object};
-use format::dnode::Dnode;
 use format::ids::ObjectId;
-use format::object_type::ObjectType;
 use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
@@ -164,10 +161,7 @@ impl L2arcBench<'_> {
 /// A pool with the file, exported. Its object.
 fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
     let (pool, set) = bed.create(&[("compression", "lz4")])?;
-    let file = {
-        let tx = pool.txgs().begin()?;
-        set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block, INDIRECT_SHIFT, 3, 1))?
-    };
+    let file = seq::new_file(&pool, &set, block)?;
     seq::fill(&pool, &file, &mut Records::new(2.0), 0..(options.mib << 20) / RECORD as u64)?;
     let id = file.id();
     drop((file, set));

@@ -31,7 +31,7 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
     let emit = |test, seconds: f64| options.emit(test, &params, mib as f64 / seconds, "MiB/s");
 
     let (pool, set) = bed.create(&[("compression", compression)])?;
-    let file = new_file(&pool, &set, RECORD)?;
+    let file = new_file(&pool, &set, RECORD as u64)?;
     let id = file.id();
     emit("seqwrite", seconds(|| fill(&pool, &file, data, 0..records))?);
     options.emit("compressratio", &params, bed::compress_ratio(&pool)?, "x");
@@ -57,9 +57,9 @@ fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compre
 }
 
 /// A new file with blocks of so many bytes.
-pub(crate) fn new_file(pool: &LivePool, set: &Arc<Objset>, block_bytes: usize) -> Result<Object> {
+pub(crate) fn new_file(pool: &LivePool, set: &Arc<Objset>, block_bytes: u64) -> Result<Object> {
     let tx = pool.txgs().begin()?;
-    set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block_bytes as u64, INDIRECT_SHIFT, 3, 1))
+    set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block_bytes, INDIRECT_SHIFT, 3, 1))
 }
 
 /// Writes these records from the file's start on, and waits until they are durable.
@@ -69,16 +69,16 @@ pub(crate) fn fill(
     data: &mut Records,
     records: impl IntoIterator<Item = u64>,
 ) -> Result<()> {
-    fill_blocks(pool, file, RECORD, records, data)
+    fill_with(RECORD, pool, file, data, records)
 }
 
-/// The same with the first bytes of records.
-pub(crate) fn fill_blocks(
+/// The same with the first `bytes` of each record.
+pub(crate) fn fill_with(
+    bytes: usize,
     pool: &LivePool,
     file: &Object,
-    bytes: usize,
-    records: impl IntoIterator<Item = u64>,
     data: &mut Records,
+    records: impl IntoIterator<Item = u64>,
 ) -> Result<()> {
     for (at, n) in records.into_iter().enumerate() {
         let tx = pool.txgs().begin()?;

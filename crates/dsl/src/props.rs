@@ -149,14 +149,8 @@ impl Level {
 
     /// The same if a command has set it, here or above: none if the value that counts came with a stream.
     pub fn find_user_set(&self, name: &str) -> Option<PropertyValue> {
-        let mut level = Some(self);
-        while let Some(at) = level {
-            if let Some((value, source)) = at.own(name, &|_| false) {
-                return Some(value).filter(|_| source == PropertySource::Local);
-            }
-            level = at.above.as_deref();
-        }
-        None
+        let (_, value, source) = self.nearest(name, true, &|_| false)?;
+        (source == PropertySource::Local).then_some(value)
     }
 
     /// All properties that users made up and that have a value here, in the order of the tables.
@@ -183,15 +177,24 @@ impl Level {
     }
 
     fn find_name(&self, name: &str, inherited: bool, is_known: &dyn Fn(&PropertyValue) -> bool) -> Option<Sourced> {
-        if let Some((value, source)) = self.own(name, is_known) {
-            return Some(Sourced { value, source });
-        }
-        let mut level = self.above.as_deref().filter(|_| inherited);
+        let (at, value, source) = self.nearest(name, inherited, is_known)?;
+        let source = if std::ptr::eq(at, self) { source } else { PropertySource::Inherited(at.name.clone()) };
+        Some(Sourced { value, source })
+    }
+
+    /// The level whose value counts here, with that, and where that level has it from.
+    fn nearest(
+        &self,
+        name: &str,
+        inherited: bool,
+        is_known: &dyn Fn(&PropertyValue) -> bool,
+    ) -> Option<(&Level, PropertyValue, PropertySource)> {
+        let mut level = Some(self);
         while let Some(at) = level {
-            if let Some((value, _)) = at.own(name, is_known) {
-                return Some(Sourced { value, source: PropertySource::Inherited(at.name.clone()) });
+            if let Some((value, source)) = at.own(name, is_known) {
+                return Some((at, value, source));
             }
-            level = at.above.as_deref();
+            level = at.above.as_deref().filter(|_| inherited);
         }
         None
     }

@@ -34,5 +34,5 @@ pub use parking::Parking;
 pub use room::{ConnectedClient, make_room};
 pub use server::DiskServer;
 pub use serving::{LateAnswers, ServedConnection, serve};
-pub use socket::{ClientSocket, write_slices};
+pub use socket::{ClientSocket, is_ready, write_slices};
 pub use turns::{Seat, Turns};

@@ -4,6 +4,10 @@
 //! elsewhere the deeper a core sleeps. What looking may cost: nobody looks while nobody asks, nor where it did not pay the
 //! last few times, nor for a while after another program took the core.
 
+use base::Env;
+
+use crate::turns::Seat;
+
 /// How long a thread looks for the next request, in nanoseconds.
 const LOOK_NS: u64 = 50_000;
 /// Somebody else had the core if so long went by between two looks.
@@ -24,8 +28,33 @@ pub struct Looks {
 }
 
 impl Looks {
+    /// Looks by `look` while the thread in that seat is alone: once, and then for a moment if it is `eager` and that pays.
+    /// What was found, and whether it was there at once.
+    pub fn find<T>(
+        &mut self,
+        env: &Env,
+        seat: &Seat<'_>,
+        eager: bool,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Option<(T, bool)> {
+        let mut at_once = true;
+        while seat.is_alone() {
+            if let Some(found) = look() {
+                if !at_once {
+                    self.paid();
+                }
+                return Some((found, at_once));
+            }
+            if !eager || !self.go_on(at_once, env.ticks_ns()) {
+                break;
+            }
+            at_once = false;
+        }
+        None
+    }
+
     /// May it look once more, at this time? The first time is after a look in vain.
-    pub fn go_on(&mut self, is_first: bool, now_ns: u64) -> bool {
+    fn go_on(&mut self, is_first: bool, now_ns: u64) -> bool {
         if is_first {
             if self.pause > 0 {
                 self.pause -= 1;
@@ -50,7 +79,7 @@ impl Looks {
     }
 
     /// It found one.
-    pub fn paid(&mut self) {
+    fn paid(&mut self) {
         self.credit = (self.credit + 1).min(CREDIT_MAX);
     }
 }

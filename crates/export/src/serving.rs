@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 use base::{Env, Mutex};
 
 use crate::looks::Looks;
-use crate::turns::{Seat, Turns};
+use crate::turns::Turns;
 
 /// Threads of one connection.
 const THREADS_MAX: usize = 16;
@@ -64,7 +64,8 @@ impl ServingThreads {
         loop {
             let seat = self.turns.enter();
             while seat.stays() {
-                self.look(connection, &seat, &mut looks);
+                // it is taken then, or waited for
+                looks.find(&self.env, &seat, true, || connection.has_more().then_some(()));
                 let taken = connection.take();
                 let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
                 let Some(request) = taken else { return self.turns.end() };
@@ -80,23 +81,6 @@ impl ServingThreads {
                 }
                 self.idle.fetch_add(1, Ordering::SeqCst);
             }
-        }
-    }
-
-    /// Looks for the next request for a moment, if that pays.
-    fn look<C: ServedConnection>(&self, connection: &Arc<C>, seat: &Seat<'_>, looks: &mut Looks) {
-        let mut is_first = true;
-        while seat.is_alone() {
-            if connection.has_more() {
-                if !is_first {
-                    looks.paid();
-                }
-                return;
-            }
-            if !looks.go_on(is_first, self.env.ticks_ns()) {
-                return;
-            }
-            is_first = false;
         }
     }
 

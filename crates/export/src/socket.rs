@@ -15,6 +15,11 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_PAUSE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 6;
 
+/// Whether one can read from, or write to, a descriptor without waiting.
+pub fn is_ready(descriptor: &impl AsFd, how: PollFlags) -> bool {
+    poll(&mut [PollFd::new(descriptor, how)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// A connected socket, whatever family it is of.
 #[derive(Debug)]
 pub enum ClientSocket {
@@ -62,8 +67,7 @@ impl ClientSocket {
             ClientSocket::Unix(stream) => stream.as_fd(),
             ClientSocket::Tcp(stream) => stream.as_fd(),
         };
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
-            .is_ok_and(|ready| ready > 0)
+        is_ready(&fd, PollFlags::IN)
     }
 
     /// The address at this side, if it is one of the network.

@@ -157,20 +157,14 @@ impl<S: Source> Taker<S> {
         patient: &'a Arc<Channel>,
         seat: &Seat<'_>,
     ) -> nix::Result<(&'a Arc<Channel>, bool)> {
-        let mut is_first = true;
-        while seat.is_alone() {
-            match inbox.receive(&self.eager) {
-                // the task cannot ask before this thread sleeps
-                Err(Errno::EAGAIN) if follower.is_tied() => break,
-                Err(Errno::EAGAIN) if looks.go_on(is_first, self.session.env().ticks_ns()) => is_first = false,
-                Err(Errno::EAGAIN) => break,
-                received => {
-                    if !is_first {
-                        looks.paid();
-                    }
-                    return received.map(|()| (&self.eager, is_first));
-                }
-            }
+        // a task on this core cannot ask before this thread sleeps
+        let eager = !follower.is_tied();
+        let found = looks.find(self.session.env(), seat, eager, || match inbox.receive(&self.eager) {
+            Err(Errno::EAGAIN) => None,
+            received => Some(received),
+        });
+        if let Some((received, at_once)) = found {
+            return received.map(|()| (&self.eager, at_once));
         }
         inbox.receive(patient)?;
         Ok((patient, false))

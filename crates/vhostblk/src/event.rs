@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
+use export::is_ready;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// An event that the monitor gave: by which it tells something, or is told.
@@ -74,11 +75,6 @@ impl WakeEvent {
             }
         }
     }
-}
-
-fn is_ready(descriptor: &OwnedFd, how: PollFlags) -> bool {
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(descriptor, how)], Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

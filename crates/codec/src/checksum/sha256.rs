@@ -50,19 +50,18 @@ mod x86 {
         let mut states = [[_mm_set_epi32(a, b, e, f), _mm_set_epi32(c, d, g, h)]; 2];
         let [(first, first_rest), (second, second_rest)] = messages.map(<[u8]>::as_chunks::<BLOCK_BYTES>);
         first.iter().zip(second).for_each(|blocks| take_up(&mut states, blocks.into()));
-        let [first, second] = [first_rest, second_rest].map(|rest| end_of(messages[0].len(), rest));
-        let n_blocks = if first_rest.len() + 9 > BLOCK_BYTES { 2 } else { 1 };
+        let n_blocks = (first_rest.len() + 9).div_ceil(BLOCK_BYTES);
+        let [first, second] = [first_rest, second_rest].map(|rest| end_of(messages[0].len(), rest, n_blocks));
         first.iter().zip(&second).take(n_blocks).for_each(|blocks| take_up(&mut states, blocks.into()));
         states.map(digest)
     }
 
-    /// What follows the whole blocks of a message: the rest of it, a bit, zeros, its length. The length is at the end of
-    /// the first block if it has room there.
-    fn end_of(len: usize, rest: &[u8]) -> [[u8; BLOCK_BYTES]; 2] {
+    /// What follows the whole blocks of a message: the rest of it, a bit, zeros, its length. That takes so many blocks.
+    fn end_of(len: usize, rest: &[u8], n_blocks: usize) -> [[u8; BLOCK_BYTES]; 2] {
         let mut bytes = [0; 2 * BLOCK_BYTES];
         bytes[..rest.len()].copy_from_slice(rest);
         bytes[rest.len()] = 0x80;
-        let end = if rest.len() + 9 > BLOCK_BYTES { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
+        let end = n_blocks * BLOCK_BYTES;
         bytes[end - 8..end].copy_from_slice(&(len as u64 * 8).to_be_bytes());
         let (blocks, _) = bytes.as_chunks();
         [blocks[0], blocks[1]]

@@ -64,20 +64,20 @@ impl SyncContext<'_> {
         }
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
-        let mut to_come: Vec<(u8, DdtKey)> = entries.keys().rev().copied().collect();
-        for (n, ((kind, key), change)) in entries.into_iter().enumerate() {
-            if tables.as_ref().is_none_or(|tables| tables.kind != kind) {
+        let entries: Vec<((u8, DdtKey), EntryChange)> = entries.into_iter().collect();
+        for (n, ((kind, key), change)) in entries.iter().enumerate() {
+            if tables.as_ref().is_none_or(|tables| tables.kind != *kind) {
                 tables.take().map_or(Ok(()), Tables::finish)?;
             }
             let tables = match &mut tables {
                 Some(tables) => tables,
-                none => none.insert(Tables::open(self, kind, directories.get(&kind))?),
+                none => none.insert(Tables::open(self, *kind, directories.get(kind))?),
             };
             if n % ENTRIES_AHEAD == 0 {
-                let ahead = to_come.split_off(to_come.len().saturating_sub(ENTRIES_AHEAD));
-                tables.prefetch(ahead.into_iter().filter(|(other, _)| *other == kind).map(|(_, key)| key));
+                let ahead = entries[n..].iter().take(ENTRIES_AHEAD).map(|(entry, _)| entry);
+                tables.prefetch(ahead.filter(|(other, _)| other == kind).map(|(_, key)| *key));
             }
-            freed.extend(tables.change(&key, &change)?);
+            freed.extend(tables.change(key, change)?);
         }
         tables.map_or(Ok(()), Tables::finish)?;
         freed.iter().for_each(|bp| self.pool.free(&self.change, bp));

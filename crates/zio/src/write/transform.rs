@@ -55,10 +55,10 @@ pub(super) fn transform(
     sums: &BlockSums,
 ) -> Vec<Result<Transformed>> {
     let shrunk: Vec<_> = requests.iter().map(|(request, sector)| shrink(request, txg, *sector, sums)).collect();
-    let kinds: Vec<Checksum> = requests.iter().map(|(request, _)| request.policy.checksum).collect();
-    let in_pair = match (&shrunk[..], &kinds[..]) {
-        ([Ok(Shrunk::Bytes(one, _)), Ok(Shrunk::Bytes(two, _))], [kind, same]) if kind == same => {
-            Some(sums.compute_pair(*kind, Endian::Little, [one, two]))
+    let kind_of = |n: usize| requests[n].0.policy.checksum;
+    let in_pair = match &shrunk[..] {
+        [Ok(Shrunk::Bytes(one, _)), Ok(Shrunk::Bytes(two, _))] if kind_of(0) == kind_of(1) => {
+            Some(sums.compute_pair(kind_of(0), Endian::Little, [one, two]))
         }
         _ => None,
     };
@@ -67,7 +67,7 @@ pub(super) fn transform(
             Shrunk::InPointer(bp) => return Ok(Transformed::InPointer(bp)),
             Shrunk::Bytes(bytes, compress) => (bytes, compress),
         };
-        let sum = in_pair.map_or_else(|| sums.compute(kinds[n], Endian::Little, &bytes), |pair| pair[n]);
+        let sum = in_pair.map_or_else(|| sums.compute(kind_of(n), Endian::Little, &bytes), |pair| pair[n]);
         Ok(match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
             true => Transformed::InPointer(request.previous.with_fill(request.fill)),
             false => Transformed::Bytes(bytes, compress, sum),
