@@ -10,6 +10,7 @@
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
 //! - [`volumes`]: how programs get at volumes.
+//! - [`reflink`]: copies that share blocks.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
@@ -53,6 +54,7 @@ mod mount_zfs;
 mod offline;
 mod output;
 mod progress;
+mod reflink;
 mod serve;
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,10 @@ mod userspace;
 mod wait;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
+
+use protocol::datasets::Mounted;
 
 use crate::output::USAGE;
 use client::{Pools, Sockets};
@@ -48,9 +51,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
 }
 
 /// The file system that a file or directory is in; in its place, a line that says why none. Errors: of asking pools.
-pub(crate) fn dataset_at(path: &str) -> base::Result<Result<String, String>> {
-    let imported = Sockets.names()?;
-    Ok(client::mounted_at(&Sockets, &imported, path)?.map(|mounted| mounted.dataset))
+pub(crate) fn mounted_at(path: &Path) -> base::Result<Result<Mounted, String>> {
+    client::mounted_at(&Sockets, &Sockets.names()?, path)
 }
 
 /// Names of the commands that there are.

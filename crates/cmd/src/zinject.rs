@@ -135,7 +135,7 @@ fn inject(fault: &FaultLine) -> Result<String, Stop> {
             (pool.clone(), InjectionPlace::Known(target))
         }
         Place::File { path, is_dnode, level, range } => {
-            let dataset = zfs::dataset_at(path).map_err(failed)?.map_err(Stop::Failed)?;
+            let dataset = zfs::mounted_at(path.as_ref()).map_err(failed)?.map_err(Stop::Failed)?.dataset;
             let file = std::fs::symlink_metadata(path).map_err(|e| Stop::Failed(format!("{path}: {e}")))?;
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             let (object, is_dnode, level, range) = (ObjectId::new(file.ino()), *is_dnode, *level, *range);

@@ -53,6 +53,7 @@ mod process_end;
 pub mod report;
 mod served;
 mod server;
+mod share;
 mod source;
 mod streams;
 mod told;

@@ -18,7 +18,6 @@ use base::{Env, Error, Kind, Result};
 use dsl::write::file_system_options;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
-use format::feature::BLOCK_CLONING;
 use format::ids::{DatasetId, Guid, ObjectId};
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
@@ -509,7 +508,7 @@ fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zp
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
         sync: sync_mode(settings.sync, sync),
-        shares_blocks: live.view().features().state(BLOCK_CLONING) != pool::FeatureState::Disabled,
+        shares: Some(live.root_holder()),
         room: Arc::new(FileRoom(head.clone())),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
-use format::ids::DatasetId;
+use format::ids::{DatasetId, ObjectId};
 use fuse::{Helper, Mount, MountOptions, MountTable, Unmount};
 use protocol::datasets::Mounted;
 use zpl::Zpl;
@@ -19,6 +19,9 @@ use crate::exports::Exports;
 use crate::live::{ServedPool, Used};
 use crate::source::FileSystem;
 use crate::verbs::is_at_or_below_name;
+
+/// A change of a file: how many bytes it has changed.
+type FileChange<'a> = dyn Fn(&Zpl, ObjectId) -> Result<u64> + 'a;
 
 /// The mounts, in the order in which they were made.
 pub struct Mounts {
@@ -118,6 +121,14 @@ impl Mounts {
     pub fn contents_of(&self, dataset: DatasetId) -> Option<Arc<Zpl>> {
         let mounted = self.all().into_iter().find(|mounted| mounted.source.counters().0 == dataset);
         mounted.map(|mounted| mounted.source.live())
+    }
+
+    /// Lets `change` change a file of a mounted file system, by its number there; it returns how many bytes from `offset` on
+    /// it has changed, and so does this. Errors: `NotFound` if it is not mounted; as of [`Mount::change_file`].
+    pub fn change_file(&self, dataset: &str, inode: u64, change: &FileChange<'_>) -> Result<u64> {
+        let mounted = self.find(dataset);
+        let mounted = mounted.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
+        mounted.mount.change_file(inode, &|object| change(&mounted.source.live(), object))
     }
 
     /// All that was changed is on disk: how much room files take shows at once.

@@ -33,7 +33,7 @@ use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
-use crate::{report, told, verbs};
+use crate::{report, share, told, verbs};
 
 /// Packed lists in one part of the history's answer, in bytes.
 const HISTORY_PART_BYTES: usize = 256 << 10;
@@ -171,11 +171,7 @@ impl Served {
             Request::Export { force, stays_active, history } => self.export((*force, *stays_active), history),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
-            Request::Online { vdev, expand, history } => {
-                let mut state = None;
-                self.change_pool(history, |pool| pool.online(*vdev, *expand).map(|now| state = Some(now.state)))?;
-                Ok(state.map_or(PoolReply::Done, PoolReply::Onlined))
-            }
+            Request::Online { vdev, expand, history } => self.online(*vdev, *expand, history),
             Request::Offline { vdev, fault, temporary, history } => {
                 let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary, &self.locks))
@@ -209,7 +205,10 @@ impl Served {
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
             Request::Prune { amount, history } => self.change_pool(history, |pool| pool.prune_dedup(*amount)),
-            Request::Prefetch { tables } => self.prefetch(*tables),
+            Request::Prefetch { tables } => {
+                pool::prefetch_tables(&|| self.pool.view(), *tables).map(|()| PoolReply::Done)
+            }
+            Request::Share(order) => share::share(&self.pool, &self.mounts, order).map(PoolReply::Shared),
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
                 let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
@@ -219,8 +218,10 @@ impl Served {
         }
     }
 
-    fn prefetch(&self, tables: pool::PoolTables) -> Result<PoolReply> {
-        pool::prefetch_tables(&|| self.pool.view(), tables).map(|()| PoolReply::Done)
+    fn online(&self, vdev: Guid, expand: bool, history: &str) -> Result<PoolReply> {
+        let mut state = None;
+        self.change_pool(history, |pool| pool.online(vdev, expand).map(|now| state = Some(now.state)))?;
+        Ok(state.map_or(PoolReply::Done, PoolReply::Onlined))
     }
 
     /// Begins, halts or ends sweeps of devices.

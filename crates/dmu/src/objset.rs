@@ -121,6 +121,11 @@ impl Objset {
         }
     }
 
+    /// Whether both are handles to the same set, opened once.
+    pub fn is_same(&self, other: &Objset) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// The dataset that it is of, or the MOS.
     pub fn id(&self) -> DatasetId {
         self.shared.id

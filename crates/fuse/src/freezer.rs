@@ -46,6 +46,8 @@ pub(crate) trait Freeze: Send + Sync {
     fn snapshots_changed(&self) -> Result<()>;
     /// What was changed before is on disk: how much room it takes is known.
     fn settled(&self);
+    /// As of [`Mount::change_file`](crate::Mount::change_file).
+    fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()>;
     /// Object number of the live tree's root.
     fn root(&self) -> ObjectId;
 }
@@ -131,6 +133,20 @@ impl<S: Source> Freeze for Freezer<S> {
         for node in self.entries.take_unsettled() {
             self.notifier.forget_attributes(node);
         }
+    }
+
+    fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()> {
+        {
+            let _passage = self.gate.pass();
+            let object = self.trees.changeable(inode)?;
+            change(object);
+            if let Some(size) = self.size_of(object) {
+                self.trees.known().reaches(object, size);
+            }
+            self.files.attributes_changed(inode);
+        }
+        self.notifier.invalidate(inode);
+        Ok(())
     }
 
     fn root(&self) -> ObjectId {

@@ -88,6 +88,7 @@ pub use flags::Project;
 pub use helper::{Helper, NO_HELPER, help};
 pub use mount::{Mount, SETTLE_MAX, clear_dead_mounts, mount, unmount_all};
 pub use mountinfo::MountTable;
+pub use node::object_of;
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
 pub use tree::{DatasetSpace, FileTree, ProjectSpace, Snapshot, SnapshotEdit, Source, TreeFile};

@@ -249,6 +249,17 @@ impl Mount {
         self.with_channel(|channel| channel.invalidate_name(self.node(directory), name))
     }
 
+    /// Lets `change` change a file by another way than through this mount, as one of its requests would: not while it is
+    /// frozen, and the kernel drops what it has of the file afterwards. `inode` is its number as stat(2) tells it, `change`
+    /// is told its object now, and what it returns this returns. Not from within a [`FileTree`]'s method, either. Errors:
+    /// `ReadOnly`; `Stale` if the file is not there any more; `NotFound` if nothing is mounted any more; those of `change`.
+    pub fn change_file<T>(&self, inode: u64, change: &dyn Fn(ObjectId) -> Result<T>) -> Result<T> {
+        let freezer = self.freezer.upgrade().ok_or_else(|| Error::new(Kind::NotFound, "not mounted any more"))?;
+        let mut changed = None;
+        freezer.change_file(inode, &mut |object| changed = Some(change(object)))?;
+        changed.unwrap_or_else(|| Err(Error::new(Kind::NotFound, "not mounted any more")))
+    }
+
     /// Freezes it while the root of the dataset is replaced. Not from within a [`FileTree`]'s method, either. Errors:
     /// `Unsupported`; it is not frozen then.
     pub fn freeze(&self) -> Result<()> {

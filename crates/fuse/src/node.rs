@@ -84,6 +84,15 @@ impl NodeId {
     }
 }
 
+/// The object of a file, in the file system or the snapshot that it is in, by its number as stat(2) tells it; `None` for
+/// what is in no tree.
+pub fn object_of(inode: u64) -> Option<ObjectId> {
+    match NodeId::parse(inode) {
+        NodeId::InTree { object, .. } => Some(object),
+        NodeId::Control | NodeId::Shares | NodeId::Snapshots => None,
+    }
+}
+
 /// The node id of a tree's root.
 pub(crate) fn root_node(tree: u16) -> u64 {
     u64::from(tree) << OBJECT_BITS | ROOT.get()

@@ -75,6 +75,7 @@ mod replace_root;
 mod resilver;
 mod returns;
 mod rooms;
+mod roots;
 mod scan;
 mod scrub;
 mod sit_out;
@@ -101,7 +102,7 @@ use std::sync::{Arc, Weak};
 
 use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
-use dmu::{Objset, Txgs};
+use dmu::{Objset, Roots, Txgs};
 use dsl::write::Change;
 use format::ids::Txg;
 use vdev::Tree;
@@ -182,6 +183,7 @@ pub struct LivePool {
     returns: DeviceWatch,
     events: Arc<Events>,
     kept_snapshots: KeptSnapshots,
+    roots: Arc<Roots>,
     receives: Receives,
     checkpoint: CheckpointState,
     sweeps: Sweeps,
@@ -261,6 +263,7 @@ impl LivePool {
             returns: DeviceWatch::default(),
             events: Arc::new(Events::new(env)),
             kept_snapshots: KeptSnapshots::default(),
+            roots: Arc::default(),
             receives: Receives::default(),
             checkpoint: CheckpointState::default(),
             sweeps: Sweeps::default(),
@@ -405,6 +408,10 @@ impl LivePool {
 
     fn receives(&self) -> &Receives {
         &self.receives
+    }
+
+    fn roots(&self) -> &Arc<Roots> {
+        &self.roots
     }
 
     fn kept_snapshots(&self) -> &KeptSnapshots {

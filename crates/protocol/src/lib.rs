@@ -30,6 +30,7 @@ pub mod pool_names;
 pub mod pool_properties;
 pub mod pool_report;
 pub mod rundir;
+pub mod share;
 pub mod startup;
 pub mod streams;
 pub mod vdev_properties;

@@ -23,6 +23,7 @@ use crate::injections::{InjectionReport, InjectionRequest};
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
+use crate::share::ShareOrder;
 
 /// Version of all this.
 pub const PROTOCOL: u32 = 17;
@@ -258,6 +259,8 @@ pub enum Request {
         /// Which.
         tables: PoolTables,
     },
+    /// To let a file take blocks of another one.
+    Share(ShareOrder),
     /// About faults that are asked for.
     Inject(InjectionRequest),
     /// About datasets.
@@ -322,6 +325,8 @@ pub enum PoolReply {
     /// Bytes of memory that the table of a device would take that was removed.
     TableBytes(u64),
     Done,
+    /// Bytes that are shared from then on; 0 if the first ones cannot be.
+    Shared(u64),
     /// Faults that there are, or that one was about.
     Injections(Vec<InjectionReport>),
     Zfs(datasets::Response),

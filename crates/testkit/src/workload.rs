@@ -503,7 +503,30 @@ impl Workload {
 
     fn step_files(&mut self, name: &str, files: &mut Files) -> Result<()> {
         let zpl = self.zpl(name, files)?;
-        FileStep { zpl: &zpl, files, rng: &mut self.rng }.run()
+        let has_files = |(_, contents): &(&String, &DatasetContents)| matches!(contents, DatasetContents::Files(_));
+        let others: Vec<String> = self.model.sets.iter().filter(has_files).map(|(name, _)| name.clone()).collect();
+        if others.is_empty() || self.rng.below(10) > 0 {
+            return FileStep { zpl: &zpl, files, rng: &mut self.rng }.run();
+        }
+        let other = self.rng.pick(&others).clone();
+        let mut contents = self.model.sets.remove(&other).expect("it was picked");
+        let done = match &mut contents {
+            DatasetContents::Files(theirs) => self
+                .source(&other, theirs)
+                .and_then(|source| FileStep { zpl: &zpl, files, rng: &mut self.rng }.copy_from(&source, theirs)),
+            DatasetContents::Objects(_) => Ok(()),
+        };
+        self.model.sets.insert(other, contents);
+        done
+    }
+
+    /// A file system to copy from, or a snapshot of one.
+    fn source(&mut self, name: &str, files: &mut Files) -> Result<Zpl> {
+        if !name.contains('@') {
+            return self.zpl(name, files);
+        }
+        let view = self.pool.view();
+        Zpl::open(view.dsl().objset(&view.dsl().find(name)?, dmu::Mode::Plain)?)
     }
 
     /// The file system of that dataset, opened as after a crash when it is asked for the first time.
@@ -514,8 +537,8 @@ impl Workload {
         }
         let txgs = self.pool.txgs().clone();
         let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id.get() % 3) as usize];
-        let (xattr_sa, shares_blocks) = (id.get() % 2 == 0, true);
-        let options = zpl::ZplOptions { xattr_sa, record_bytes, shares_blocks, ..zpl::ZplOptions::default() };
+        let (xattr_sa, shares) = (id.get() % 2 == 0, Some(self.pool.root_holder()));
+        let options = zpl::ZplOptions { xattr_sa, record_bytes, shares, ..zpl::ZplOptions::default() };
         let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
         zpl.replay_log()?;
         let cleaned = zpl.clean_unlinked()?;

@@ -157,10 +157,9 @@ impl File {
     /// otherwise at most 16 MiB are copied.
     pub fn copy_from(&self, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
         const COPY_STEP: u64 = 1 << 20;
-        let zpl = self.writable()?;
-        let shared = zpl.placed(self.ino(), self.share_from(zpl, offset, from, from_offset, len))?;
+        let shared = self.share(offset, from, from_offset, len)?;
         if shared > 0 {
-            return zpl.settled(self.ino(), Ok(shared));
+            return Ok(shared);
         }
         let len = len.min(COPY_MAX);
         let mut buf = vec![0; len.min(COPY_STEP) as usize];
@@ -180,7 +179,7 @@ impl File {
         Ok(done)
     }
 
-    fn writable(&self) -> Result<&Zpl> {
+    pub(crate) fn writable(&self) -> Result<&Zpl> {
         self.zpl().filter(|zpl| zpl.is_writable()).ok_or_else(read_only)
     }
 }

@@ -113,10 +113,16 @@ impl File {
 
     /// Gives `f` the object and its size as they are now, and keeps both so until it returns.
     fn with<T>(&self, f: impl FnOnce(&Object, u64) -> Result<T>) -> Result<T> {
-        let Some(zpl) = &self.zpl else { return f(&self.object, self.size) };
-        let _held = zpl.shared(self.ino());
+        let _held = self.zpl.as_ref().map(|zpl| zpl.shared(self.ino()));
+        let (object, size) = self.now()?;
+        f(&object, size)
+    }
+
+    /// The object and its size as they are at this moment.
+    pub(crate) fn now(&self) -> Result<(Object, u64)> {
+        let Some(zpl) = &self.zpl else { return Ok((self.object.clone(), self.size)) };
         let object = self.object.fresh()?;
         let size = zpl.size_of(&object)?;
-        f(&object, size)
+        Ok((object, size))
     }
 }

@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 
 use base::tunables::Tunable;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
-use dmu::Txgs;
 use dmu::sync::Owners;
+use dmu::{RootHolder, Txgs};
 use format::objset::Owner;
 use zil::{Log, SyncMode};
 
@@ -68,8 +68,8 @@ pub struct ZplOptions {
     pub dnode_slots: usize,
     /// When changes are brought to disk: `sync`.
     pub sync: SyncMode,
-    /// Whether copies within the file system may share blocks: the pool counts pointers to such.
-    pub shares_blocks: bool,
+    /// What copies may share blocks of; `None`: of nothing.
+    pub shares: Option<Arc<dyn RootHolder>>,
     /// What is asked for room.
     pub room: Arc<dyn Room>,
 }
@@ -81,7 +81,7 @@ impl Default for ZplOptions {
             xattr_sa: true,
             dnode_slots: 1,
             sync: SyncMode::Standard,
-            shares_blocks: false,
+            shares: None,
             room: Arc::new(Endless),
         }
     }

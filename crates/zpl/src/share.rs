@@ -1,7 +1,8 @@
 //! Copies that share blocks with what they are copies of: only pointers are written.
 //!
 //! ```text
-//!   blocks of the source on disk   ─▶ taken as they are           (`dmu` `clone`)
+//!   blocks of the source on disk   ─▶ taken as they are           (`dmu` `clone`); if it is in another object set, a
+//!                                     snapshot for instance, its root is held meanwhile (`dmu` `roots`)
 //!   holes                          ─▶ holes
 //!   changed in memory              ─▶ the next group is waited for, once, if there is much to take
 //!   anything else                  ─▶ the rest is copied
@@ -11,10 +12,8 @@
 //! becomes the last one of the copy. A record of the log has the pointers, if what they lead to is in the last group on
 //! disk; else an fsync waits for the group.
 
-use std::sync::Arc;
-
 use base::{Error, Result, tunables};
-use dmu::{CloneSource, Object};
+use dmu::{CloneSource, Object, RootHolder};
 use format::blkptr::BlkPtr;
 use format::sa::Attr;
 use zil::Intent;
@@ -52,19 +51,25 @@ struct ShareRange {
 }
 
 impl File {
+    /// As [`File::copy_from`], as far as blocks can be shared; `from` may be of another file system or snapshot of the same
+    /// pool. How many bytes: 0 if the first of them have to be copied.
+    pub fn share(&self, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
+        let zpl = self.writable()?;
+        let shared = zpl.placed(self.ino(), self.share_from(zpl, offset, from, from_offset, len))?;
+        if shared > 0 { zpl.settled(self.ino(), Ok(shared)) } else { Ok(0) }
+    }
+
     /// Takes blocks of `from` where that can be done, from `from_offset` on, to `offset`. How many bytes: 0 if the first
     /// of them have to be copied. Errors: as of [`File::write`].
-    pub(crate) fn share_from(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
-        let is_same_set = from.zpl().is_some_and(|of| Arc::ptr_eq(of.objset(), zpl.objset()));
+    fn share_from(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
         let live = zpl.live()?;
-        let is_wanted = || live.tunable(tunables::ZFS_BCLONE_ENABLED) != 0;
-        if !is_same_set || !live.options().shares_blocks || !is_wanted() {
-            return Ok(0);
-        }
+        let is_wanted = live.tunable(tunables::ZFS_BCLONE_ENABLED) != 0;
+        let roots = live.options().shares.filter(|roots| is_wanted && roots.counts_clones());
+        let Some(roots) = roots else { return Ok(0) };
         let waits = || live.tunable(tunables::ZFS_BCLONE_WAIT_DIRTY) != 0;
         let (mut done, mut has_waited) = (0, false);
         while done < len {
-            match self.share_step(zpl, offset + done, from, from_offset + done, len - done) {
+            match self.share_step(zpl, &*roots, offset + done, from, from_offset + done, len - done) {
                 Ok(Shared::Some(bytes)) => done += bytes,
                 Ok(Shared::NotYet) if !has_waited && len - done >= WAIT_BYTES && waits() => {
                     has_waited = true;
@@ -78,15 +83,31 @@ impl File {
         Ok(done)
     }
 
-    fn share_step(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<Shared> {
-        let block_bytes = from.object().fresh()?.dnode().block_size;
+    fn share_step(
+        &self,
+        zpl: &Zpl,
+        roots: &dyn RootHolder,
+        offset: u64,
+        from: &File,
+        from_offset: u64,
+        len: u64,
+    ) -> Result<Shared> {
+        let source_set = from.object().objset();
+        let other_root = if source_set.is_same(zpl.objset()) { None } else { Some(roots.hold_root(source_set)?) };
+        if let Some(None) = other_root {
+            return Ok(Shared::Nothing);
+        }
+        let block_bytes = from.now()?.0.dnode().block_size;
         zpl.check_owners(self.object())?;
         let step = len.min(block_bytes.saturating_mul(STEP_BLOCKS));
         let (op, room) = zpl.begin_some(offset, step as usize)?;
         let len = if (room as u64) < step { room as u64 } else { len };
-        let _held = op.alone(&[self.ino(), from.ino()]);
-        let (source, object) = (from.object().fresh()?, self.object().fresh()?);
-        let (from_size, size) = (zpl.size_of(&source)?, zpl.size_of(&object)?);
+        // nothing of another set that changes before this ends is in an earlier group
+        let _alone = match other_root {
+            None => op.alone(&[self.ino(), from.ino()]),
+            Some(_) => op.alone(&[self.ino()]),
+        };
+        let ((source, from_size), (object, size)) = (from.now()?, self.now()?);
         let wanted = ShareRange::plan(&source, from_size, (from_offset, offset), len, size);
         let Some(mut range) = wanted.filter(|range| range.fits(&object, size)) else { return Ok(Shared::Nothing) };
         let mut taken = Vec::new();

@@ -84,7 +84,7 @@ pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<FoundDatase
     let mut roots = Vec::new();
     for root in &select.roots {
         if is_path(root) {
-            match mounted_at(pools, &imported, root)? {
+            match mounted_at(pools, &imported, root.as_ref())? {
                 Ok(mounted) => roots.push((mounted.dataset, Types::FILE_SYSTEMS)),
                 Err(line) => found.failures.push(Failure { about: root.clone(), line }),
             }
@@ -116,14 +116,14 @@ pub(super) fn mounts(pools: &dyn Pools) -> Result<Vec<Mounted>> {
 }
 
 /// The file system that the file or directory `path` is in; in its place, a line that says why none.
-pub(super) fn mounted_at(pools: &dyn Pools, imported: &[String], path: &str) -> Result<Result<Mounted, String>> {
-    let real = match Path::new(path).canonicalize() {
+pub(super) fn mounted_at(pools: &dyn Pools, imported: &[String], path: &Path) -> Result<Result<Mounted, String>> {
+    let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(e) => return Ok(Err(format!("cannot open '{path}': {}", why(&e)))),
+        Err(e) => return Ok(Err(format!("cannot open '{}': {}", path.display(), why(&e)))),
     };
     let above = mounts_of(pools, imported)?.into_iter().filter(|mounted| real.starts_with(&mounted.path));
     let nearest = above.max_by_key(|mounted| mounted.path.len());
-    Ok(nearest.ok_or_else(|| format!("'{path}': not a ZFS filesystem")))
+    Ok(nearest.ok_or_else(|| format!("'{}': not a ZFS filesystem", path.display())))
 }
 
 /// Whether an argument is a path, and not a name.

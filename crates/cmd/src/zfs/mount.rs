@@ -73,7 +73,7 @@ pub(super) fn unmount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
 /// The file system mounted at just that path; in its place, a line that says why none.
 fn mounted_at(pools: &dyn Pools, path: &str) -> Result<Result<String, String>, Stopped> {
     let imported = pools.names()?;
-    let mounted = match client::mounted_at(pools, &imported, path)? {
+    let mounted = match client::mounted_at(pools, &imported, path.as_ref())? {
         Ok(mounted) => mounted,
         Err(_) => {
             return Ok(Err(match std::fs::metadata(path) {

@@ -79,7 +79,7 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
     let options = options(command, args)?;
     let imported = pools.names()?;
     let dataset = match &options.dataset {
-        path if client::is_path(path) => match client::mounted_at(pools, &imported, path)? {
+        path if client::is_path(path) => match client::mounted_at(pools, &imported, path.as_ref())? {
             Ok(mounted) => mounted.dataset,
             Err(line) => return Ok(Outcome::failed(format!("{line}\n"))),
         },

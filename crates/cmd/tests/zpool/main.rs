@@ -27,6 +27,7 @@ mod quotas;
 mod rates;
 mod rebuilds;
 mod redaction;
+mod reflinks;
 mod replaced;
 mod replicas;
 mod resumed;

@@ -119,7 +119,7 @@ impl LivePool {
     /// [`dsl::write::destroy_dataset`].
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
-        self.run(move |context| {
+        self.run_without_roots(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
             if context.pool.receives().is_active(id) || context.pool.kept_snapshots().has(id) {

@@ -27,7 +27,7 @@ impl LivePool {
         id: DatasetId,
         task: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run(move |context| {
+        self.run_without_roots(move |context| {
             // also one that is not open: what it has of a log is to be freed; one that cannot be read has none
             let _ = context.open_head(id);
             context.check_unchanged(id)?;

@@ -44,7 +44,7 @@ impl LivePool {
     /// Destroys snapshots, all or none. Errors: as from [`dsl::write::destroy_snapshots`].
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<RefusedChanges> {
         let names = names.to_vec();
-        self.run_last(move |context| {
+        self.run_last_without_roots(move |context| {
             let dsl = context.dsl()?;
             let is_kept = |name: &&String| dsl.find(name).is_ok_and(|one| context.pool.kept_snapshots().has(one.id));
             let busy = |name: &String| (name.clone(), Error::new(Kind::Busy, "dataset is busy"));
@@ -109,7 +109,7 @@ impl LivePool {
     pub fn release(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
         self.check_space(SpaceCheck::ExtraReserved, 1)?;
         let holds = holds.to_vec();
-        self.run_last(move |context| {
+        self.run_last_without_roots(move |context| {
             let dsl = context.dsl()?;
             let mut going = dsl::write::gone_without(&context.change, &dsl, &holds)?;
             going.retain(|(_, id)| context.pool.kept_snapshots().has(*id));

@@ -21,7 +21,15 @@ impl LivePool {
         &self,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run_in(&self.tasks().others, work)
+        self.run_in(&self.tasks().others, (), work)
+    }
+
+    /// As [`LivePool::run`]; the change may free what the root of a dataset leads to.
+    pub(super) fn run_without_roots<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_in(&self.tasks().others, self.roots().change(), work)
     }
 
     /// As [`LivePool::run`], before anything is freed in the group.
@@ -29,7 +37,7 @@ impl LivePool {
         &self,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run_in(&self.tasks().first, work)
+        self.run_in(&self.tasks().first, (), work)
     }
 
     /// As [`LivePool::run`], when all heads have been written: no head that is open is written after that in this group.
@@ -37,12 +45,22 @@ impl LivePool {
         &self,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run_in(&self.tasks().last, work)
+        self.run_in(&self.tasks().last, (), work)
     }
 
+    /// As [`LivePool::run_last`]; the change may free what the root of a dataset leads to.
+    pub(super) fn run_last_without_roots<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_in(&self.tasks().last, self.roots().change(), work)
+    }
+
+    /// Keeps `kept` until the change is on disk and seen, or given up.
     fn run_in<T: Send + 'static>(
         &self,
         tasks: &Mutex<Vec<Task>>,
+        kept: impl Send + 'static,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.suspension().check_running()?;
@@ -53,6 +71,7 @@ impl LivePool {
         let task = move |context: &SyncContext<'_>| -> Tell {
             let result = work(context);
             Box::new(move || {
+                drop(kept);
                 // the thread that asked may have gone
                 let _ = done.send(result);
             })

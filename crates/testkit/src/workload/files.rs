@@ -159,7 +159,8 @@ impl FileStep<'_> {
         let ino = *self.rng.pick(&all);
         let other = *self.rng.pick(&all);
         if choice >= 88 && other != ino {
-            return self.copy(other, ino);
+            let (zpl, model) = (self.zpl, self.files.nodes[&other].clone());
+            return self.copy((zpl, other, &model), ino);
         }
         let offset_max = *self.rng.pick(&[1, 5000, SIZE_MAX]);
         let (offset, len) = (self.rng.below(offset_max), self.rng.below(60_000) + 1);
@@ -190,9 +191,19 @@ impl FileStep<'_> {
         Ok(())
     }
 
+    /// Copies a part of a file of another file system or snapshot to one of this.
+    pub(super) fn copy_from(mut self, zpl: &Zpl, files: &Files) -> Result<()> {
+        let (theirs, own) = (files.all(FileKind::File), self.files.all(FileKind::File));
+        if theirs.is_empty() || own.is_empty() {
+            return Ok(());
+        }
+        let (from, to) = (*self.rng.pick(&theirs), *self.rng.pick(&own));
+        self.copy((zpl, from, &files.nodes[&from]), to)
+    }
+
     /// Copies a part of a file to another one: often whole blocks, which they share then.
-    fn copy(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
-        let (source, target) = (self.zpl.open_file(from)?, self.zpl.open_file(to)?);
+    fn copy(&mut self, (zpl, from, model): (&Zpl, ObjectId, &FileModel), to: ObjectId) -> Result<()> {
+        let (source, target) = (zpl.open_file(from)?, self.zpl.open_file(to)?);
         let step = *self.rng.pick(&[1, 16 << 10, 32 << 10, 128 << 10]);
         let mut place = || self.rng.below(2) * self.rng.below(SIZE_MAX / step) * step;
         let (mut from_offset, mut offset) = (place(), place());
@@ -204,7 +215,7 @@ impl FileStep<'_> {
             (from_offset, offset, len) = (0, 0, SIZE_MAX);
         }
         let copied = target.copy_from(offset, &source, from_offset, len)? as usize;
-        let bytes = self.files.nodes[&from].bytes.get(from_offset as usize..).unwrap_or_default();
+        let bytes = model.bytes.get(from_offset as usize..).unwrap_or_default();
         let bytes =
             bytes.get(..copied).map(<[u8]>::to_vec).ok_or_else(|| Error::corrupt("more was copied than there is"))?;
         if copied > 0 {

@@ -7,12 +7,10 @@ use std::sync::Arc;
 use base::{Env, Result};
 use device::Device;
 use dsl::PropertyValue;
-use format::feature::{
-    BLOCK_CLONING, LIVELIST, REDACTED_DATASETS, REDACTION_BOOKMARKS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT,
-};
+use format::feature::{LIVELIST, REDACTED_DATASETS, REDACTION_BOOKMARKS, USEROBJ_ACCOUNTING, ZPOOL_CHECKPOINT};
 use format::ids::{DatasetId, ObjectId};
 use format::object_type::ObjectType;
-use pool::{FeatureState, LivePool, NewPool, PoolState};
+use pool::{LivePool, NewPool, PoolState};
 use testkit::corpus;
 use testkit::rng::Rng;
 use testkit::seal::{Atlas, MOS};
@@ -151,8 +149,7 @@ fn sparse(device: &dyn Device) -> Result<SparseDevice> {
 pub(super) fn open(env: &Env, pool: &LivePool, name: &str, options: zpl::ZplOptions) -> Result<Zpl> {
     let view = pool.view();
     let id = view.dsl().find(name)?.id;
-    let shares_blocks = view.features().state(BLOCK_CLONING) != FeatureState::Disabled;
-    let options = zpl::ZplOptions { shares_blocks, ..options };
+    let options = zpl::ZplOptions { shares: Some(pool.root_holder()), ..options };
     let zpl = Zpl::open_writable(pool.head(id)?, pool.txgs().clone(), env.clone(), options, Some(pool.log(id)?))?;
     zpl.replay_log()?;
     zpl.clean_unlinked()?;

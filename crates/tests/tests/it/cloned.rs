@@ -1,5 +1,7 @@
 //! A pool in which OpenZFS 2.4 cloned blocks is changed: its clone tables follow, and no block leaks or is lost.
 
+mod between;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -194,7 +196,7 @@ fn replay(pool: &LivePool) -> base::Result<Zpl> {
 /// The same, with a `recordsize`.
 fn replay_with(pool: &LivePool, record_bytes: u64) -> base::Result<Zpl> {
     let id = pool.view().dsl().find("live/a").unwrap().id;
-    let options = ZplOptions { record_bytes, shares_blocks: true, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes, shares: Some(pool.root_holder()), ..ZplOptions::default() };
     let (head, log) = (pool.head(id)?, pool.log(id)?);
     let zpl = Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(9000), options, Some(log))?;
     zpl.replay_log()?;
@@ -350,7 +352,7 @@ fn with_a_file(load: &mut Workload, properties: &[(&str, &str)]) -> (Zpl, Object
     load.create_fs("live/a", properties).unwrap();
     let pool = load.pool.clone();
     let id = pool.view().dsl().find("live/a").unwrap().id;
-    let options = ZplOptions { record_bytes: BLOCK, shares_blocks: true, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes: BLOCK, shares: Some(pool.root_holder()), ..ZplOptions::default() };
     let (head, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
     let zpl = Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap();
     let ino = create(&zpl, "first");

@@ -64,7 +64,7 @@ pub(super) fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
 fn open_with(pool: &Arc<LivePool>, name: &str, record_bytes: u64) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
-    let options = ZplOptions { record_bytes, shares_blocks: true, ..ZplOptions::default() };
+    let options = ZplOptions { record_bytes, shares: Some(pool.root_holder()), ..ZplOptions::default() };
     Zpl::open_writable(objset, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap()
 }
 
