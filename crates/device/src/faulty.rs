@@ -34,6 +34,7 @@ struct Faults {
     unwritable: Vec<Range<u64>>,
     lost: Vec<Range<u64>>,
     failing_writes: Vec<u64>,
+    failing_from: Option<u64>,
     failing_flushes: Vec<u64>,
 }
 
@@ -77,6 +78,11 @@ impl FaultyDevice {
     /// The write with number `n`, counted from 0 since the device was made, is an I/O error.
     pub fn fail_write(&self, n: u64) {
         self.faults(|f| f.failing_writes.push(n));
+    }
+
+    /// All writes from the one with number `n` on, likewise, are I/O errors.
+    pub fn fail_writes_from(&self, n: u64) {
+        self.faults(|f| f.failing_from = Some(n));
     }
 
     /// The flush with number `n`, counted from 0 since the device was made, is an I/O error.
@@ -185,7 +191,9 @@ impl Device for FaultyDevice {
         let number = self.begin(&self.writes, offset)?;
         let end = offset.saturating_add(buf.len() as u64);
         let lost = self.faults(|faults| {
-            if touches(&faults.unwritable, offset..end) || faults.failing_writes.contains(&number) {
+            let is_number_failing =
+                faults.failing_writes.contains(&number) || faults.failing_from.is_some_and(|from| number >= from);
+            if touches(&faults.unwritable, offset..end) || is_number_failing {
                 return Err(self.error(Kind::Io, "the device reports an error", offset));
             }
             Ok(faults.lost.clone())

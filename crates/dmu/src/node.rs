@@ -12,7 +12,7 @@
 //! A node lives as long as it has changes, or somebody holds an [`crate::Object`] of it; a few more are
 //! kept because their dnodes may be asked for again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -235,6 +235,11 @@ impl NodeState {
         self.syncing.clone()
     }
 
+    /// The changes that were frozen, and are not on disk yet.
+    pub(crate) fn syncing(&self) -> Option<Arc<Layer>> {
+        self.syncing.clone()
+    }
+
     /// The changes that were frozen are on disk, with this tree.
     pub(crate) fn commit(&mut self, tree: Arc<Dnode>) {
         let Some(layer) = self.syncing.take() else { return };
@@ -251,6 +256,16 @@ impl NodeState {
 }
 
 impl Layer {
+    /// The same contents of some blocks alone, of an object that is `dnode` by now.
+    pub(crate) fn only(&self, blkids: &BTreeSet<u64>, dnode: Arc<Dnode>) -> Layer {
+        let mut only = Layer { dnode: Some(dnode), ..Layer::default() };
+        for blkid in blkids {
+            only.blocks.extend(self.blocks.get(blkid).map(|block| (*blkid, block.clone())));
+            only.compressed.extend(self.compressed.get(blkid).map(|packed| (*blkid, packed.clone())));
+        }
+        only
+    }
+
     /// A block is about to change. What was written of it.
     fn outdate(&mut self, blkid: u64) -> Option<BlkPtr> {
         let bp = self.early.remove(&blkid);

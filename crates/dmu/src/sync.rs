@@ -17,12 +17,13 @@
 
 mod accounting;
 mod ledger;
+mod relocate;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{Block, Bookmark, Error, Kind, Result, ResultExt};
@@ -37,7 +38,7 @@ use zio::BlockWrite;
 use crate::node::Node;
 use crate::objset::Root;
 pub use crate::owners::{Owners, OwnersOf};
-use crate::{Objset, Tx};
+use crate::{Object, Objset, Tx};
 use accounting::AccountingSums;
 pub use ledger::Ledger;
 use tree::ObjectJob;
@@ -52,13 +53,22 @@ pub struct Synced {
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
 }
 
+/// Of objects by number: slots, and the dnode; none if it was freed.
+type WrittenDnodes = BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>;
+
+/// Blocks of an object that are to be written again as they are: data by number, indirect blocks by level and number.
+#[derive(Default)]
+struct AgainWritten {
+    data: BTreeSet<u64>,
+    indirect: BTreeSet<(u8, u64)>,
+}
+
 /// Objects that have been written.
 #[derive(Default)]
 struct WrittenObjects {
     /// Each with the dnode that is on disk then.
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
-    /// By number: slots, and the dnode; none if it was freed.
-    dnodes: BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>,
+    dnodes: WrittenDnodes,
 }
 
 impl Synced {
@@ -105,7 +115,7 @@ impl Objset {
         // the tables of accounts, which count for nobody
         self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _| ())?;
         let has_large_dnodes = written.dnodes.values().flat_map(|(_, dnode)| dnode).any(|dnode| dnode.slots > 1);
-        let root = self.sync_head(written.dnodes, log_header, &mut writer)?;
+        let root = self.sync_head(self.root(), (written.dnodes, AgainWritten::default()), log_header, &mut writer)?;
         Ok(Some(Synced { root, has_large_dnodes, nodes: written.nodes }))
     }
 
@@ -135,21 +145,22 @@ impl Objset {
         Ok(())
     }
 
-    /// Puts dnodes (or for freed objects, zeros) into their blocks, and writes these, what points to them,
-    /// and the head.
+    /// Puts dnodes (or for freed objects, zeros) into their blocks, and writes these, those to be written again, what points
+    /// to them, and the head, which was `before`.
     fn sync_head(
         self: &Arc<Self>,
-        mut dnodes: BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>,
+        before: Root,
+        (mut dnodes, again): (WrittenDnodes, AgainWritten),
         log_header: Option<[u8; 192]>,
         writer: &mut BlockWriter<'_>,
     ) -> Result<Root> {
-        let before = self.root();
         let mut phys = (*before.phys).clone();
         phys.log_header = log_header.unwrap_or(phys.log_header);
         accounting::put_into_head(&mut phys, &mut dnodes);
-        let meta = self.meta();
+        let meta = Object::new(self.clone(), ObjectId::META_DNODE, before.meta.clone());
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
+        let kept = again.data.into_iter().map(|blkid| Ok((blkid, meta.block(blkid)?)));
+        let mut blocks = kept.collect::<Result<BTreeMap<u64, Block>>>()?;
         for (id, (slots, dnode)) in dnodes {
             let (blkid, slot) = id.place(per_block);
             let block = match blocks.entry(blkid) {
@@ -163,6 +174,7 @@ impl Objset {
             }
         }
         let mut job = ObjectJob::of_blocks(meta, blocks);
+        again.indirect.into_iter().try_for_each(|(level, number)| job.touch(level, number))?;
         write_data(std::slice::from_mut(&mut job), writer)?;
         let slots = job.slots();
         phys.meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));

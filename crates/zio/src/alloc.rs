@@ -42,6 +42,8 @@ use metaslab::Metaslab;
 use rotation::{AllocAttempt, AllocatorState};
 use top::Top;
 
+/// Where a device is bad, it may be so for so many bytes.
+const BAD_BYTES: u64 = 1 << 20;
 /// Bytes for each data column of a vdev before the next one's turn.
 const ALIQUOT: u64 = 512 << 10;
 /// Percent of special vdevs that are for metadata alone: zfs_special_class_metadata_reserve_pct.
@@ -270,6 +272,15 @@ impl Allocator {
         let top = state.tops.iter_mut().find(|known| known.number == top).ok_or_else(nowhere)?;
         let at = top.metaslab_at(range.start).ok_or_else(nowhere)?;
         top.metaslabs[at].free(txg, range)
+    }
+
+    /// Goes on some way behind these bytes, to which nothing can be written.
+    pub fn pass_over(&self, top: VdevNumber, range: &Range<u64>) {
+        let mut state = self.lock();
+        let Some(top) = state.tops.iter_mut().find(|known| known.number == top) else { return };
+        if let Some(at) = top.metaslab_at(range.start) {
+            top.metaslabs[at].go_on_at(range.end + BAD_BYTES);
+        }
     }
 
     /// Takes back a run that was allocated in this same `txg`; of a gang block its header.

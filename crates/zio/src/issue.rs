@@ -87,6 +87,9 @@ impl ExtentWrite {
     }
 }
 
+/// A write that has failed: of which block, and where.
+pub(crate) type FailedWrite = (Bookmark, VdevNumber, Range<u64>);
+
 /// The writes of a pool.
 pub(crate) struct WriteQueue(Arc<WriteQueueShared>);
 
@@ -162,6 +165,29 @@ impl WriteQueue {
                 })
             }
         }
+    }
+
+    /// What has failed, and has not been tried again: of which blocks, and where.
+    pub(crate) fn failed(&self) -> Vec<FailedWrite> {
+        let state = self.0.lock();
+        let failed = state.failed.iter().map(|(write, _)| write);
+        failed.map(|ExtentWrite { bookmark, extent, range, .. }| (*bookmark, extent.top, range.clone())).collect()
+    }
+
+    /// The bytes that failed to be written to just that place.
+    pub(crate) fn failed_at(&self, dva: &Dva) -> Option<AlignedBuf> {
+        let state = self.0.lock();
+        let is_there = |write: &ExtentWrite| (write.extent.top, write.extent.offset) == (dva.vdev(), dva.offset());
+        state.failed.iter().find(|(write, _)| is_there(write)).map(|(write, _)| AlignedBuf::from(&*write.bytes))
+    }
+
+    /// Writes again what has failed.
+    pub(crate) fn retry_failed(&self, env: &Env) -> Result<()> {
+        let mut state = self.0.lock();
+        let failed = std::mem::take(&mut state.failed);
+        failed.into_iter().for_each(|(write, _)| state.add(write));
+        self.start(env, state);
+        self.finish()
     }
 
     /// Writes again what has failed, and what is kept.

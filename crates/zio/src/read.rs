@@ -226,6 +226,11 @@ impl Zio {
             if dva.is_gang() {
                 return self.read_gang(bp, dva, wounded);
             }
+            // one that failed to be written is here still
+            let unwritten = self.queue().failed_at(dva);
+            if let Some(bytes) = unwritten.filter(|bytes| self.sums().is_good(bp, bytes)) {
+                return Ok(bytes);
+            }
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
             self.read_noting(extent(bp, dva), &mut buf, &mut |bytes| self.sums().is_good(bp, bytes), wounded)?;
             Ok(buf)

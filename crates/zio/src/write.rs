@@ -39,7 +39,7 @@ mod request;
 mod tests;
 mod transform;
 
-use base::{Block, Endian, Error, Kind, Result, ResultExt};
+use base::{Block, Bookmark, Endian, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use format::ids::Txg;
 
@@ -247,6 +247,25 @@ impl Zio {
     pub fn retry_writes(&self, txg: Txg) -> Result<()> {
         self.tree().begin_again(Some(txg));
         self.queue().retry(self.env())
+    }
+
+    /// Writes again what failed, once, and waits as [`Zio::finish_writes`] does.
+    pub fn retry_failed(&self) -> Result<()> {
+        self.queue().retry_failed(self.env())
+    }
+
+    /// Writes elsewhere what cannot be written where it is: `relocate` is told the blocks, by their bookmarks, and whether it
+    /// has is what this returns. These writes are forgotten then.
+    pub fn replace_failed(&self, relocate: impl FnOnce(&[Bookmark]) -> Result<bool>) -> Result<bool> {
+        let failed = self.queue().failed();
+        let bookmarks: Vec<Bookmark> = failed.iter().map(|(bookmark, ..)| *bookmark).collect();
+        let allocator = self.allocator()?;
+        failed.iter().for_each(|(_, top, range)| allocator.pass_over(*top, range));
+        let is_moved = relocate(&bookmarks)?;
+        if is_moved {
+            failed.into_iter().for_each(|(_, top, range)| self.queue().forget(top, range));
+        }
+        Ok(is_moved)
     }
 
     /// Makes all blocks of groups up to `txg` last that have been written. Errors: as from [`vdev::Tree::flush`];

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc::Cache;
-use base::{Block, Env};
+use base::{Block, Bookmark, Env};
+use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
@@ -21,12 +22,17 @@ use zio::{BlockWrite, Mode, OnFailure, Zio};
 use super::Owners;
 use super::tree::ObjectJob;
 use super::writer::BlockWriter;
-use crate::node::Layer;
+use crate::node::{Layer, SPILL_BLKID};
 use crate::traverse::{Descend, Visit, Visitor, traverse};
 use crate::{Ledger, Object, Objset, ObjsetPolicy, Throttle, Txgs};
 
 const GUID: Guid = Guid::new(5);
 const SIZE: u64 = 64 << 20;
+
+/// Every block of data is one on disk.
+fn unpacked() -> ObjsetPolicy {
+    ObjsetPolicy { embed: false, compress: Compress::Off, ..ObjsetPolicy::default() }
+}
 
 struct Nothing;
 
@@ -116,6 +122,8 @@ struct World {
     set: Arc<Objset>,
     alive: HashMap<[u64; 2], Txg>,
     model: BTreeMap<ObjectId, Model>,
+    /// Blocks that failed to be written, and went elsewhere.
+    moved: Vec<Bookmark>,
 }
 
 impl World {
@@ -137,6 +145,7 @@ impl World {
             set,
             alive: HashMap::new(),
             model: BTreeMap::new(),
+            moved: Vec::new(),
         }
     }
 
@@ -197,8 +206,17 @@ impl World {
         let txg = self.txgs.close();
         let zio = self.cache.zio().clone();
         let mut ledger = Count { zio: &zio, txg, alive: &mut self.alive };
-        let synced = self.set.sync(&self.txgs.in_sync(txg), &mut ledger).unwrap();
-        zio.finish_writes().unwrap();
+        let tx = self.txgs.in_sync(txg);
+        let mut synced = self.set.sync(&tx, &mut ledger).unwrap();
+        while zio.finish_writes().is_err() {
+            assert!(zio.retry_failed().is_err());
+            let mut relocate = |failed: &[Bookmark]| {
+                synced = Some(self.set.relocate(&tx, synced.as_ref().unwrap(), failed, &mut ledger)?.unwrap());
+                self.moved.extend(failed);
+                Ok(true)
+            };
+            assert!(zio.replace_failed(&mut relocate).unwrap());
+        }
         if let Some(synced) = synced {
             self.check(&self.set.clone(), "before the commit");
             self.set.commit(synced);
@@ -441,4 +459,49 @@ proptest! {
         world.sync();
         world.sync();
     }
+
+    #[test]
+    fn what_cannot_be_written_goes_elsewhere(
+        steps in prop::collection::vec(step(), 1..60),
+        bad in prop::collection::vec((0..47u64 << 20, 1..64u64 << 10), 30),
+    ) {
+        let mut world = World::new();
+        world.set.set_policy(unpacked()).unwrap();
+        for (at, len) in bad {
+            world.disk.unwritable((4 << 20) + at..(4 << 20) + at + len);
+        }
+        for step in &steps {
+            world.take(step);
+        }
+        world.sync();
+        world.sync();
+    }
+}
+
+/// The same, with every kind of block among those that fail.
+#[test]
+fn every_block_can_go_elsewhere() {
+    let mut world = World::new();
+    world.set.set_policy(unpacked()).unwrap();
+    (0..900).map(|n| (4 << 20) + n * (48 << 10)).for_each(|at| world.disk.unwritable(at..at + 4096));
+    (0..6).for_each(|_| world.take(&Step::Create(512)));
+    let has_all = |moved: &[Bookmark]| {
+        let has = |is_one: &dyn Fn(&Bookmark) -> bool| moved.iter().any(is_one);
+        has(&|at| at.object > 0 && at.level == 0 && at.blkid < SPILL_BLKID)
+            && has(&|at| at.blkid == SPILL_BLKID)
+            && has(&|at| at.object > 0 && at.level > 0)
+            && has(&|at| at.object == 0 && at.level == 0)
+            && has(&|at| at.object == 0 && at.level > 0)
+            && has(&|at| at.level < 0)
+    };
+    for n in 0..200 {
+        world.take(&Step::Write(n, 2_000_000, 600, n as u8));
+        world.take(&Step::Spill(n, Some(n as u8 + 1)));
+        world.sync();
+        if has_all(&world.moved) {
+            break;
+        }
+    }
+    assert!(has_all(&world.moved), "{:?}", world.moved);
+    world.sync();
 }

@@ -117,6 +117,14 @@ impl ObjectJob {
         self.layer.early.get(&blkid).copied()
     }
 
+    /// Has an indirect block written again, with the pointers that it has. Errors: those of reading it.
+    pub(super) fn touch(&mut self, level: u8, number: u64) -> Result<()> {
+        let first = number << self.tree.pointers_shift();
+        let (bp, _) = self.object.pointer(&self.tree, level - 1, first)?;
+        self.changes[usize::from(level - 1)].insert(first, bp);
+        Ok(())
+    }
+
     /// Frees what was freed, before anything is written.
     pub(super) fn free_first(&mut self, writer: &mut BlockWriter<'_>) -> Result<()> {
         writer.free_outdated(&self.layer.outdated)?;

@@ -33,11 +33,20 @@ pub(super) struct BlockWriter<'a> {
     ledger: &'a mut dyn Ledger,
     /// Bytes of large new blocks so far.
     flood_bytes: usize,
+    /// No block is written in the place of the one before it.
+    elsewhere: bool,
 }
 
 impl<'a> BlockWriter<'a> {
     pub(super) fn new(objset: &Objset, txg: Txg, policy: ObjsetPolicy, ledger: &'a mut dyn Ledger) -> BlockWriter<'a> {
-        BlockWriter { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
+        let (cache, keep) = (objset.cache().clone(), objset.keep());
+        BlockWriter { cache, keep, txg, policy, ledger, flood_bytes: 0, elsewhere: false }
+    }
+
+    /// The same, which writes no block where the one before it is, nor leaves it there or where a twin is.
+    pub(super) fn elsewhere(self) -> BlockWriter<'a> {
+        let policy = ObjsetPolicy { dedup: DedupMode::Off, ..self.policy };
+        BlockWriter { elsewhere: true, policy, ..self }
     }
 
     /// Version of the pool.
@@ -56,7 +65,10 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// Writes blocks; pointers are in their order.
-    pub(super) fn write(&mut self, batch: Vec<BlockWrite>) -> Result<Vec<BlkPtr>> {
+    pub(super) fn write(&mut self, mut batch: Vec<BlockWrite>) -> Result<Vec<BlkPtr>> {
+        if self.elsewhere {
+            batch.iter_mut().for_each(|write| write.previous = BlkPtr::HOLE);
+        }
         let zio = self.cache.zio().clone();
         let mut pointers = Vec::with_capacity(batch.len());
         for write in &batch {
@@ -68,6 +80,11 @@ impl<'a> BlockWriter<'a> {
         }
         if pointers.iter().all(Option::is_none) {
             let written = zio.write_batch(self.txg, &batch);
+            if self.elsewhere && written.iter().any(Result::is_err) {
+                // the group goes on without them
+                let mut done = written.iter().flatten();
+                done.try_for_each(|written| self.cache.free(self.txg, &written.bp).map(drop))?;
+            }
             return batch.into_iter().zip(written).map(|(write, written)| Ok(self.remember(written?, write))).collect();
         }
         let todo: Vec<BlockWrite> =

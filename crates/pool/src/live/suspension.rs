@@ -98,12 +98,17 @@ impl Suspension {
     pub(super) fn persist(&self, mut step: impl FnMut(bool) -> Result<()>) -> Result<()> {
         let mut outcome = step(false);
         while let Err(error) = &outcome
-            && matches!(error.kind(), Kind::Io | Kind::Missing)
-            && self.wait(error)
+            && self.outlasts(error)
         {
             outcome = step(true);
         }
         outcome
+    }
+
+    /// Suspends the pool if it is a device that has failed, until somebody resumes it. False of other errors, and if the
+    /// pool is given up.
+    pub(super) fn outlasts(&self, error: &Error) -> bool {
+        matches!(error.kind(), Kind::Io | Kind::Missing) && self.wait(error)
     }
 
     /// Suspends the pool, for threads that do not sync: the one that does waits before its next step.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, ResultExt};
 use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::{Ledger, Mode, Objset, ObjsetPolicy, OnFailure};
+use dmu::{Ledger, Mode, Objset, ObjsetPolicy, OnFailure, Synced};
 use dsl::property::needs;
 use dsl::write::{Change, DatasetLedger, feature};
 use format::blkptr::BlkPtr;
@@ -35,6 +35,10 @@ use super::{LivePool, SyncContext};
 const PASS_DEFERRED: u32 = 3;
 /// From this pass on nothing is compressed, so that what is written anew fits in its place: zfs_sync_pass_dont_compress.
 const PASS_UNCOMPRESSED: u32 = 8;
+/// Blocks that could be written at none of so many places cannot be written.
+const PLACES_MAX: u32 = 8;
+/// So few blocks may happen to find bad places again.
+const FAILED_FEW: usize = 32;
 /// A group that has not converged by then never will.
 const PASSES_MAX: u32 = 64;
 
@@ -116,7 +120,7 @@ impl LivePool {
         let mut ledger = HeadLedger::open(change, id)?;
         let objset = head.objset().reading(change.mos.cache().on_failure());
         let Some(synced) = objset.sync(change.tx, &mut ledger)? else { return Ok(()) };
-        self.finish_writes(txg)?;
+        let synced = self.finish_writes(change, &objset, synced, &mut ledger)?;
         if synced.has_large_dnodes() {
             ledger.features.insert(LARGE_DNODE);
         }
@@ -179,7 +183,7 @@ impl LivePool {
                 }
                 return Ok(());
             };
-            self.finish_writes(txg)?;
+            let synced = self.finish_writes(change, change.mos, synced, &mut ledger)?;
             self.env().failpoint("pass written");
             change.mos.commit(synced);
             let sum = |bps: &[BlkPtr]| {
@@ -258,10 +262,60 @@ impl LivePool {
         Ok(())
     }
 
-    /// Waits until all blocks that were sent on their way are on the devices, whatever that takes.
-    fn finish_writes(&self, txg: Txg) -> Result<()> {
+    /// Waits until all blocks that were sent on their way are on the devices, whatever that takes. They are of the object
+    /// set that was written last: what becomes of it is returned.
+    fn finish_writes(
+        &self,
+        change: &Change<'_>,
+        objset: &Arc<Objset>,
+        mut synced: Synced,
+        ledger: &mut dyn Ledger,
+    ) -> Result<Synced> {
         let zio = self.cache().zio();
-        self.suspension().persist(|again| if again { zio.retry_writes(txg) } else { zio.finish_writes() })
+        loop {
+            self.try_places(change, objset, &mut synced, ledger)?;
+            match zio.finish_writes() {
+                Ok(()) => return Ok(synced),
+                Err(error) if !self.suspension().outlasts(&error) => return Err(error),
+                // devices may be back: what fails again is found out above
+                Err(_) => drop(zio.retry_writes(change.tx.txg())),
+            }
+        }
+    }
+
+    /// Tries blocks that cannot be written twice where they are, and then elsewhere. A device that is away is not waited for.
+    fn try_places(
+        &self,
+        change: &Change<'_>,
+        objset: &Arc<Objset>,
+        synced: &mut Synced,
+        ledger: &mut dyn Ledger,
+    ) -> Result<()> {
+        let zio = self.cache().zio();
+        let has_bad_place = |done: Result<()>| done.is_err_and(|error| error.kind() == Kind::Io);
+        let (mut places, mut failed) = (0, usize::MAX);
+        while places < PLACES_MAX && has_bad_place(zio.finish_writes()) && has_bad_place(zio.retry_failed()) {
+            places += 1;
+            let is_moved = zio.replace_failed(|bookmarks| {
+                // a device that takes nothing is worn out, however many places it has
+                let is_hopeless = bookmarks.len() > FAILED_FEW && bookmarks.len() >= failed;
+                failed = bookmarks.len();
+                if is_hopeless {
+                    return Ok(false);
+                }
+                let moved = objset.relocate(change.tx, synced, bookmarks, ledger)?;
+                let is_moved = moved.is_some();
+                if let Some(moved) = moved {
+                    tracing::info!(pool = self.name(), blocks = bookmarks.len(), "written elsewhere");
+                    *synced = moved;
+                }
+                Ok(is_moved)
+            })?;
+            if !is_moved {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Makes them last.

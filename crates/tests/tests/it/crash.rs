@@ -12,6 +12,7 @@
 //! All is a function of the seed. More cuts: `CENOTE_CRASH_CUTS=10000 CENOTE_CRASH_SEED=7 cargo test --release -p
 //! tests --test it crash -- --nocapture`; the seed is that of the first workload, the cuts are shared by all layouts.
 
+mod bad_places;
 mod cuts;
 mod expansion;
 mod faults;

@@ -194,6 +194,11 @@ impl Metaslab {
         Some(offset)
     }
 
+    /// Looks for room from `offset` on next.
+    pub(super) fn go_on_at(&mut self, offset: u64) {
+        self.cursor = if self.region.contains(&offset) { offset } else { self.region.start };
+    }
+
     /// Allocates just these bytes. Errors: `Corrupt` if they are not free, and nothing is changed.
     /// Panics if it is not loaded.
     pub(super) fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<()> {

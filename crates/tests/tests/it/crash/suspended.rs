@@ -49,10 +49,7 @@ impl Bed {
     fn inject(&self, fault: Fault) {
         for victim in &self.faulty[..self.victims] {
             match fault {
-                Fault::Writes(at) => {
-                    let first = victim.writes() + at;
-                    (first..first + 500).for_each(|number| victim.fail_write(number));
-                }
+                Fault::Writes(at) => victim.fail_writes_from(victim.writes() + at),
                 Fault::Flush(at) => {
                     if at == 0 {
                         victim.lose_writes(0..victim.size());
