@@ -123,8 +123,8 @@ impl Mounts {
         mounted.map(|mounted| mounted.source.live())
     }
 
-    /// Lets `change` change a file of a mounted file system, by its number there; it returns how many bytes from `offset` on
-    /// it has changed, and so does this. Errors: `NotFound` if it is not mounted; as of [`Mount::change_file`].
+    /// Lets `change` change a file of a mounted file system, by its number there; how many bytes it says that it has changed
+    /// this returns. Errors: `NotFound` if it is not mounted; as of [`Mount::change_file`].
     pub fn change_file(&self, dataset: &str, inode: u64, change: &FileChange<'_>) -> Result<u64> {
         let mounted = self.find(dataset);
         let mounted = mounted.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
