@@ -1,18 +1,15 @@
 //! A `Stat` of the tree as the attributes that FUSE carries.
 
-use std::time::Duration;
-
 use zpl::{FileKind, Stat};
 
-/// How long the kernel may keep what it was told: nothing changes.
-pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+use crate::lifetimes::AttrLifetime;
 
 /// What the kernel is told of a name or a node: of a name, `attr.ino` is the node id, else `st_ino`.
 pub(crate) struct FuseEntry {
     pub(crate) attr: FuseAttr,
     /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
     /// `st_ino`, and an entry has room for only one number: the kernel then asks for them.
-    pub(crate) attr_ttl: Duration,
+    pub(crate) attr_ttl: AttrLifetime,
     pub(crate) generation: u64,
 }
 

@@ -1,13 +1,13 @@
 //! What the kernel is told of objects: their attributes, and for how long these and their names hold.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
 use zpl::{ObjectId, Stat};
 
 use crate::accesses::Accesses;
-use crate::attr::{FOREVER, FuseEntry, file_attr, made_up_directory};
+use crate::attr::{FuseEntry, file_attr, made_up_directory};
+use crate::lifetimes::{AttrLifetime, NameLifetime};
 use crate::node::{CONTROL, NodeId, OpenTree, SHARES, SNAPSHOTS};
 use crate::told_lately::ToldLately;
 use crate::tree::{FileTree, Source};
@@ -16,14 +16,12 @@ use crate::trees::{NodePlace, Trees};
 /// In a writable mount, how long ago an object must have changed that its attributes hold for ever. How
 /// much room it takes is known once its transaction group is on disk, of which the kernel does not hear.
 const SETTLED_S: u64 = 60;
-/// How long the attributes of one that changed lately hold.
-const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 
 /// Makes the entries of one mount.
 pub(crate) struct Entries<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,
-    /// Those that were told for [`UNSETTLED_TTL`].
+    /// Those that were told for [`AttrLifetime::UNSETTLED`].
     told_lately: ToldLately,
     env: Env,
 }
@@ -44,8 +42,9 @@ impl<S: Source> Entries<S> {
     }
 
     fn of_place(&self, place: &NodePlace<S::Tree>) -> Result<FuseEntry> {
-        let made_up =
-            |ino, time_s| Ok(FuseEntry { attr: made_up_directory(ino, time_s), attr_ttl: FOREVER, generation: 0 });
+        let made_up = |ino, time_s| {
+            Ok(FuseEntry { attr: made_up_directory(ino, time_s), attr_ttl: AttrLifetime::FOREVER, generation: 0 })
+        };
         match place {
             NodePlace::Control => made_up(CONTROL, self.trees.born_s()),
             NodePlace::Shares => made_up(SHARES, self.trees.born_s()),
@@ -70,7 +69,7 @@ impl<S: Source> Entries<S> {
             attr.nlink = attr.nlink.saturating_add(1);
         }
         let attr_ttl = self.attr_ttl(branch, stat);
-        if attr_ttl == UNSETTLED_TTL
+        if attr_ttl == AttrLifetime::UNSETTLED
             && let Ok(node) = branch.node(object)
         {
             self.told_lately.add(node, self.env.now_s());
@@ -90,7 +89,7 @@ impl<S: Source> Entries<S> {
         }
         attr.ino = node;
         // a root: the kernel insists on 0 for that of the mount
-        Ok(FuseEntry { attr, attr_ttl: Duration::ZERO, generation: 0 })
+        Ok(FuseEntry { attr, attr_ttl: AttrLifetime::NONE, generation: 0 })
     }
 
     /// An object that a directory names. That it does not exist is then no "no such file".
@@ -114,27 +113,28 @@ impl<S: Source> Entries<S> {
 
     /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
     /// them; all but one.
-    fn attr_ttl(&self, branch: &OpenTree<S::Tree>, stat: &Stat) -> Duration {
+    fn attr_ttl(&self, branch: &OpenTree<S::Tree>, stat: &Stat) -> AttrLifetime {
         if !self.trees.is_writable() || !branch.is_live() {
-            return FOREVER;
+            return AttrLifetime::FOREVER;
         }
         if !self.trees.may_be_kept() {
-            return Duration::ZERO;
+            return AttrLifetime::NONE;
         }
         let changed_s = u64::try_from(stat.ctime.0).unwrap_or(0);
         match changed_s.saturating_add(SETTLED_S) <= self.env.now_s() {
-            true => FOREVER,
-            false => UNSETTLED_TTL,
+            true => AttrLifetime::FOREVER,
+            false => AttrLifetime::UNSETTLED,
         }
     }
 
-    /// How long names hold in a directory, and that they are not there.
-    pub(crate) fn name_ttl(&self, directory: u64) -> Duration {
+    /// How long names hold in a directory, and that they are not there. One that has aliases does not hold at all: the
+    /// kernel knows each spelling for itself, and does not hear that another one was removed, moved or made.
+    pub(crate) fn name_ttl(&self, directory: u64) -> NameLifetime {
         let is_live = matches!(NodeId::parse(directory), NodeId::InTree { tree: 0, .. });
         let may_change = || !self.trees.may_be_kept() || self.trees.live().tree.has_aliases();
         match self.trees.is_writable() && is_live && may_change() {
-            true => Duration::ZERO,
-            false => FOREVER,
+            true => NameLifetime::NONE,
+            false => NameLifetime::FOREVER,
         }
     }
 }

@@ -6,16 +6,16 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{Error, Kind, Result, Shown};
 use zpl::{FileKind, ObjectId};
 
 use crate::accesses::Accesses;
-use crate::attr::{FOREVER, FuseEntry, kind_bits, made_up_directory};
+use crate::attr::{FuseEntry, kind_bits, made_up_directory};
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
+use crate::lifetimes::{AttrLifetime, NameLifetime};
 use crate::node::{CONTROL, CONTROL_NAME, OpenTree, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
 use crate::reply::{Listing, Reply};
 use crate::tree::{FileTree, Source};
@@ -115,10 +115,11 @@ impl<S: Source> ListRequests<S> {
     /// The same with attributes, as READDIRPLUS lists them.
     fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
         let mut listing = Listing::new(room);
+        let name_ttl = self.entries.name_ttl(node);
         let result = self.list(node, cookie, &mut |entry| {
-            let told = self.listed_attributes(node, &entry);
+            let (told, is_sure) = self.listed_attributes(node, &entry);
             let what = (told.attr.ino, entry.cookie, told.attr.mode);
-            if !listing.add(Some((&told, told.attr_ttl)), what, &entry.name) {
+            if !listing.add(Some((&told, if is_sure { name_ttl } else { NameLifetime::NONE })), what, &entry.name) {
                 return ControlFlow::Break(());
             }
             if !entry.is_dot() {
@@ -205,25 +206,25 @@ impl<S: Source> ListRequests<S> {
         Ok(())
     }
 
-    /// The attributes of a listed entry, for how long they and the name hold, and its generation.
+    /// The attributes of a listed entry, and whether its name may be kept for as long as others of the directory.
     /// One whose attributes cannot be had is listed nonetheless: a program that wants more of it than
-    /// its name is told the error.
-    fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> FuseEntry {
-        let (mut attr, attr_ttl) = match listed.what {
+    /// its name is told the error. So is one that wants more of a snapshot, which is opened for it.
+    fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> (FuseEntry, bool) {
+        let (mut attr, attr_ttl, is_sure) = match listed.what {
             ListedNode::Object(branch, object) => match self.entries.of_named_object(branch, object) {
-                Ok(entry) => return entry,
+                Ok(entry) => return (entry, true),
                 Err(error) => {
                     self.faults.fail("readdir", node, error);
-                    (made_up_directory(listed.ino, 0), Duration::ZERO)
+                    (made_up_directory(listed.ino, 0), AttrLifetime::NONE, false)
                 }
             },
-            ListedNode::MadeUp => (made_up_directory(listed.ino, self.trees.born_s()), FOREVER),
-            ListedNode::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
-            ListedNode::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
+            ListedNode::MadeUp => (made_up_directory(listed.ino, self.trees.born_s()), AttrLifetime::FOREVER, true),
+            ListedNode::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), AttrLifetime::NONE, false),
+            ListedNode::Dot => (made_up_directory(listed.ino, 0), AttrLifetime::NONE, false),
         };
         let kind = kind_bits(listed.kind.unwrap_or(FileKind::File));
         attr.mode = kind | attr.mode & !libc::S_IFMT;
-        FuseEntry { attr, attr_ttl, generation: 0 }
+        (FuseEntry { attr, attr_ttl, generation: 0 }, is_sure)
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use export::Parking;
-use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr};
+use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr, Whiteout};
 
 use crate::attr::{FuseEntry, library_dev};
 use crate::attributes::AttributeRequests;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
+use crate::lifetimes::NameLifetime;
 use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
 use crate::reply::Reply;
@@ -87,11 +88,9 @@ impl<S: Source> NameRequests<S> {
         let work =
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
         self.parking.change(self, work, move |names, made| {
-            names.faults.answer("create", parent, made, reply, |reply, mut entry| {
+            names.faults.answer("create", parent, made, reply, |reply, entry| {
                 names.known.told(entry.attr.ino, entry.generation);
-                // one time for both: name and attributes
-                entry.attr_ttl = entry.attr_ttl.min(names.entries.name_ttl(parent));
-                reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
+                reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.open_flags());
             });
         });
         Ok(())
@@ -107,7 +106,8 @@ impl<S: Source> NameRequests<S> {
             names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
                 names.known.told(entry.attr.ino, entry.generation);
                 names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
-                reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
+                // it has no name that could hold
+                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags());
             });
         });
         Ok(())
@@ -151,7 +151,7 @@ impl<S: Source> NameRequests<S> {
         has_flags: bool,
         reply: Reply,
     ) -> Result<()> {
-        let (parent, user, new_parent) = (header.node, header.uid, body.u64()?);
+        let (parent, (uid, gid), new_parent) = (header.node, (header.uid, header.gid), body.u64()?);
         // and four bytes that say nothing
         let flags = if has_flags { (body.u32()?, body.u32()?).0 } else { 0 };
         let (name, new_name) = (body.name()?.to_vec(), body.name()?.to_vec());
@@ -163,8 +163,8 @@ impl<S: Source> NameRequests<S> {
             return reply.refuse(libc::EXDEV);
         }
         let work = move |names: &Self| match is_of_snapshot {
-            true => names.trees.snapshots().rename(&name, &new_name, user),
-            false => names.rename_name((parent, &name), (new_parent, &new_name), flags),
+            true => names.trees.snapshots().rename(&name, &new_name, uid),
+            false => names.rename_name((parent, &name), (new_parent, &new_name), rename_mode(flags, (uid, gid))?),
         };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rename", parent, done, reply));
         Ok(())
@@ -268,13 +268,7 @@ impl<S: Source> NameRequests<S> {
         Ok(())
     }
 
-    fn rename_name(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
-        let mode = match flags {
-            0 => RenameMode::Replace,
-            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-            libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(Error::new(Kind::Invalid, "no such kind of rename")),
-        };
+    fn rename_name(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<()> {
         let from = (self.trees.changeable_name(from.0, from.1)?, from.1);
         let to = (self.trees.new_name(to.0, to.1)?, to.1);
         let orphan = self.trees.live().tree.rename(from, to, mode)?;
@@ -286,6 +280,20 @@ impl<S: Source> NameRequests<S> {
 /// A file that a user asks for.
 fn new_file<'a>((uid, gid): (u32, u32), kind: NewKind<'a>, mode: u32, umask: u32) -> New<'a> {
     New { kind, mode: mode & 0o7777, umask, uid, gid }
+}
+
+/// A rename with these flags of renameat2(2). A whiteout belongs to the user.
+fn rename_mode(flags: u32, (uid, gid): (u32, u32)) -> Result<RenameMode> {
+    const WHITEOUT_NOREPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    let whiteout = |replaces| RenameMode::Whiteout(Whiteout { replaces, uid, gid });
+    Ok(match flags {
+        0 => RenameMode::Replace,
+        libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+        libc::RENAME_EXCHANGE => RenameMode::Exchange,
+        libc::RENAME_WHITEOUT => whiteout(true),
+        WHITEOUT_NOREPLACE => whiteout(false),
+        _ => return Err(Error::new(Kind::Invalid, "no such kind of rename")),
+    })
 }
 
 /// What a file of this mode, as mknod(2) takes it, and device number is.

@@ -7,12 +7,12 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{Piece, Result};
 
 use crate::attr::{FuseAttr, FuseEntry, major_minor};
 use crate::channel::Channel;
+use crate::lifetimes::{AttrLifetime, NameLifetime};
 use crate::statfs::Statfs;
 use crate::wire::{OUT_HEADER_BYTES, Out};
 
@@ -71,24 +71,27 @@ impl Reply {
     }
 
     /// `fuse_entry_out`.
-    pub(crate) fn entry(self, entry: &FuseEntry, name_ttl: Duration) {
-        self.bytes(&put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation));
+    pub(crate) fn entry(self, entry: &FuseEntry, name_ttl: NameLifetime) {
+        self.bytes(&put_entry(Out::default(), entry, name_ttl));
     }
 
     /// `fuse_entry_out` of no node: the name does not exist, for as long.
-    pub(crate) fn no_entry(self, name_ttl: Duration) {
-        self.bytes(&put_entry(Out::default(), &FuseAttr::default(), Duration::ZERO, name_ttl, 0));
+    pub(crate) fn no_entry(self, name_ttl: NameLifetime) {
+        let none = FuseEntry { attr: FuseAttr::default(), attr_ttl: AttrLifetime::NONE, generation: 0 };
+        self.bytes(&put_entry(Out::default(), &none, name_ttl));
     }
 
     /// `fuse_attr_out`.
     pub(crate) fn attr(self, entry: &FuseEntry) {
-        let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
+        let (seconds, nanos) = entry.attr_ttl.parts();
+        let out = Out::default().u64(seconds).u32(nanos).u32(0);
         self.bytes(&put_attr(out, &entry.attr));
     }
 
     /// `fuse_statx_out`.
     pub(crate) fn statx(self, entry: &FuseEntry) {
-        let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
+        let (seconds, nanos) = entry.attr_ttl.parts();
+        let out = Out::default().u64(seconds).u32(nanos).u32(0);
         self.bytes(&put_statx(out.padded(32), &entry.attr));
     }
 
@@ -98,8 +101,8 @@ impl Reply {
     }
 
     /// `fuse_entry_out` and `fuse_open_out`.
-    pub(crate) fn created(self, entry: &FuseEntry, name_ttl: Duration, flags: u32) {
-        let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation);
+    pub(crate) fn created(self, entry: &FuseEntry, name_ttl: NameLifetime, flags: u32) {
+        let out = put_entry(Out::default(), entry, name_ttl);
         self.bytes(&out.u64(0).u32(flags).u32(0));
     }
 
@@ -178,9 +181,12 @@ fn put_statx(out: Out, attr: &FuseAttr) -> Out {
     out.u32(major).u32(minor).padded(begin + 256)
 }
 
-fn put_entry(out: Out, attr: &FuseAttr, attr_ttl: Duration, name_ttl: Duration, generation: u64) -> Out {
-    let out = out.u64(attr.ino).u64(generation).u64(name_ttl.as_secs()).u64(attr_ttl.as_secs());
-    put_attr(out.u32(name_ttl.subsec_nanos()).u32(attr_ttl.subsec_nanos()), attr)
+/// `fuse_entry_out`, the one form in which a name is told: both lifetimes stand side by side.
+fn put_entry(out: Out, entry: &FuseEntry, name_ttl: NameLifetime) -> Out {
+    let FuseEntry { attr, attr_ttl, generation } = entry;
+    let (names, attrs) = (name_ttl.parts(), attr_ttl.parts());
+    let out = out.u64(attr.ino).u64(*generation).u64(names.0).u64(attrs.0);
+    put_attr(out.u32(names.1).u32(attrs.1), attr)
 }
 
 /// A part of a listing, as long as the kernel has room for it.
@@ -197,7 +203,7 @@ impl Listing {
     /// Adds a `fuse_dirent`, behind the `fuse_entry_out` of its node if that is told. Is there room for it?
     pub(crate) fn add(
         &mut self,
-        entry: Option<(&FuseEntry, Duration)>,
+        entry: Option<(&FuseEntry, NameLifetime)>,
         (ino, cookie, mode): (u64, u64, u32),
         name: &[u8],
     ) -> bool {
@@ -210,7 +216,7 @@ impl Listing {
         }
         let mut out = std::mem::take(&mut self.out);
         if let Some((entry, ttl)) = entry {
-            out = put_entry(out, &entry.attr, entry.attr_ttl, ttl, entry.generation);
+            out = put_entry(out, entry, ttl);
         }
         // DT_* are the upper four bits of a mode, DT_UNKNOWN is 0
         let out = out.u64(ino).u64(cookie).u32(name.len() as u32).u32(mode >> 12);
@@ -237,9 +243,10 @@ mod tests {
         assert_eq!(bytes.len(), 88);
         assert_eq!(bytes[24..32], (-1i64).to_ne_bytes());
         assert_eq!(bytes[48..52], 999_999_999u32.to_ne_bytes());
-        let entry = FuseEntry { attr, attr_ttl: Duration::ZERO, generation: 1 };
-        let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, Duration::ZERO, 1);
+        let entry = FuseEntry { attr, attr_ttl: AttrLifetime::UNSETTLED, generation: 1 };
+        let out = put_entry(Out::default(), &entry, NameLifetime::NONE);
         assert_eq!(out.len(), 128);
+        assert_eq!(out[16..32], [0u64, 1].map(u64::to_ne_bytes).concat()[..], "of the name, then of the attributes");
         let attr = FuseAttr { btime: (7, 8), mode: libc::S_IFCHR | 0o600, rdev: 0x0ab0_0102, ..attr };
         let bytes = put_statx(Out::default().padded(32), &attr);
         assert_eq!((bytes.len(), &bytes[32..36]), (288, &0xfffu32.to_ne_bytes()[..]));
@@ -249,7 +256,7 @@ mod tests {
         let mut listing = Listing::new(200);
         assert!(listing.add(None, (5, 7, libc::S_IFDIR), b"name"));
         assert_eq!((listing.len(), listing[20]), (32, libc::DT_DIR));
-        assert!(listing.add(Some((&entry, Duration::ZERO)), (5, 8, 0), b"12345678"));
+        assert!(listing.add(Some((&entry, NameLifetime::NONE)), (5, 8, 0), b"12345678"));
         assert_eq!(listing.len(), 32 + 128 + 32);
         assert!(!listing.add(None, (5, 9, 0), b""));
         assert_eq!(header(16, libc::EIO, 9)[4..8], (-5i32).to_ne_bytes());

@@ -55,6 +55,19 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the other's old name. Both have to be there.
     Exchange,
+    /// It is replaced, unless that is refused, and the old name becomes that of a whiteout.
+    Whiteout(Whiteout),
+}
+
+/// A character device 0:0 without permissions: in the upper folder of an overlayfs it says that nothing below it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whiteout {
+    /// What has the new name is replaced; if not, `Exists`.
+    pub replaces: bool,
+    /// The owner.
+    pub uid: u32,
+    /// The group, unless the directory decides.
+    pub gid: u32,
 }
 
 /// Attributes that shall change, all in one step; those that are `None` stay. The time of the last

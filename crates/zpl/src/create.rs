@@ -220,7 +220,7 @@ impl Op<'_> {
         Ok((node, parent))
     }
 
-    fn make_file(&self, parent: &ParentDirectory, new: &New<'_>, is_named: bool) -> Result<Object> {
+    pub(crate) fn make_file(&self, parent: &ParentDirectory, new: &New<'_>, is_named: bool) -> Result<Object> {
         let kind = new.kind.file_kind();
         let is_directory = kind == FileKind::Directory;
         let acls = match (&parent.default_acl, kind) {

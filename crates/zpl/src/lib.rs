@@ -65,7 +65,7 @@ mod visible;
 mod xattr;
 mod zpl;
 
-pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};
+pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetFlags, SetTime, Whiteout, XattrMode};
 pub use counters::{Counters, Counts};
 pub use create_fs::{create_fs, upgrade_fs};
 pub use diff::{DiffKind, DiffRow};

@@ -4,7 +4,10 @@
 //!   Replace     from ──▶ to       what was at `to` loses that name
 //!   NoReplace   from ──▶ to       `Exists` if there is anything at `to`
 //!   Exchange    from ◀─▶ to
+//!   Whiteout    from ──▶ to       and `from` is then a new character device 0:0, in the same transaction
 //! ```
+//!
+//! Where names have aliases, both ends are spelled from then on as the caller spells them, as in OpenZFS.
 //!
 //! A directory that gets another parent must not come to lie below itself. An operation that moves one holds the
 //! lock of such moves, so the way from the target up to the root stays as it is while it is looked at.
@@ -14,22 +17,48 @@ use dmu::Object;
 use dmu::zap::Editor;
 use format::ids::ObjectId;
 use format::sa::Attr;
-use zil::{Intent, Renamed};
+use zil::{Born, Intent, Renamed};
 
 use crate::attr_tables::{time, word};
-use crate::create::exists;
+use crate::create::{CREATE_BYTES, exists};
 use crate::dir::not_found;
 use crate::locks::HeldLocks;
 use crate::names::{FoundName, KEEPS_NAME, NAME_BYTES, losing_directory};
 use crate::nodes::FileNode;
 use crate::op::Op;
-use crate::{FileKind, RenameMode, Zpl};
+use crate::{FileKind, New, NewKind, RenameMode, Whiteout, Zpl};
 
 /// How deep directories may lie; more is a circle in a damaged pool.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// A place of a name: a directory, and the name in it.
 type NamePlace<'a> = (ObjectId, &'a [u8]);
+
+/// What becomes of the old name.
+#[derive(Clone, Copy)]
+enum OldName<'a> {
+    /// It is free.
+    Free,
+    /// A whiteout gets it, spelled so.
+    Whiteout(&'a [u8], NewWhiteout<'a>),
+}
+
+/// A whiteout that is to be made.
+#[derive(Clone, Copy)]
+enum NewWhiteout<'a> {
+    Asked(Whiteout),
+    Logged(&'a Born),
+}
+
+impl OldName<'_> {
+    /// By how much the directory has fewer entries then.
+    fn entries(self) -> i64 {
+        match self {
+            OldName::Free => -1,
+            OldName::Whiteout(..) => 0,
+        }
+    }
+}
 
 /// One end of a move.
 struct RenameEnd {
@@ -46,18 +75,25 @@ impl Zpl {
     /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `OtherProject`; `Invalid` if a directory would come to lie
     /// below itself; as of [`Zpl::create`].
     pub fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode: RenameMode) -> Result<Option<ObjectId>> {
-        let orphan = self.placed(from.0, self.move_name(from, to, mode));
+        let orphan = self.placed(from.0, self.move_name(from, to, mode, None));
         self.settled(ObjectId::NONE, orphan)
     }
 
+    /// The same; the record of a log says what the whiteout is, if there is one.
     pub(crate) fn move_name(
         &self,
         from: NamePlace<'_>,
         to: NamePlace<'_>,
         mode: RenameMode,
+        logged: Option<&Born>,
     ) -> Result<Option<ObjectId>> {
         self.check_name(to.1)?;
-        let op = self.begin(NAME_BYTES, false)?;
+        let old = match (mode, logged) {
+            (_, Some(born)) => OldName::Whiteout(from.1, NewWhiteout::Logged(born)),
+            (RenameMode::Whiteout(whiteout), None) => OldName::Whiteout(from.1, NewWhiteout::Asked(whiteout)),
+            _ => OldName::Free,
+        };
+        let op = self.begin(NAME_BYTES + CREATE_BYTES, false)?;
         let _renames = (from.0 != to.0).then(|| op.live().renames());
         let (source, target, _held) = op.both_ends(from, to)?;
         let source = op.end(from.0, source)?;
@@ -67,7 +103,7 @@ impl Zpl {
         }
         let target = target.map(|found| op.end(to.0, found)).transpose()?;
         if let Some(target) = &target {
-            if mode == RenameMode::NoReplace {
+            if matches!(mode, RenameMode::NoReplace | RenameMode::Whiteout(Whiteout { replaces: false, .. })) {
                 return Err(exists());
             }
             if from.0 != to.0 && mode == RenameMode::Exchange {
@@ -80,22 +116,27 @@ impl Zpl {
                 return op.respell(from, to, &source, &target.found, mode);
             }
         }
-        // under the names that are in the tables
-        let old = (from.0, &source.found.name[..]);
-        let new = (to.0, target.as_ref().map_or(to.1, |target| &target.found.name));
         let orphan = match (&target, mode) {
             (Some(target), RenameMode::Exchange) => {
-                op.exchange(&source, target)?;
+                op.exchange((from.1, &source), (to.1, target))?;
                 // OpenZFS knows that since 2.2
                 op.names_unlogged();
                 return Ok(None);
             }
             (None, RenameMode::Exchange) => return Err(not_found()),
-            (Some(target), _) => op.replace(&source, target)?,
-            (None, _) => op.move_to(&source, to).map(|()| None)?,
+            (Some(target), _) => op.replace(&source, (to.1, target), old)?,
+            (None, _) => op.move_to(&source, to, old).map(|()| None)?,
         };
         op.log_removed(orphan);
-        op.log_names(&Intent::Rename(zil::Rename { from: old, to: new, how: Renamed::Replaced }));
+        match old {
+            OldName::Free => {
+                // under the name that is in the table
+                let from = (from.0, &source.found.name[..]);
+                op.log_names(&Intent::Rename(zil::Rename { from, to, how: Renamed::Replaced }));
+            }
+            // OpenZFS knows that since 2.2, too
+            OldName::Whiteout(..) => op.names_unlogged(),
+        }
         Ok(orphan)
     }
 }
@@ -178,22 +219,27 @@ impl Op<'_> {
     }
 
     /// To a name that is not there yet.
-    fn move_to(&self, source: &RenameEnd, to: NamePlace<'_>) -> Result<()> {
+    fn move_to(&self, source: &RenameEnd, to: NamePlace<'_>, old: OldName<'_>) -> Result<()> {
         let target = self.zpl().directory(to.0)?;
         self.add_name(target.object(), to.1, source.found.ino, source.kind)?;
         let from = source.directory.object();
-        if let Err(error) = Editor::new(&from.changing(self.tx())).remove(&source.found.name) {
+        if let Err(error) = self.vacate(source, old) {
             Editor::new(&target.object().changing(self.tx())).remove(to.1)?;
             return Err(error);
         }
         self.moved(source, to.0)?;
         let subdirectories = i64::from(source.is_directory);
-        self.directory_changed(from, -1, -subdirectories)?;
+        self.directory_changed(from, old.entries(), -subdirectories)?;
         self.directory_changed(target.object(), 1, subdirectories)
     }
 
     /// To the name of something else, which loses it.
-    fn replace(&self, source: &RenameEnd, target: &RenameEnd) -> Result<Option<ObjectId>> {
+    fn replace(
+        &self,
+        source: &RenameEnd,
+        (new, target): (&[u8], &RenameEnd),
+        old: OldName<'_>,
+    ) -> Result<Option<ObjectId>> {
         match (source.is_directory, target.is_directory) {
             (true, true) => self.zpl().check_empty(&target.node)?,
             (false, false) => {}
@@ -201,27 +247,26 @@ impl Op<'_> {
             (false, true) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
         }
         let (from, to) = (source.directory.object(), target.directory.object());
-        let name = &target.found.name;
         let orphan = self.drop_link(&target.node, |op| {
-            op.set_name(to, name, source.found.ino, source.kind)?;
-            let removed = Editor::new(&from.changing(op.tx())).remove(&source.found.name);
-            if removed.is_err() {
-                op.set_name(to, name, target.found.ino, target.kind)?;
+            op.put_over(target, new, (source.found.ino, source.kind))?;
+            let vacated = op.vacate(source, old);
+            if vacated.is_err() {
+                op.restore(target, new)?;
             }
-            removed
+            vacated
         })?;
         self.moved(source, to.id())?;
         let subdirectories = i64::from(source.is_directory);
-        self.directory_changed(from, -1, -subdirectories)?;
+        self.directory_changed(from, old.entries(), -subdirectories)?;
         self.directory_changed(to, 0, 0)?;
         Ok(orphan)
     }
 
-    fn exchange(&self, source: &RenameEnd, target: &RenameEnd) -> Result<()> {
+    fn exchange(&self, (old, source): (&[u8], &RenameEnd), (new, target): (&[u8], &RenameEnd)) -> Result<()> {
         let (from, to) = (source.directory.object(), target.directory.object());
-        self.set_name(to, &target.found.name, source.found.ino, source.kind)?;
-        if let Err(error) = self.set_name(from, &source.found.name, target.found.ino, target.kind) {
-            self.set_name(to, &target.found.name, target.found.ino, target.kind)?;
+        self.put_over(target, new, (source.found.ino, source.kind))?;
+        if let Err(error) = self.put_over(source, old, (target.found.ino, target.kind)) {
+            self.restore(target, new)?;
             return Err(error);
         }
         self.moved(source, to.id())?;
@@ -229,6 +274,52 @@ impl Op<'_> {
         let subdirectories = i64::from(target.is_directory) - i64::from(source.is_directory);
         self.directory_changed(from, 0, subdirectories)?;
         self.directory_changed(to, 0, -subdirectories)
+    }
+
+    /// The reverse of [`Op::put_over`].
+    fn restore(&self, place: &RenameEnd, name: &[u8]) -> Result<()> {
+        let (directory, found) = (place.directory.object(), &place.found);
+        if found.name == name {
+            return self.set_name(directory, name, found.ino, place.kind);
+        }
+        Editor::new(&directory.changing(self.tx())).remove(name)?;
+        self.add_name(directory, &found.name, found.ino, place.kind)
+    }
+
+    /// Puts an entry for another object in the place of one, in a spelling that may be another.
+    fn put_over(&self, place: &RenameEnd, name: &[u8], (ino, kind): (ObjectId, FileKind)) -> Result<()> {
+        let (directory, found) = (place.directory.object(), &place.found);
+        if found.name == name {
+            return self.set_name(directory, name, ino, kind);
+        }
+        Editor::new(&directory.changing(self.tx())).remove(&found.name)?;
+        if let Err(error) = self.add_name(directory, name, ino, kind) {
+            self.add_name(directory, &found.name, found.ino, place.kind)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Takes the old name from what is moved.
+    fn vacate(&self, source: &RenameEnd, old: OldName<'_>) -> Result<()> {
+        let directory = source.directory.object();
+        let (name, whiteout) = match old {
+            OldName::Free => return Editor::new(&directory.changing(self.tx())).remove(&source.found.name),
+            OldName::Whiteout(name, whiteout) => (name, whiteout),
+        };
+        let (_, parent) = self.parent(directory.id())?;
+        let made = match whiteout {
+            NewWhiteout::Asked(Whiteout { uid, gid, .. }) => {
+                let new = New { kind: NewKind::CharDevice(0), mode: 0, umask: 0, uid, gid };
+                self.make_file(&parent, &new, true)?
+            }
+            NewWhiteout::Logged(born) => self.logged_whiteout(&parent, directory.id(), born)?,
+        };
+        let put = self.put_over(source, name, (made.id(), FileKind::CharDevice));
+        if put.is_err() {
+            self.zpl().objset().free_object(self.tx(), made.id())?;
+        }
+        put
     }
 
     /// Notes where a moved object is now.

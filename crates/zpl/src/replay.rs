@@ -124,12 +124,12 @@ impl Replay<'_> {
     }
 
     fn rename(&self, rename: &Rename<'_>) -> Result<()> {
-        let mode = match &rename.how {
-            Renamed::Replaced => RenameMode::Replace,
-            Renamed::Exchanged => RenameMode::Exchange,
-            Renamed::Whiteout(_) => return Err(Error::new(Kind::Unsupported, "whiteouts are not replayed")),
+        let (mode, whiteout) = match &rename.how {
+            Renamed::Replaced => (RenameMode::Replace, None),
+            Renamed::Exchanged => (RenameMode::Exchange, None),
+            Renamed::Whiteout(born) => (RenameMode::Replace, Some(born)),
         };
-        let orphan = self.zpl.move_name(rename.from, rename.to, mode)?;
+        let orphan = self.zpl.move_name(rename.from, rename.to, mode, whiteout)?;
         self.reclaim(orphan)
     }
 

@@ -7,6 +7,7 @@ mod contents;
 mod corpus;
 mod directories;
 mod faults;
+mod folded;
 mod harness;
 mod lifecycle;
 mod memory;

@@ -10,12 +10,12 @@ use format::ids::ObjectId;
 use crate::harness::{c_path, checked, errno, mounted, mounted_tree, require, writable};
 use crate::memory::{Memory, MemorySource, ROOT};
 
-fn mknod(path: &Path, mode: u32, rdev: u64) -> std::io::Result<()> {
+pub fn mknod(path: &Path, mode: u32, rdev: u64) -> std::io::Result<()> {
     // SAFETY: the path is a C string that lives as long as the call.
     checked(unsafe { libc::mknod(c_path(path).as_ptr(), mode, rdev) } as isize).map(|_| ())
 }
 
-fn renameat2(from: &Path, to: &Path, flags: u32) -> std::io::Result<()> {
+pub fn renameat2(from: &Path, to: &Path, flags: u32) -> std::io::Result<()> {
     let (from, to) = (c_path(from), c_path(to));
     // SAFETY: as above.
     let result = unsafe {
@@ -123,7 +123,9 @@ fn renames() {
     renameat2(&p("b"), &p("c"), libc::RENAME_EXCHANGE).unwrap();
     assert_eq!((read("b").as_str(), read("c").as_str()), ("a", "b"));
     assert_eq!(errno(renameat2(&p("b"), &p("none"), libc::RENAME_EXCHANGE)), libc::ENOENT);
-    assert_eq!(errno(renameat2(&p("b"), &p("d"), libc::RENAME_WHITEOUT)), libc::EINVAL);
+    let both = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    assert_eq!(errno(renameat2(&p("b"), &p("c"), both)), libc::EEXIST);
+    assert_eq!(errno(renameat2(&p("b"), &p("c"), libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE)), libc::EINVAL);
     // a directory and a file, in different directories
     renameat2(&p("empty"), &p("dir/in"), libc::RENAME_EXCHANGE).unwrap();
     assert_eq!((read("empty").as_str(), fs::metadata(p("dir/in")).unwrap().is_dir()), ("in", true));

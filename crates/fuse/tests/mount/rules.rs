@@ -38,13 +38,18 @@ const DEVICE_SIZE: u64 = 4 << 30;
 const LONG_AGO_S: i64 = 1_000_000;
 
 /// The file system of a fresh pool in memory.
-struct FileSystem {
+pub struct FileSystem {
     pool: Arc<LivePool>,
-    zpl: Arc<Zpl>,
+    pub zpl: Arc<Zpl>,
 }
 
 /// A fresh pool in memory, `rules`, with a file system.
 pub fn new_pool() -> Arc<LivePool> {
+    pool_of(&NewFs::default())
+}
+
+/// The same with a file system of some kind.
+fn pool_of(new_fs: &NewFs) -> Arc<LivePool> {
     let device: Arc<dyn Device> = Arc::new(SparseDevice::new("disk", DEVICE_SIZE));
     let leaf = NewLeaf { path: "disk".into(), is_file: true };
     let new = NewPool {
@@ -61,7 +66,7 @@ pub fn new_pool() -> Arc<LivePool> {
         host: (7, "here".into()),
     };
     let env = Env::real();
-    let new_fs = NewFs { now: (1, 0), salt: 5, ..NewFs::default() };
+    let new_fs = NewFs { now: (1, 0), salt: 5, ..*new_fs };
     let devices = HashMap::from([("disk".into(), device)]);
     let pool = LivePool::create(&env, &new, &devices, move |set, tx, _| create_fs(set, tx, &new_fs)).unwrap();
     pool.start();
@@ -70,7 +75,12 @@ pub fn new_pool() -> Arc<LivePool> {
 
 impl FileSystem {
     fn new() -> FileSystem {
-        let pool = new_pool();
+        FileSystem::of(&NewFs::default())
+    }
+
+    /// One of some kind.
+    pub fn of(new_fs: &NewFs) -> FileSystem {
+        let pool = pool_of(new_fs);
         let id = pool.view().dsl().find("rules").unwrap().id;
         let zpl =
             Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None)

@@ -21,7 +21,8 @@ use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload, candidate, options};
-use zpl::{Allocate, FileKind, New, NewKind, RenameMode, SetAttr, SetTime, SyncMode, XattrMode, Zpl};
+use zil::{Born, Intent, Itx, ItxBody, Rename, Renamed, Scope};
+use zpl::{Allocate, FileKind, New, NewKind, RenameMode, SetAttr, SetTime, SyncMode, Whiteout, XattrMode, Zpl};
 
 /// Opens the pool to be changed, replays the log of a file system, and exports the pool. How many records there were.
 fn replay(case: &Case, dir: &Path, file_system: &str) -> u64 {
@@ -248,6 +249,9 @@ fn what_cannot_be_logged_waits_for_its_group() {
     assert!(waits(a), "an extended attribute");
     zpl.rename((root, b"a"), (root, b"b"), RenameMode::Exchange).unwrap();
     assert!(waits(root), "names that were exchanged");
+    let whiteout = RenameMode::Whiteout(Whiteout { replaces: false, uid: 10, gid: 20 });
+    zpl.rename((root, b"first"), (root, b"moved"), whiteout).unwrap();
+    assert!(waits(root), "a name that a whiteout has now");
     let unnamed = zpl.create_unnamed(root, &new(NewKind::File)).unwrap().ino;
     zpl.open_file(unnamed).unwrap().write(0, b"was there before the name").unwrap();
     assert!(!waits(unnamed), "it is gone after a crash, whatever is in it");
@@ -259,6 +263,41 @@ fn what_cannot_be_logged_waits_for_its_group() {
     let mut bytes = [0; 25];
     assert_eq!(again.open_file(again.lookup(root, b"named").unwrap()).unwrap().read(0, &mut bytes).unwrap(), 25);
     assert_eq!(&bytes, b"was there before the name");
+    let left = again.stat(again.lookup(root, b"first").unwrap()).unwrap();
+    assert_eq!((left.kind, left.rdev, again.lookup(root, b"moved").is_ok()), (FileKind::CharDevice, 0, true));
+}
+
+/// Records of renames with whiteouts, as OpenZFS writes them since 2.2.
+#[test]
+fn whiteouts_are_replayed() {
+    let logged = Logged::new();
+    let (zpl, pool, root) = (&logged.zpl, &logged.load.pool, logged.zpl.root());
+    let dir = zpl.create(root, b"dir", &new(NewKind::Directory)).unwrap().ino;
+    let [gone, moved] = [&b"gone"[..], b"moved"].map(|name| zpl.create(dir, name, &new(NewKind::File)).unwrap().ino);
+    pool.sync().unwrap();
+    let log = pool.log(pool.view().dsl().find(FILE_SYSTEM).unwrap().id).unwrap();
+    let number = ObjectId::new(moved.get() + 1000);
+    let push = |from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), mode| {
+        let born = Born { object: number, slots: 1, mode, uid: 3, gid: 4, generation: 9, crtime: [77, 5], rdev: 0 };
+        let intent = Intent::Rename(Rename { from, to, how: Renamed::Whiteout(born) });
+        let body = ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() };
+        log.push(&pool.txgs().begin().unwrap(), Itx { scope: Scope::Names, body });
+        zpl.sync().unwrap();
+    };
+    push((dir, b"moved"), (dir, b"gone"), u64::from(libc::S_IFCHR));
+    let (again, replayed, records) = logged.after_cut();
+    assert_eq!(records, 1);
+    assert_eq!((replayed.lookup(dir, b"gone").unwrap(), replayed.stat(gone).is_err()), (moved, true));
+    let left = replayed.stat(replayed.lookup(dir, b"moved").unwrap()).unwrap();
+    assert_eq!((left.ino, left.kind, left.rdev, left.mode & 0o7777), (number, FileKind::CharDevice, 0, 0));
+    assert_eq!((left.uid, left.gid, left.nlink, left.crtime, left.generation), (3, 4, 1, (77, 5), 9));
+    assert_eq!(replayed.stat(dir).unwrap().size, 4);
+    again.sync().unwrap();
+    drop((replayed, again));
+    // one that is no device
+    push((root, b"first"), (root, b"other"), u64::from(libc::S_IFREG));
+    let error = open(&logged.cut(), 5000).replay_log().unwrap_err();
+    assert!(error.to_string().contains("of type 23 cannot be replayed"), "{error}");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Replaying what was made.
 
 use base::{Error, Kind, Result};
+use dmu::Object;
+use format::ids::ObjectId;
 use format::sa::Attr;
 use format::znode::FLAG_XATTR;
-use zil::{Create, Made};
+use zil::{Born, Create, Made};
 
 use crate::attr_tables::word;
-use crate::create::{Birth, exists};
+use crate::create::{Birth, ParentDirectory, exists};
 use crate::op::Op;
 use crate::{FileKind, NewKind, Zpl};
 
@@ -44,7 +46,7 @@ impl Zpl {
             },
             flags: parent.inherited_flags(kind),
             projid: parent.inherited_project(kind),
-            ..self.birth(create, kind)?
+            ..self.birth(&create.born, (create.dir, kind), &create.domains)?
         };
         let object = op.born(&birth, new)?;
         if let Err(error) = op.add_name(node.object(), create.name, object.id(), kind) {
@@ -57,15 +59,14 @@ impl Zpl {
     }
 
     /// What the record says of the new file.
-    fn birth(&self, create: &Create<'_>, kind: FileKind) -> Result<Birth> {
-        let born = &create.born;
+    fn birth(&self, born: &Born, (parent, kind): (ObjectId, FileKind), domains: &[&[u8]]) -> Result<Birth> {
         Ok(Birth {
             place: Some((born.object, usize::from(born.slots))),
             kind,
             mode: (born.mode & 0o7777) as u32,
-            uid: self.logged_owner(born.uid, &create.domains)?,
-            gid: self.logged_owner(born.gid, &create.domains)?,
-            parent: create.dir,
+            uid: self.logged_owner(born.uid, domains)?,
+            gid: self.logged_owner(born.gid, domains)?,
+            parent,
             links: 2,
             size: 2,
             flags: 0,
@@ -90,13 +91,32 @@ impl Zpl {
 }
 
 impl Op<'_> {
+    /// Makes the whiteout that a record of a rename tells of.
+    pub(crate) fn logged_whiteout(&self, parent: &ParentDirectory, dir: ObjectId, born: &Born) -> Result<Object> {
+        let kind = FileKind::of_mode(born.mode);
+        if kind != FileKind::CharDevice {
+            return Err(Error::corrupt(format!("a whiteout of mode {:o}", born.mode)));
+        }
+        let birth = Birth {
+            links: 1,
+            size: 0,
+            flags: parent.inherited_flags(kind),
+            projid: parent.inherited_project(kind),
+            ..self.zpl().birth(born, (dir, kind), &[])?
+        };
+        self.born(&birth, NewKind::CharDevice(0))
+    }
+
     /// Makes the hidden directory of a file's extended attributes.
     fn replay_xattr_dir(&self, create: &Create<'_>) -> Result<()> {
         let node = self.zpl().node(create.dir)?;
         if self.zpl().attributes(&node)?.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0) {
             return Err(exists());
         }
-        let birth = Birth { flags: FLAG_XATTR, ..self.zpl().birth(create, FileKind::Directory)? };
+        let birth = Birth {
+            flags: FLAG_XATTR,
+            ..self.zpl().birth(&create.born, (create.dir, FileKind::Directory), &create.domains)?
+        };
         let projid = self.zpl().attributes(&node)?.opt_u64(Attr::Projid)?;
         let dir = self.born(&Birth { projid, ..birth }, NewKind::Directory)?;
         self.change(node.object(), &[word(Attr::Xattr, dir.id().get())])?;

@@ -103,6 +103,19 @@ fn case_and_forms_of_names() {
     assert_eq!((insensitive.names(root), insensitive.stat(root).size), (vec!["FiLe".to_owned()], 3));
     assert_eq!(fs.unlink(root, b"file").unwrap(), Some(ino));
 
+    // a name that is moved over another spelling is spelled as it was moved, and exchanged ones likewise
+    let (report, tmp) = (insensitive.file(root, "Report.TXT"), insensitive.file(root, "tmp"));
+    assert_eq!(fs.rename((root, b"TMP"), (root, b"report.txt"), RenameMode::Replace).unwrap(), Some(report));
+    assert_eq!((insensitive.names(root), insensitive.stat(root).size), (vec!["report.txt".to_owned()], 3));
+    assert_eq!(fs.lookup(root, b"REPORT.txt").unwrap(), tmp);
+    let other = insensitive.file(root, "other");
+    assert_eq!(fs.rename((root, b"Report.txt"), (root, b"OTHER"), RenameMode::Exchange).unwrap(), None);
+    assert_eq!(
+        (insensitive.names(root), insensitive.stat(root).size),
+        (["OTHER", "Report.txt"].map(str::to_owned).to_vec(), 4)
+    );
+    assert_eq!((fs.lookup(root, b"other").unwrap(), fs.lookup(root, b"report.txt").unwrap()), (tmp, other));
+
     let mixed = fs_with(NewFs { case: CaseMode::Mixed, ..NewFs::default() }, ZplOptions::default());
     let (small, large) = (mixed.file(mixed.root, "a"), mixed.file(mixed.root, "A"));
     assert_eq!(mixed.zpl.lookup(mixed.root, b"A").unwrap(), large);
@@ -339,4 +352,35 @@ fn a_file_of_an_older_version_gets_system_attributes() {
     assert_eq!(fs.zpl.readlink(ino).unwrap(), b"target");
     assert_eq!(fs.zpl.acl(ino).unwrap().unwrap().bytes(), acl);
     assert!(fs.zpl.attributes(&fs.zpl.node(ino).unwrap()).unwrap().fixed().is_none());
+}
+
+#[test]
+fn whiteouts() {
+    let fs = fs();
+    let (root, dir) = (fs.root, fs.dir(fs.root, "d"));
+    let whiteout = |replaces| RenameMode::Whiteout(Whiteout { replaces, uid: 7, gid: 8 });
+    let (a, b, sub) = (fs.file(root, "a"), fs.file(dir, "b"), fs.dir(root, "sub"));
+    assert_eq!(kind(fs.zpl.rename((root, b"a"), (dir, b"b"), whiteout(false))), Kind::Exists);
+    assert_eq!(kind(fs.zpl.rename((root, b"sub"), (dir, b"b"), whiteout(true))), Kind::NotDirectory);
+    assert_eq!((fs.names(root), fs.stat(root).size), (["a", "d", "sub"].map(str::to_owned).to_vec(), 5));
+    assert_eq!(fs.zpl.rename((root, b"a"), (dir, b"b"), whiteout(true)).unwrap(), Some(b));
+    assert_eq!(fs.zpl.rename((root, b"sub"), (dir, b"sub"), whiteout(false)).unwrap(), None);
+    assert_eq!((fs.zpl.lookup(dir, b"b").unwrap(), fs.zpl.lookup(dir, b"sub").unwrap()), (a, sub));
+    for name in [&b"a"[..], b"sub"] {
+        let left = fs.stat(fs.zpl.lookup(root, name).unwrap());
+        assert_eq!((left.kind, left.rdev, left.mode & 0o7777), (FileKind::CharDevice, 0, 0));
+        assert_eq!((left.uid, left.gid, left.nlink, left.size, left.parent), (7, 8, 1, 0, root));
+    }
+    let counts = |ino| (fs.stat(ino).size, fs.stat(ino).nlink);
+    assert_eq!((counts(root), counts(dir)), ((5, 3), (4, 3)));
+    // over the whiteout of before, which goes
+    let old = fs.zpl.lookup(root, b"a").unwrap();
+    assert_eq!(fs.zpl.rename((dir, b"b"), (root, b"a"), whiteout(true)).unwrap(), Some(old));
+    assert_eq!((counts(root), counts(dir), fs.zpl.lookup(root, b"a").unwrap()), ((5, 3), (4, 3), a));
+    fs.zpl.reclaim(old).unwrap();
+
+    let folded = fs_with(NewFs { case: CaseMode::Insensitive, ..NewFs::default() }, ZplOptions::default());
+    folded.file(folded.root, "File");
+    assert_eq!(folded.zpl.rename((folded.root, b"FILE"), (folded.root, b"new"), whiteout(true)).unwrap(), None);
+    assert_eq!(folded.names(folded.root), ["FILE", "new"]);
 }

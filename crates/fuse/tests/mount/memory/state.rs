@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::{Error, Kind, Result};
 use format::ids::ObjectId;
-use fuse::{New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
+use fuse::{New, NewKind, RenameMode, SetAttr, SetTime, Whiteout, XattrMode};
 use zpl::{FileKind, Stat};
 
 use super::data::Data;
@@ -236,7 +236,9 @@ impl State {
         let mut orphan = None;
         if let Some(target) = target {
             match mode {
-                RenameMode::NoReplace => return Err(error(Kind::Exists)),
+                RenameMode::NoReplace | RenameMode::Whiteout(Whiteout { replaces: false, .. }) => {
+                    return Err(error(Kind::Exists));
+                }
                 RenameMode::Exchange => {
                     self.remove_name(from.0, from.1)?;
                     self.remove_name(to.0, to.1)?;
@@ -244,8 +246,8 @@ impl State {
                     self.add_name(to.0, to.1, object)?;
                     return Ok(None);
                 }
-                RenameMode::Replace if target == object => return Ok(None),
-                RenameMode::Replace => {}
+                RenameMode::Replace | RenameMode::Whiteout(_) if target == object => return Ok(None),
+                RenameMode::Replace | RenameMode::Whiteout(_) => {}
             }
             match (self.is_dir(object)?, self.is_dir(target)?) {
                 (true, false) => return Err(error(Kind::NotDirectory)),
@@ -259,6 +261,9 @@ impl State {
         self.remove_name(from.0, from.1)?;
         self.add_name(to.0, to.1, object)?;
         self.get_mut(object)?.stat.ctime = now();
+        if let RenameMode::Whiteout(Whiteout { uid, gid, .. }) = mode {
+            self.create(from.0, from.1, &New { kind: NewKind::CharDevice(0), mode: 0, umask: 0, uid, gid })?;
+        }
         Ok(orphan)
     }
 
