@@ -52,7 +52,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 
 /// The file system that a file or directory is in; in its place, a line that says why none. Errors: of asking pools.
 pub(crate) fn mounted_at(path: &Path) -> base::Result<Result<Mounted, String>> {
-    client::mounted_at(&Sockets, &Sockets.names()?, path)
+    client::mounted_at(&Sockets, path)
 }
 
 /// Names of the commands that there are.

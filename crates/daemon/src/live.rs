@@ -310,17 +310,13 @@ impl ServedPool {
         self.live()?.cancel_removal()
     }
 
-    /// Adds a line to the history; that of a pool that is read-only stays as it is.
+    /// Adds a line to the history, without waiting for a pool that is suspended; that of a pool that is read-only stays as
+    /// it is.
     pub fn record(&self, line: &str) -> Result<()> {
         match self {
             ServedPool::ReadOnly(_) => Ok(()),
-            ServedPool::Live(live) => live.record_history(line),
+            ServedPool::Live(live) => live.record_done(line),
         }
-    }
-
-    /// As [`ServedPool::record`], some time soon: nobody waits for a pool that may be suspended again.
-    pub fn record_later(&self, line: &str) {
-        self.live().into_iter().for_each(|live| live.record_later(line));
     }
 
     /// Changes a dataset.

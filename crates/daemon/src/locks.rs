@@ -22,8 +22,8 @@ pub struct DeviceLocks {
     held: Vec<Arc<FileDevice>>,
 }
 
-/// Devices that this process, which has one pool, has opened again.
-static REOPENED: Mutex<Vec<Weak<FileDevice>>> = Mutex::new(Vec::new());
+/// Devices that this process, which has one pool, has opened for writing.
+static OPEN: Mutex<Vec<Weak<FileDevice>>> = Mutex::new(Vec::new());
 /// Devices that were added to it.
 static ADDED: Mutex<Vec<Arc<FileDevice>>> = Mutex::new(Vec::new());
 
@@ -62,7 +62,7 @@ impl DeviceLocks {
     }
 
     fn all(&self) -> Vec<Arc<FileDevice>> {
-        let reopened = REOPENED.lock();
+        let reopened = OPEN.lock();
         let added = ADDED.lock();
         let reopened = reopened.iter().filter_map(Weak::upgrade);
         self.held.iter().cloned().chain(reopened).chain(added.iter().cloned()).collect()
@@ -86,6 +86,7 @@ impl DeviceLocks {
         let (mut held, mut devices) = (Vec::new(), DevicesByPath::new());
         for path in paths {
             let device = Arc::new(open_for_writing(&path.to_string_lossy())?);
+            note_open(&device);
             held.push(device.clone());
             devices.insert(path.clone(), device);
         }
@@ -101,7 +102,11 @@ impl DeviceLocks {
             let path = file_of(&found.path).to_owned();
             let file = match files.get(&path) {
                 Some(file) => file.clone(),
-                None => Arc::new(open_for_writing(&path)?),
+                None => {
+                    let file = Arc::new(open_for_writing(&path)?);
+                    note_open(&file);
+                    file
+                }
             };
             let mut now = FoundDevice::examine(&path, file.clone())?.into_iter();
             let changed = || Error::new(Kind::Missing, "the device has another label now").at_vdev(&path);
@@ -114,9 +119,35 @@ impl DeviceLocks {
 
 /// Opens the device of a pool again, as it may be another one by now. Errors: as from [`DeviceLocks::for_writing`].
 pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
-    let device = Arc::new(open_for_writing(file_of(path))?);
-    REOPENED.lock().push(Arc::downgrade(&device));
+    let opened = match open_for_writing(file_of(path)) {
+        Err(error) if error.kind() == Kind::Busy && let_dead_go(file_of(path)) => open_for_writing(file_of(path)),
+        opened => opened,
+    };
+    let device = Arc::new(opened?);
+    note_open(&device);
     Ok(device)
+}
+
+/// Devices that this process opens are found by their paths from now on.
+fn note_open(device: &Arc<FileDevice>) {
+    let mut open = OPEN.lock();
+    open.retain(|known| known.strong_count() > 0);
+    open.push(Arc::downgrade(device));
+}
+
+/// Gives the locks of devices back that were opened at `path` by this process, and of which no label can be read any
+/// more: a disk that was pulled would keep its own storage from being used under another name. Whether there was one.
+fn let_dead_go(path: &str) -> bool {
+    let mut own: Vec<Arc<FileDevice>> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
+    own.retain(|device| device.path() == path && is_dead(device));
+    own.iter().for_each(|device| device.unlock());
+    !own.is_empty()
+}
+
+/// Whether no label of a device can be read.
+fn is_dead(device: &Arc<FileDevice>) -> bool {
+    let device: Arc<dyn Device> = device.clone();
+    FoundDevice::examine(device.path(), device.clone()).map_or(true, |found| found.is_empty())
 }
 
 /// As [`reopen`], if the device has a label: others are let alone. Errors: `Missing` if it has none.

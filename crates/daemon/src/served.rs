@@ -1,5 +1,7 @@
 //! The state of a pool process, and its answers.
 
+mod leaving;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -11,9 +13,7 @@ use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{
-    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
-};
+use pool::{AttachAs, Events, HealedSnapshot, OfflineReason, Pool, Receiving, RefusedChanges, SweepAction, SweepKind};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -343,90 +343,9 @@ impl Served {
         Ok(PoolReply::History(records))
     }
 
-    fn export(&self, (force, stays_active): (bool, bool), history: &str) -> Result<PoolReply> {
-        let name = self.pool.view().name().to_owned();
-        let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
-        if self.pool.suspended().is_some() {
-            if !force {
-                return Err(failed(suspended()));
-            }
-            self.pool.abandon();
-            self.stop_exports(force, "export")?;
-            self.leave_for_good();
-            return Ok(PoolReply::Exported);
-        }
-        self.streams.check_none(force, "export", &name)?;
-        self.stop_exports(force, "export")?;
-        if self.pool.is_writable() {
-            self.record_last(history);
-        }
-        let state = if stays_active { PoolState::Active } else { PoolState::Exported };
-        self.pool.close(state).map_err(failed)?;
-        self.leave_for_good();
-        Ok(PoolReply::Exported)
-    }
-
-    /// Tells the history what the pool is left with: a history that is damaged keeps nobody from that.
-    fn record_last(&self, history: &str) {
-        if let Err(error) = self.pool.record(history) {
-            tracing::warn!("the history does not have that: {error}");
-        }
-    }
-
     fn clear(&self, vdev: Option<Guid>, history: &str) -> Result<PoolReply> {
         self.pool.clear(vdev)?;
-        match self.pool.suspended() {
-            None => self.pool.record(history)?,
-            // it may wait for long again
-            Some(_) => self.pool.record_later(history),
-        }
-        Ok(PoolReply::Done)
-    }
-
-    fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
-        let name = self.pool.view().name().to_owned();
-        if self.pool.suspended().is_some() {
-            return Err(suspended());
-        }
-        self.streams.check_none(force, "destroy", &name)?;
-        self.stop_exports(force, "destroy")?;
-        if self.pool.is_writable() {
-            self.record_last(history);
-            self.pool.close(PoolState::Destroyed)?;
-        }
-        self.leave_for_good();
-        Ok(PoolReply::Exported)
-    }
-
-    /// The pool is no longer in use here.
-    fn leave_for_good(&self) {
-        let file = self.cachefile.lock().take();
-        file.iter().for_each(|file| self.leave_cachefile(file));
-    }
-
-    /// Lets nobody wait for a pool that is suspended: its process ends.
-    pub fn abandon_if_suspended(&self) {
-        if self.pool.suspended().is_some() {
-            self.pool.abandon();
-        }
-    }
-
-    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
-    pub fn close(&self) -> Result<()> {
-        self.pool.close(PoolState::Active)
-    }
-
-    /// Errors: `Busy`, and that it keeps the pool from what `verb` says.
-    fn stop_exports(&self, force: bool, verb: &str) -> Result<()> {
-        self.exports.stop_all(force).map_err(|(place, e)| {
-            let is_mount = self.mounts.list().iter().any(|mounted| mounted.path == place);
-            let what = match e.kind() {
-                Kind::Busy if is_mount => format!("cannot unmount '{place}': pool or dataset is busy"),
-                Kind::Busy => format!("cannot {verb} '{}': pool is busy (clients of {place})", self.pool.view().name()),
-                _ => format!("cannot unmount '{place}': {e}"),
-            };
-            Error::new(e.kind(), what)
-        })
+        self.pool.record(history).map(|()| PoolReply::Done)
     }
 }
 

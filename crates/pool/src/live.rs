@@ -97,7 +97,7 @@ mod vdev_props;
 mod vdevs;
 mod version;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc::{Cache, Gauge};
@@ -550,7 +550,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
+    /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one. Does not wait
+    /// until a pool that is suspended goes on. Errors: `Suspended`; those of writing.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
         self.stall_jobs();
         if self.txgs().is_frozen() {
@@ -561,10 +562,15 @@ impl LivePool {
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {
             if self.has_damage() {
-                self.sync()?;
+                self.sync_now()?;
             }
         }
-        self.run(move |context| {
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let gives_up = is_given_up.clone();
+        let last = self.run_unless_suspended(move |context| {
+            if gives_up.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             context.pool.config().state = match state {
                 crate::PoolState::Destroyed => 2,
                 crate::PoolState::Exported => 1,
@@ -572,7 +578,10 @@ impl LivePool {
             };
             context.note_time(NoteTime::Now)?;
             context.write_config()
-        })?;
+        });
+        // the pool stays in use, and is not to be called exported when it goes on
+        is_given_up.store(last.is_err(), Ordering::Relaxed);
+        last?;
         if matches!(state, crate::PoolState::Destroyed | crate::PoolState::Exported) {
             self.notify(if state == crate::PoolState::Destroyed { "pool_destroy" } else { "pool_export" }, None);
         }

@@ -1,12 +1,13 @@
 //! Asking the processes of imported pools.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -20,6 +21,13 @@ use crate::{beside, datasets};
 const HELLO_TIME: Duration = Duration::from_secs(10);
 /// How long it may take to end when it has closed the connection.
 const ENDS_WITHIN: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// How the message about a process that hangs ends.
+const DOES_NOT_ANSWER: &str = "does not answer";
+/// What is between two attempts to connect where many others wait.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(50);
+/// After how long without an answer a process is asked whether it lives: it greets others at any time.
+const PROBE_EVERY: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// A connection to the process of one pool.
 pub struct Connection {
@@ -106,14 +114,40 @@ pub fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
 }
 
 fn greet_within(time: Duration, dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
-    let Some(stream) = dir.connect(stem)? else { return Ok(None) };
+    let socket = (dir.path().to_owned(), stem.to_owned());
+    if let Some((since, what)) = SILENT.lock().get(&socket)
+        && since.elapsed() < time
+    {
+        return Err(Error::new(Kind::Interrupted, what.clone()));
+    }
+    let began = Instant::now();
+    let stream = loop {
+        match dir.connect(stem) {
+            Ok(Some(stream)) => break stream,
+            Ok(None) => return Ok(None),
+            // more wait to be heard than may
+            Err(error) if error.kind() == Kind::Busy && began.elapsed() < time => std::thread::sleep(BACKLOG_PAUSE),
+            Err(error) if error.kind() == Kind::Busy => return Err(silent(socket, None)),
+            Err(error) => return Err(error),
+        }
+    };
+    let process = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
     match Connection::greet(stream, time) {
         Err(error) if is_reset(&error) => Ok(None),
-        Err(error) if error.kind() == Kind::Io => {
-            Err(Error::new(Kind::Io, format!("the process of pool '{stem}' does not greet")).with_source(error))
-        }
+        Err(error) if error.kind() == Kind::Io => Err(silent(socket, process)),
         greeted => greeted.map(Some),
     }
+}
+
+/// Sockets whose processes did not greet, and when: a command that asks a pool twice waits for it once.
+static SILENT: Mutex<BTreeMap<(PathBuf, String), (Instant, String)>> = Mutex::new(BTreeMap::new());
+
+/// Says that a process does not answer, and notes that.
+fn silent(socket: (PathBuf, String), process: Option<i32>) -> Error {
+    let process = process.map_or(String::new(), |pid| format!(" (pid {pid})"));
+    let what = format!("pool '{}': its process{process} {DOES_NOT_ANSWER}", socket.1);
+    SILENT.lock().insert(socket, (Instant::now(), what.clone()));
+    Error::new(Kind::Interrupted, what)
 }
 
 /// Whether a process that had not answered yet has ended.
@@ -166,6 +200,7 @@ impl Connection {
 
     fn answer(&mut self, mut part: impl FnMut(PoolReply)) -> Result<PoolReply> {
         loop {
+            self.wait_for_answer()?;
             match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
                 Some(Answer::Part(reply)) => part(reply),
                 Some(Answer::Done(reply)) => return Ok(reply),
@@ -173,6 +208,25 @@ impl Connection {
                 None => return Err(self.gone()),
             }
         }
+    }
+
+    /// Waits until the process answers, or has ended, however long that takes, as long as it greets others. Errors: it
+    /// hangs.
+    fn wait_for_answer(&self) -> Result<()> {
+        // a limit that somebody has set counts
+        if self.stream.read_timeout()?.is_some() {
+            return Ok(());
+        }
+        while let Ok(0) = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&PROBE_EVERY)) {
+            for dir in RunDir::all()? {
+                match greet(&dir, &stem(&self.hello.pool)) {
+                    // there is no more to be said of one that is busy
+                    Err(error) if error.what().ends_with(DOES_NOT_ANSWER) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The process has ended without an answer.

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 use base::{Error, Kind, Result};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// Longest part of a pool's name in a file name: socket addresses are short.
 const NAME_BYTES_MAX: usize = 60;
@@ -112,13 +114,21 @@ impl RunDir {
         Ok(names)
     }
 
-    /// Connects to a socket; `None` if nobody listens there. `stem` is of [`RunDir::sockets`] or [`stem`].
+    /// Connects to a socket; `None` if nobody listens there. `stem` is of [`RunDir::sockets`] or [`stem`]. Errors: `Busy`
+    /// if so many others wait there that this one would have to wait, too.
     pub fn connect(&self, stem: &str) -> Result<Option<UnixStream>> {
-        use std::io::ErrorKind::{ConnectionRefused, NotFound};
-        match UnixStream::connect(self.short(stem, "sock")) {
-            Ok(stream) => Ok(Some(stream)),
-            Err(e) if matches!(e.kind(), NotFound | ConnectionRefused) => Ok(None),
-            Err(e) => Err(Error::from(e)),
+        let address = SocketAddrUnix::new(self.short(stem, "sock")).map_err(std::io::Error::from)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(std::io::Error::from)?;
+        match connect(&socket, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                stream.set_nonblocking(false)?;
+                Ok(Some(stream))
+            }
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(Errno::AGAIN) => Err(Error::new(Kind::Busy, "too many others wait for the pool's process")),
+            Err(e) => Err(Error::from(std::io::Error::from(e))),
         }
     }
 

@@ -43,8 +43,10 @@ pub(super) fn create(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
         return failed("missing dataset name");
     }
     let pool = client::pool_of(name);
-    if !pools.names()?.iter().any(|imported| imported == pool) {
-        return failed(&format!("no such pool '{pool}'"));
+    match pools.has(pool) {
+        Ok(true) => {}
+        Ok(false) => return failed(&format!("no such pool '{pool}'")),
+        Err(error) => return failed(error.what()),
     }
     let change = CreateChange {
         dataset: name.clone(),

@@ -19,6 +19,10 @@ use protocol::streams::StreamNote;
 pub trait Pools {
     /// Their names, sorted.
     fn names(&self) -> Result<Vec<String>>;
+    /// Whether that pool is imported. Errors: its process does not answer.
+    fn has(&self, pool: &str) -> Result<bool> {
+        Ok(self.names()?.iter().any(|imported| imported == pool))
+    }
     /// The names of those that do not answer, each with why.
     fn silent(&self) -> Result<Vec<(String, String)>> {
         Ok(Vec::new())
@@ -43,6 +47,10 @@ pub(super) struct Sockets;
 impl Pools for Sockets {
     fn names(&self) -> Result<Vec<String>> {
         Ok(client::survey()?.hellos.into_iter().map(|hello| hello.pool).collect())
+    }
+
+    fn has(&self, pool: &str) -> Result<bool> {
+        Ok(client::connect(pool)?.is_some())
     }
 
     fn silent(&self) -> Result<Vec<(String, String)>> {
@@ -75,27 +83,27 @@ pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<FoundDatase
         for pool in pools.names()? {
             add(&mut found, ask_datasets(pools, &pool, select.clone())?);
         }
-        let silent = pools.silent()?.into_iter();
-        let failure = |(about, why): (String, String)| Failure { line: format!("cannot open '{about}': {why}"), about };
-        found.failures.extend(silent.map(failure));
+        found.failures.extend(silent(pools)?);
         return Ok(found);
     }
-    let imported = pools.names()?;
     let mut roots = Vec::new();
     for root in &select.roots {
         if is_path(root) {
-            match mounted_at(pools, &imported, root.as_ref())? {
+            match mounted_at(pools, root.as_ref())? {
                 Ok(mounted) => roots.push((mounted.dataset, Types::FILE_SYSTEMS)),
                 Err(line) => found.failures.push(Failure { about: root.clone(), line }),
             }
         } else if let Err(why) = check_name(root, select.root_types) {
             let line = format!("cannot open '{root}': {why}");
             found.failures.push(Failure { about: root.clone(), line });
-        } else if !imported.iter().any(|pool| pool == pool_of(root)) {
-            let line = format!("cannot open '{root}': dataset does not exist");
-            found.failures.push(Failure { about: root.clone(), line });
         } else {
-            roots.push((root.clone(), select.root_types));
+            match why_not_there(pools, root) {
+                Some(why) => {
+                    let line = format!("cannot open '{root}': {why}");
+                    found.failures.push(Failure { about: root.clone(), line });
+                }
+                None => roots.push((root.clone(), select.root_types)),
+            }
         }
     }
     for together in roots.chunk_by(|one, next| pool_of(&one.0) == pool_of(&next.0) && one.1 == next.1) {
@@ -109,6 +117,21 @@ pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<FoundDatase
     Ok(found)
 }
 
+/// Why the pool that a name begins with cannot be asked for it, if so.
+pub(super) fn why_not_there(pools: &dyn Pools, name: &str) -> Option<String> {
+    match pools.has(pool_of(name)) {
+        Ok(true) => None,
+        Ok(false) => Some("dataset does not exist".to_owned()),
+        Err(error) => Some(error.what().to_owned()),
+    }
+}
+
+/// The pools that do not answer.
+pub(super) fn silent(pools: &dyn Pools) -> Result<Vec<Failure>> {
+    let failure = |(about, why): (String, String)| Failure { line: format!("cannot open '{about}': {why}"), about };
+    Ok(pools.silent()?.into_iter().map(failure).collect())
+}
+
 /// The file systems of all pools that are mounted, by path.
 pub(super) fn mounts(pools: &dyn Pools) -> Result<Vec<Mounted>> {
     let imported = pools.names()?;
@@ -116,13 +139,19 @@ pub(super) fn mounts(pools: &dyn Pools) -> Result<Vec<Mounted>> {
 }
 
 /// The file system that the file or directory `path` is in; in its place, a line that says why none.
-pub(super) fn mounted_at(pools: &dyn Pools, imported: &[String], path: &Path) -> Result<Result<Mounted, String>> {
+pub(super) fn mounted_at(pools: &dyn Pools, path: &Path) -> Result<Result<Mounted, String>> {
+    let imported = pools.names()?;
     let real = match path.canonicalize() {
         Ok(real) => real,
         Err(e) => return Ok(Err(format!("cannot open '{}': {}", path.display(), why(&e)))),
     };
-    let above = mounts_of(pools, imported)?.into_iter().filter(|mounted| real.starts_with(&mounted.path));
+    let above = mounts_of(pools, &imported)?.into_iter().filter(|mounted| real.starts_with(&mounted.path));
     let nearest = above.max_by_key(|mounted| mounted.path.len());
+    if nearest.is_none()
+        && let Some((_, why)) = pools.silent()?.into_iter().next()
+    {
+        return Ok(Err(format!("cannot open '{}': {why}", path.display())));
+    }
     Ok(nearest.ok_or_else(|| format!("'{}': not a ZFS filesystem", path.display())))
 }
 

@@ -20,7 +20,6 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
     if parsed.operands.is_empty() {
         return Err(Outcome { err: super::command::usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
-    let imported = pools.names()?;
     let (mut snapshots, mut failures) = (Vec::new(), Vec::new());
     for name in &parsed.operands {
         let failure = |line: String| protocol::datasets::Failure { about: name.clone(), line };
@@ -28,8 +27,8 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
             failures.push(failure(format!("'{name}' is not a snapshot")));
         } else if let Err(why) = client::check_name(name, Types::SNAPSHOTS) {
             failures.push(failure(format!("cannot open '{name}': {why}")));
-        } else if !imported.iter().any(|pool| pool == client::pool_of(name)) {
-            failures.push(failure(format!("cannot open '{name}': dataset does not exist")));
+        } else if let Some(why) = client::why_not_there(pools, name) {
+            failures.push(failure(format!("cannot open '{name}': {why}")));
         } else {
             let pool = client::pool_of(name);
             match pools.ask(pool, &DatasetRequest::Holds { snapshots: vec![name.clone()], recursive })? {

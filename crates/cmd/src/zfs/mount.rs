@@ -72,9 +72,9 @@ pub(super) fn unmount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
 
 /// The file system mounted at just that path; in its place, a line that says why none.
 fn mounted_at(pools: &dyn Pools, path: &str) -> Result<Result<String, String>, Stopped> {
-    let imported = pools.names()?;
-    let mounted = match client::mounted_at(pools, &imported, path.as_ref())? {
+    let mounted = match client::mounted_at(pools, path.as_ref())? {
         Ok(mounted) => mounted,
+        Err(line) if !pools.silent()?.is_empty() => return Ok(Err(line)),
         Err(_) => {
             return Ok(Err(match std::fs::metadata(path) {
                 Ok(_) => format!("cannot unmount '{path}': not a ZFS filesystem"),
@@ -93,7 +93,7 @@ fn show(pools: &dyn Pools, as_json: bool) -> Result<Outcome, Stopped> {
         true => json::mounts(&mounts),
         false => mounts.iter().map(|mounted| format!("{:<30}  {}\n", mounted.dataset, mounted.path)).collect(),
     };
-    Ok(Outcome { out, ..Outcome::default() })
+    Ok(Outcome { out, ..failed(&client::silent(pools)?) })
 }
 
 fn all(pools: &dyn Pools, request: &DatasetRequest) -> Result<Outcome, Stopped> {
@@ -101,6 +101,7 @@ fn all(pools: &dyn Pools, request: &DatasetRequest) -> Result<Outcome, Stopped> 
     for pool in pools.names()? {
         outcome.join(done(pools, &pool, request)?);
     }
+    outcome.join(failed(&client::silent(pools)?));
     Ok(outcome)
 }
 
@@ -123,6 +124,10 @@ fn with_progress(pools: &dyn Pools, request: &MountRequest) -> Result<Outcome, S
     let mut outcome = Outcome::default();
     let mut names = Vec::new();
     let is_meant = |pool: &String| request.dataset.as_ref().is_none_or(|name| client::pool_of(name) == pool);
+    match &request.dataset {
+        Some(name) => drop(pools.has(client::pool_of(name))?),
+        None => outcome.join(failed(&client::silent(pools)?)),
+    }
     for pool in pools.names()?.into_iter().filter(is_meant) {
         let Response::Mountable { names: more, failures } =
             pools.ask(&pool, &DatasetRequest::Mountable(request.clone()))?
@@ -154,8 +159,8 @@ fn one(pools: &dyn Pools, name: &str, request: DatasetRequest) -> Result<Outcome
         return Ok(Outcome::failed(format!("cannot open '{name}': {why}\n")));
     }
     let pool = client::pool_of(name);
-    if !pools.names()?.iter().any(|imported| imported == pool) {
-        return Ok(Outcome::failed(format!("cannot open '{name}': dataset does not exist\n")));
+    if let Some(why) = client::why_not_there(pools, name) {
+        return Ok(Outcome::failed(format!("cannot open '{name}': {why}\n")));
     }
     done(pools, pool, &request)
 }

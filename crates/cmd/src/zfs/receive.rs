@@ -52,7 +52,7 @@ pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
         return Ok(Outcome::failed(format!("cannot receive: {why}\n")));
     }
     let pool = client::pool_of(target);
-    if !pools.names()?.iter().any(|imported| imported == pool) {
+    if !pools.has(pool)? {
         let fs = target.split('@').next().unwrap_or_default();
         return Ok(Outcome::failed(format!("cannot receive: destination '{fs}' does not exist\n")));
     }

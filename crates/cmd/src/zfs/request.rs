@@ -35,9 +35,10 @@ pub(super) fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Re
     if let Err(why) = client::check_name(name, types) {
         return Ok(Err(format!("cannot open '{name}': {why}\n")));
     }
-    let pool = client::pool_of(name);
-    let is_imported = pools.names()?.iter().any(|imported| imported == pool);
-    Ok(if is_imported { Ok(pool.to_owned()) } else { Err(format!("cannot open '{name}': dataset does not exist\n")) })
+    Ok(match client::why_not_there(pools, name) {
+        None => Ok(client::pool_of(name).to_owned()),
+        Some(why) => Err(format!("cannot open '{name}': {why}\n")),
+    })
 }
 
 /// Asks for a change. `history` is a line for the history of the pool.

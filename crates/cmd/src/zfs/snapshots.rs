@@ -105,7 +105,7 @@ pub(super) fn destroy(
         }
         let absent = || Ok(Outcome::failed(format!("bookmark '{name}' does not exist.\n")));
         let pool = client::pool_of(name);
-        if !pools.names()?.iter().any(|imported| imported == pool) {
+        if !pools.has(pool)? {
             return absent();
         }
         let request = SnapshotRequest::DestroyBookmark { name: name.to_owned() };

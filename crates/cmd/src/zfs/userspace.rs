@@ -77,15 +77,14 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
         return Err(Outcome { err: super::command::usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
     let options = options(command, args)?;
-    let imported = pools.names()?;
     let dataset = match &options.dataset {
-        path if client::is_path(path) => match client::mounted_at(pools, &imported, path.as_ref())? {
+        path if client::is_path(path) => match client::mounted_at(pools, path.as_ref())? {
             Ok(mounted) => mounted.dataset,
             Err(line) => return Ok(Outcome::failed(format!("{line}\n"))),
         },
         name => name.clone(),
     };
-    if let Err(outcome) = check(pools, &imported, &dataset)? {
+    if let Err(outcome) = check(pools, &dataset)? {
         return Ok(outcome);
     }
     let owners_of = |kind: &OwnerKind| match kind {
@@ -189,14 +188,14 @@ fn chosen_kinds(list: &str) -> Result<Vec<OwnerKind>, Stopped> {
 }
 
 /// Whether there is such a file system or snapshot of one.
-fn check(pools: &dyn Pools, imported: &[String], dataset: &str) -> Result<Result<(), Outcome>, Stopped> {
+fn check(pools: &dyn Pools, dataset: &str) -> Result<Result<(), Outcome>, Stopped> {
     let types = Types { file_systems: true, ..Types::SNAPSHOTS };
     let cannot_open = |why: &str| Ok(Err(Outcome::failed(format!("cannot open '{dataset}': {why}\n"))));
     if let Err(why) = client::check_name(dataset, types) {
         return cannot_open(&why);
     }
-    if !imported.iter().any(|pool| pool == client::pool_of(dataset)) {
-        return cannot_open("dataset does not exist");
+    if let Some(why) = client::why_not_there(pools, dataset) {
+        return cannot_open(&why);
     }
     let select = protocol::datasets::Select {
         roots: vec![dataset.to_owned()],

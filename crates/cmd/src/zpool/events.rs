@@ -60,7 +60,13 @@ pub fn run(args: &[OsString]) -> CommandResult {
     if options.clear && is_more {
         return Err(Stop::usage("invalid options combined with -c"));
     }
-    if options.clear { clear() } else { show(&parsed.operands, &options) }
+    if options.clear {
+        return clear();
+    }
+    // those that do not answer are told
+    let mut failed = false;
+    pools::all(&mut failed)?;
+    Ok(show(&parsed.operands, &options)? && !failed)
 }
 
 fn clear() -> CommandResult {

@@ -16,7 +16,7 @@ use base::{Env, Error, Kind, ShownLines};
 use daemon::import::{ImportOptions, find};
 use daemon::{hostid, leftovers};
 use pool::{Candidate, PoolState};
-use protocol::startup;
+use protocol::{client, startup};
 
 use super::command::{CommandResult, Stop, history_line};
 use super::pools;
@@ -35,10 +35,17 @@ pub fn run(args: &[OsString]) -> CommandResult {
     }
     let env = Env::real();
     let found = find::find(&env, &args.options).map_err(Stop::Failed)?;
-    let is_wanted = |candidate: &&Candidate| (candidate.state == PoolState::Destroyed) == args.options.destroyed;
+    // one whose process does not answer is not free, and is told
+    let mut failed = false;
+    pools::all(&mut failed)?;
+    let silent = client::survey().map_err(|e| Stop::Failed(e.to_string()))?.silent;
+    let is_silent = |name: &str| silent.iter().any(|(stem, _)| *stem == protocol::rundir::stem(name));
+    let is_wanted = |candidate: &&Candidate| {
+        (candidate.state == PoolState::Destroyed) == args.options.destroyed && !is_silent(&candidate.name)
+    };
     let wanted: Vec<&Candidate> = found.iter().filter(is_wanted).collect();
     let watched = if args.all { Vec::new() } else { watch(&env, &wanted) };
-    let mut all_well = true;
+    let mut all_well = !failed;
     let mut is_first = true;
     for (number, candidate) in wanted.into_iter().enumerate() {
         if args.all {

@@ -16,6 +16,7 @@ mod frozen;
 mod growth;
 mod heads;
 mod history;
+mod hung;
 mod imports;
 mod iscsi;
 mod killed;

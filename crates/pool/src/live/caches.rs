@@ -79,6 +79,23 @@ impl LivePool {
         self.view().caches().iter().find(|config| config.opt_guid("guid") == Some(guid)).cloned()
     }
 
+    /// Forgets the errors of a cache device, and uses the one that is at its path now if that is another one. False if it
+    /// is not in use.
+    pub(super) fn renew_cache(&self, guid: Guid, open: DeviceOpener<'_>) -> bool {
+        if !self.cache().l2arc().clear(guid) {
+            return false;
+        }
+        // the one in use is locked, and not opened once more
+        let Some(config) = self.cache_config(guid) else { return true };
+        let Ok(device) = self.find_cache(&config, open) else { return true };
+        self.cache().l2arc().remove(guid);
+        let used = self.use_cache(&config, device);
+        if let Err(error) = &used {
+            tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
+        }
+        used.is_ok()
+    }
+
     /// Uses a cache device again. Its state is then returned. Errors: those of writing.
     pub(super) fn online_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Health> {
         let guid = config.guid("guid")?;
@@ -87,7 +104,7 @@ impl LivePool {
                 context.change_aux(AuxKind::Cache, guid, |config| config.set(OFFLINE, Value::U64(0)))
             })?;
         }
-        if self.cache().l2arc().clear(guid) {
+        if self.renew_cache(guid, open) {
             return Ok(Health::HEALTHY);
         }
         match self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {

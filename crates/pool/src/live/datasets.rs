@@ -237,6 +237,20 @@ impl LivePool {
         self.run(move |context| context.log_history(&command))
     }
 
+    /// Adds the line of a command that is done to the pool's history. A pool that is suspended meanwhile gets the line
+    /// when it goes on: nobody waits for that. Errors: those of writing.
+    pub fn record_done(&self, command: &str) -> Result<()> {
+        if self.suspended().is_some() {
+            self.record_later(command);
+            return Ok(());
+        }
+        let line = command.to_owned();
+        match self.run_unless_suspended(move |context| context.log_history(&line)) {
+            Err(error) if error.kind() == Kind::Suspended => Ok(()),
+            recorded => recorded,
+        }
+    }
+
     /// Adds a command line to the pool's history, some time soon.
     pub fn record_later(&self, command: &str) {
         let command = command.to_owned();

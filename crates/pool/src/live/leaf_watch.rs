@@ -5,11 +5,12 @@
 //!   errors ──▶ 10 in 10 minutes, or what was set ──▶ faulted (reads, writes), degraded (checksums, slow, last good side)
 //! ```
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Result, tunables};
-use device::Device;
+use device::{Device, FileDevice, OpenMode};
 use dmu::Txgs;
 use dsl::PropertyValue;
 use format::ids::{Guid, Txg};
@@ -197,12 +198,46 @@ impl LeafWatch {
             Err(error) => Err(error),
         });
         let found = found.inspect_err(refuse)?;
-        let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(Txg::ZERO);
-        // it was away when these were written, or it is an older copy
-        state.dtl().insert(newest.next()..self.txgs.synced_txg().next());
-        let is_new = !state.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
-        state.reopen(is_new.then_some(found.device));
+        self.take(leaf, found);
         Ok(())
+    }
+
+    /// The leaf is used again, with that device. What was written since its newest uberblock it lacks.
+    pub(super) fn take(&self, leaf: LeafVdev<'_>, found: FoundDevice) {
+        // it was away when these were written, or it is an older copy
+        leaf.state().dtl().insert(newest_txg(&found).next()..self.txgs.synced_txg().next());
+        let is_new = !leaf.state().is_on(&found.device);
+        leaf.state().reopen(is_new.then_some(found.device));
+    }
+
+    /// The leaf is not used any more, because of that error.
+    pub(super) fn refuse(&self, leaf: LeafVdev<'_>, error: &Error) {
+        tracing::warn!(pool = self.pool, vdev = leaf.name(), "the device is not back: {error}");
+        leaf.state().set_health(Health::new(VdevState::Unavail, why_not_used(error)));
+    }
+
+    /// The device of a leaf, whatever was known of the leaf: the one at its path now, or that with its label elsewhere, or
+    /// the one that it has had, whichever has the newest uberblock. Errors: there is none that answers.
+    pub(super) fn look_anew(&self, leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> Result<FoundDevice> {
+        let own = recognize_own(leaf, pool_guid);
+        let there = open(leaf.name()).and_then(|device| recognize(leaf, pool_guid, device));
+        let there = there.or_else(|error| match &own {
+            Ok(_) => Err(error),
+            Err(_) => elsewhere(leaf, pool_guid, open).ok_or(error),
+        });
+        match (own, there) {
+            (Ok(own), Ok(there)) if newest_txg(&own) > newest_txg(&there) => Ok(own),
+            (_, Ok(there)) => Ok(there),
+            (Ok(own), Err(_)) => Ok(own),
+            // it is in use, by this pool: its own error says more
+            (Err(own), Err(error)) if error.kind() == Kind::Busy => Err(own),
+            (Err(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// The latest group on disk.
+    pub(super) fn synced_txg(&self) -> Txg {
+        self.txgs.synced_txg()
     }
 
     /// Whether one of the labels of a leaf that is in use is not right, or cannot be read while another one can.
@@ -255,6 +290,29 @@ fn why_not_used(error: &Error) -> Aux {
         Kind::Corrupt => Aux::CorruptData,
         _ => Aux::OpenFailed,
     }
+}
+
+/// The newest group that a device has an uberblock of.
+pub(super) fn newest_txg(found: &FoundDevice) -> Txg {
+    found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(Txg::ZERO)
+}
+
+/// Folders in which disks have names that last.
+const LASTING_NAMES: [&str; 2] = ["/dev/disk/by-id", "/dev/disk/by-vdev"];
+
+/// The device with the label of a leaf that is not at the leaf's path: among those beside that path, and those with names
+/// that last.
+fn elsewhere(leaf: LeafVdev<'_>, pool_guid: Guid, open: DeviceOpener<'_>) -> Option<FoundDevice> {
+    let beside = Path::new(leaf.name()).parent().filter(|folder| folder.is_absolute());
+    let folders = LASTING_NAMES.iter().map(Path::new).chain(beside);
+    let entries = folders.filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    let paths = entries.filter_map(|entry| entry.path().to_str().map(str::to_owned));
+    paths.filter(|path| path != leaf.name()).find_map(|path| {
+        // others' devices are looked at, and not claimed
+        let looked: Arc<dyn Device> = Arc::new(FileDevice::open(&path, OpenMode::ReadOnlyCached).ok()?);
+        recognize(leaf, pool_guid, looked).ok()?;
+        open(&path).and_then(|device| recognize(leaf, pool_guid, device)).ok()
+    })
 }
 
 /// As [`recognize`], of the device that the leaf has had.

@@ -25,7 +25,7 @@ impl LivePool {
         let tree = self.tree();
         let caches = self.cache().l2arc().reports();
         caches.iter().filter(|cache| vdev.is_none_or(|guid| guid == cache.guid)).for_each(|cache| {
-            self.cache().l2arc().clear(cache.guid);
+            self.renew_cache(cache.guid, open);
         });
         let id = match vdev {
             Some(guid) if caches.iter().any(|cache| cache.guid == guid) => return Ok(()),
@@ -34,6 +34,9 @@ impl LivePool {
         };
         tree.clear_errors(id);
         let (mut changed, pool_guid) = (false, self.config().guid);
+        if self.suspension().is_suspended() {
+            changed = self.open_anew(open);
+        }
         for leaf in tree.leaves_of(id) {
             let health = leaf.state().health();
             if matches!(health.state, VdevState::Healthy | VdevState::Offline) {
@@ -78,14 +81,14 @@ impl LivePool {
         }
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         self.suspension().check_running()?;
+        let pool_guid = self.config().guid;
         let health = leaf.state().health();
-        if health.state == VdevState::Healthy {
+        if health.state == VdevState::Healthy && self.leaf_watch().look_again(leaf, pool_guid, open) {
             self.expect_spare_home(leaf);
             return Ok(health);
         }
         // a device that is back lacks nothing of a log that is nowhere
         let log = self.empty_if_log(leaf)?;
-        let pool_guid = self.config().guid;
         self.leaf_watch().bring_back(leaf, pool_guid, open);
         self.expect_spare_home(leaf);
         self.scan().lock().given_up.remove(&guid);

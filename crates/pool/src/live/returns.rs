@@ -4,17 +4,20 @@
 //!   reopen          each leaf: is its device at its path, and does it answer? ─▶ away, or back
 //!   by themselves   a leaf is away ─▶ now and then: is there a device with its label at its path? ─▶ online
 //!                                                   is there a device with nothing on it?       ─▶ it is replaced
+//!   clear of a suspended pool       each leaf: at its path, elsewhere, or as it was: the newest with its label ─▶ used
 //! ```
 //!
 //! The latter with property `autoreplace`. What has something on it, be it zeros and one byte, is let alone: whether that
 //! may go, only people know.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use base::{Kind, Result};
+use base::{Error, Kind, Result};
 use device::Device;
-use vdev::{LeafVdev, VdevKind, VdevState};
+use vdev::{Aux, Health, LeafVdev, VdevKind, VdevState};
 
+use super::leaf_watch::newest_txg;
 use super::{AttachAs, DeviceOpener, LivePool, NewLeaf};
 
 /// Seconds between two looks for devices that are away.
@@ -51,6 +54,42 @@ impl LivePool {
             self.run(|context| context.write_config())?;
         }
         Ok(())
+    }
+
+    /// Opens the devices of a pool that is suspended anew, whatever is known of its leaves: the descriptor of a disk that
+    /// was pulled is dead, and another device may be at its path. Leaves that are offline stay so. Whether any leaf is in
+    /// another state now.
+    pub(super) fn open_anew(&self, open: DeviceOpener<'_>) -> bool {
+        let pool_guid = self.config().guid;
+        let (watch, tree, mut changed) = (self.leaf_watch(), self.tree(), false);
+        let mut others = Vec::new();
+        for leaf in tree.leaves() {
+            let before = leaf.state().health();
+            if before.state == VdevState::Offline {
+                continue;
+            }
+            match watch.look_anew(leaf, pool_guid, open) {
+                Err(error) => watch.refuse(leaf, &error),
+                Ok(found) if !leaf.state().is_on(&found.device) => {
+                    leaf.state().set_health(Health::new(VdevState::Unavail, Aux::OpenFailed));
+                    others.push((leaf, found));
+                }
+                Ok(_) if before.state == VdevState::Healthy => {}
+                Ok(found) => watch.take(leaf, found),
+            }
+            leaf.state().put_online();
+            self.expect_spare_home(leaf);
+            changed |= leaf.state().health() != before;
+        }
+        // an older copy is of use only if the others have what it lacks
+        others.sort_by_key(|(_, found)| Reverse(newest_txg(found)));
+        for (leaf, found) in others {
+            match newest_txg(&found) >= watch.synced_txg() || tree.can_do_without(leaf) {
+                true => watch.take(leaf, found),
+                false => watch.refuse(leaf, &Error::corrupt("an older copy of the device is there")),
+            }
+        }
+        changed
     }
 
     /// From now on devices that come back are used by themselves; `open` opens one that has a label, for writing, for

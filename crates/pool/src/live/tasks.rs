@@ -63,6 +63,29 @@ impl LivePool {
         kept: impl Send + 'static,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        let outcome = self.begin_in(tasks, kept, work)?;
+        self.sync()?;
+        outcome_of(&outcome)
+    }
+
+    /// As [`LivePool::run`], but does not wait until a pool that is suspended goes on: the change is made then. Errors:
+    /// `Suspended`, in which case the change is still to come.
+    pub(super) fn run_unless_suspended<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let outcome = self.begin_in(&self.tasks().others, (), work)?;
+        self.sync_now()?;
+        outcome_of(&outcome)
+    }
+
+    /// Lets a change come in the next group; its outcome is told when that is on disk.
+    fn begin_in<T: Send + 'static>(
+        &self,
+        tasks: &Mutex<Vec<Task>>,
+        kept: impl Send + 'static,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<mpsc::Receiver<Result<T>>> {
         self.suspension().check_running()?;
         if self.txgs().is_frozen() {
             return Err(Error::new(Kind::ReadOnly, "the pool is frozen"));
@@ -77,9 +100,7 @@ impl LivePool {
             })
         };
         tasks.lock().push(Task(Box::new(task)));
-        self.sync()?;
-        let lost = || Error::new(Kind::Suspended, "the pool is suspended");
-        outcome.recv().map_err(|_| lost())?
+        Ok(outcome)
     }
 
     /// Ends what a task has begun in the group that is being synced, when all heads have been written, and before any
@@ -139,4 +160,10 @@ impl LivePool {
     pub(super) fn has_tasks(&self) -> bool {
         [&self.tasks().first, &self.tasks().others, &self.tasks().last].iter().any(|tasks| !tasks.lock().is_empty())
     }
+}
+
+/// The outcome of a change whose group is on disk.
+fn outcome_of<T>(outcome: &mpsc::Receiver<Result<T>>) -> Result<T> {
+    let lost = || Error::new(Kind::Suspended, "the pool is suspended");
+    outcome.recv().map_err(|_| lost())?
 }

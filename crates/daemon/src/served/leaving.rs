@@ -1,0 +1,125 @@
+//! How a pool leaves its process: exported, destroyed, or given up.
+//!
+//! ```text
+//!   export, destroy ──▶ exports stop ──▶ the last line of the history ──▶ the last group, labels ──▶ the process ends
+//!   by force        ──▶ the same; if the pool is suspended, before or meanwhile, what is not on disk is given up
+//! ```
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+use pool::PoolState;
+use protocol::wire::PoolReply;
+
+use super::{Served, suspended};
+
+/// How often is looked whether a pool has been suspended that is being exported by force.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl Served {
+    pub(super) fn export(&self, (force, stays_active): (bool, bool), history: &str) -> Result<PoolReply> {
+        let name = self.pool.view().name().to_owned();
+        let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
+        if self.pool.suspended().is_some() {
+            if !force {
+                return Err(failed(suspended()));
+            }
+            self.pool.abandon();
+            self.stop_exports(force, "export")?;
+            self.leave_for_good();
+            return Ok(PoolReply::Exported);
+        }
+        self.streams.check_none(force, "export", &name)?;
+        let close = || {
+            self.stop_exports(force, "export")?;
+            if self.pool.is_writable() {
+                self.record_last(history);
+            }
+            let state = if stays_active { PoolState::Active } else { PoolState::Exported };
+            self.pool.close(state).map_err(failed)
+        };
+        match if force { self.unless_suspended(close) } else { close() } {
+            Err(error) if force && error.kind() == Kind::Suspended => {
+                self.pool.abandon();
+                self.stop_exports(force, "export")?;
+            }
+            closed => closed?,
+        }
+        self.leave_for_good();
+        Ok(PoolReply::Exported)
+    }
+
+    /// Does something that is to come to an end also if the pool is suspended meanwhile: what is not on disk is given up
+    /// then.
+    fn unless_suspended<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (ended, has_ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let watch = move || {
+                while has_ended.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    if self.pool.suspended().is_some() {
+                        return self.pool.abandon();
+                    }
+                }
+            };
+            // without a thread that looks, it may have to be asked for again
+            let _ = std::thread::Builder::new().name("export".to_owned()).spawn_scoped(scope, watch);
+            let outcome = work();
+            drop(ended);
+            outcome
+        })
+    }
+
+    /// Tells the history what the pool is left with: a history that is damaged keeps nobody from that.
+    fn record_last(&self, history: &str) {
+        if let Err(error) = self.pool.record(history) {
+            tracing::warn!("the history does not have that: {error}");
+        }
+    }
+
+    pub(super) fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
+        let name = self.pool.view().name().to_owned();
+        if self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
+        self.streams.check_none(force, "destroy", &name)?;
+        self.stop_exports(force, "destroy")?;
+        if self.pool.is_writable() {
+            self.record_last(history);
+            self.pool.close(PoolState::Destroyed)?;
+        }
+        self.leave_for_good();
+        Ok(PoolReply::Exported)
+    }
+
+    /// The pool is no longer in use here.
+    fn leave_for_good(&self) {
+        let file = self.cachefile.lock().take();
+        file.iter().for_each(|file| self.leave_cachefile(file));
+    }
+
+    /// Lets nobody wait for a pool that is suspended: its process ends.
+    pub fn abandon_if_suspended(&self) {
+        if self.pool.suspended().is_some() {
+            self.pool.abandon();
+        }
+    }
+
+    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
+    pub fn close(&self) -> Result<()> {
+        self.pool.close(PoolState::Active)
+    }
+
+    /// Errors: `Busy`, and that it keeps the pool from what `verb` says.
+    fn stop_exports(&self, force: bool, verb: &str) -> Result<()> {
+        self.exports.stop_all(force).map_err(|(place, e)| {
+            let is_mount = self.mounts.list().iter().any(|mounted| mounted.path == place);
+            let what = match e.kind() {
+                Kind::Busy if is_mount => format!("cannot unmount '{place}': pool or dataset is busy"),
+                Kind::Busy => format!("cannot {verb} '{}': pool is busy (clients of {place})", self.pool.view().name()),
+                _ => format!("cannot unmount '{place}': {e}"),
+            };
+            Error::new(e.kind(), what)
+        })
+    }
+}
