@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `process`: its life; [`mod@import`]: how it gets its pool; `served`: the state; [`live`]: the pool in it, for reading or
-//!   for writing; `server`: connections.
+//!   for writing; `server`: connections; `stranger_share`: what users may take together that only ask.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
 //! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
@@ -55,6 +55,7 @@ mod served;
 mod server;
 mod share;
 mod source;
+mod stranger_share;
 mod streams;
 mod told;
 pub mod verbs;

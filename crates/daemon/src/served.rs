@@ -13,7 +13,9 @@ use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, Events, HealedSnapshot, OfflineReason, Pool, Receiving, RefusedChanges, SweepAction, SweepKind};
+use pool::{
+    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
+};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -211,8 +213,8 @@ impl Served {
             Request::Share(order) => share::share(&self.pool, &self.mounts, order).map(PoolReply::Shared),
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
             Request::Zfs(request) => {
-                let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
-                let answer = || verbs::answer(self, request, descriptors, note);
+                let part = &mut |told| part(PoolReply::Zfs(told));
+                let answer = || verbs::answer(self, request, descriptors, part);
                 self.streams.during(request.is_stream(), answer).map(PoolReply::Zfs)
             }
         }

@@ -5,9 +5,11 @@
 //!
 //! Each user has a share of the connections. One more than that takes the place of the one that has been silent for
 //! longest, or that has sent half a request; only if all are being answered is the new one closed. So nobody is kept
-//! out by connections that do nothing, their own or others'.
+//! out by connections that do nothing, their own or others'. Their requests are short, and answered within a share of
+//! the process that they have together ([`crate::stranger_share`]).
 
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +22,7 @@ use protocol::beside;
 use protocol::wire::{self, Answer, Hello, PoolReply, Request};
 
 use crate::served::Served;
+use crate::stranger_share::{PatientStream, StrangerShare};
 
 /// Most connections of users that may do everything, of one other user, and of all others.
 const OF_OWNER_MAX: usize = 128;
@@ -32,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Answers clients for as long as the process lives.
 pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
-    let guests = Arc::new(Guests::default());
+    let (guests, share) = (Arc::new(Guests::default()), Arc::new(StrangerShare::default()));
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
@@ -46,10 +49,11 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
         };
         let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
         let is_owner = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
-        let Some(guest) = guests.seat(&stream, (!is_owner).then_some(peer.uid())) else { continue };
-        let (served, hello) = (served.clone(), hello.clone());
+        let stranger = (!is_owner).then_some(peer.uid());
+        let Some(guest) = guests.seat(&stream, stranger) else { continue };
+        let (served, hello, share) = (served.clone(), hello.clone(), share.clone());
         let talk = move |idle_time| {
-            if let Err(e) = talk(stream, &guest, idle_time, &served, &hello) {
+            if let Err(e) = talk(stream, &guest, idle_time, (&served, &share), &hello) {
                 tracing::debug!("connection ends: {e}");
             }
         };
@@ -85,7 +89,8 @@ struct ClientSeat {
 struct Guest {
     guests: Arc<Guests>,
     number: usize,
-    is_stranger: bool,
+    /// As in [`ClientSeat`].
+    stranger: Option<u32>,
 }
 
 impl Guests {
@@ -100,7 +105,7 @@ impl Guests {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let silent_since = Some(Instant::now());
         seats.push(ClientSeat { number, stream: stream.try_clone().ok()?, stranger, silent_since });
-        Some(Guest { guests: self.clone(), number, is_stranger: stranger.is_some() })
+        Some(Guest { guests: self.clone(), number, stranger })
     }
 
     /// Closes the connection that is silent for longest, if any is.
@@ -149,27 +154,81 @@ impl Drop for Guest {
     }
 }
 
-fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Served, hello: &Hello) -> Result<()> {
+fn talk(
+    mut stream: UnixStream,
+    guest: &Guest,
+    idle_time: Duration,
+    (served, share): (&Served, &StrangerShare),
+    hello: &Hello,
+) -> Result<()> {
     stream.set_read_timeout(Some(idle_time))?;
-    stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { idle_time }))?;
+    stream.set_write_timeout(Some(if guest.stranger.is_some() { PATIENCE } else { idle_time }))?;
     let (guid, vdevs, aux) = served.guids();
     wire::send(&mut stream, &Hello { guid, vdevs, aux, ..hello.clone() })?;
-    while let Some((request, descriptors)) = beside::receive::<Request>(&stream, wire::REQUEST_BYTES_MAX)? {
-        guest.note(false);
-        let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
-        let checked = check(&request, descriptors.len(), guest.is_stranger);
-        let result = checked.and_then(|()| served.answer(&request, descriptors, part));
-        match result {
-            Ok(PoolReply::Exported) => {
-                wire::send(&mut stream, &Answer::Done(PoolReply::Exported))?;
-                served.end();
+    let bytes_max = if guest.stranger.is_some() { wire::STRANGER_BYTES_MAX } else { wire::REQUEST_BYTES_MAX };
+    loop {
+        let (request, descriptors) = match beside::receive::<Request>(&stream, bytes_max) {
+            Ok(Some(came)) => came,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                // the rest of it is not read, so nothing can follow
+                if matches!(e.kind(), Kind::TooBig | Kind::Corrupt) {
+                    wire::send(&mut stream, &failed(&e))?;
+                }
+                return Err(e);
             }
-            Ok(reply) => wire::send(&mut stream, &Answer::Done(reply))?,
-            Err(e) => wire::send(&mut stream, &Answer::Failed { errno: e.errno(), why: e.to_string() })?,
+        };
+        guest.note(false);
+        match (check(&request, descriptors.len(), guest.stranger.is_some()), guest.stranger) {
+            (Err(e), _) => wire::send(&mut stream, &failed(&e))?,
+            (Ok(()), Some(user)) => answer_stranger(&stream, &request, descriptors, served, (share, user))?,
+            (Ok(()), None) => {
+                let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
+                let last = last_of(served.answer(&request, descriptors, part));
+                wire::send(&mut stream, &last)?;
+                if last == Answer::Done(PoolReply::Exported) {
+                    served.end();
+                }
+            }
         }
         guest.note(true);
     }
-    Ok(())
+}
+
+fn failed(error: &Error) -> Answer {
+    Answer::Failed { errno: error.errno(), why: error.to_string() }
+}
+
+fn last_of(result: Result<PoolReply>) -> Answer {
+    result.map_or_else(|e| failed(&e), Answer::Done)
+}
+
+/// Answers one that may only ask, within what all of these may take together. Errors: the connection ends, also as the
+/// answer is not taken.
+fn answer_stranger(
+    stream: &UnixStream,
+    request: &Request,
+    descriptors: Vec<OwnedFd>,
+    served: &Served,
+    (share, user): (&StrangerShare, u32),
+) -> Result<()> {
+    let mut patient = PatientStream::new(stream, PATIENCE);
+    let mut turn = match share.enter(user, PATIENCE) {
+        Ok(turn) => turn,
+        Err(e) => return wire::send(&mut patient, &failed(&e)),
+    };
+    let part = &mut |part| {
+        turn.check()?;
+        let before = patient.left();
+        let sent = wire::send(&mut patient, &Answer::Part(part));
+        turn.note_sending(before.saturating_sub(patient.left()));
+        sent
+    };
+    let last = last_of(served.answer(request, descriptors, part));
+    let before = patient.left();
+    let sent = wire::send(&mut patient, &last);
+    turn.note_sending(before.saturating_sub(patient.left()));
+    sent
 }
 
 #[cfg(test)]

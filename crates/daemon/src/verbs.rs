@@ -1,7 +1,7 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
 //! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`], `diff`: the answers; `around`: what changes have in common; `limits`, `values`:
-//!   what properties say; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say; `now`: a snapshot for as long as a command takes.
+//!   what properties say; `parts`: answers that are sent while they are made; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say; `now`: a snapshot for as long as a command takes.
 
 mod around;
 mod change;
@@ -14,6 +14,7 @@ mod mount;
 mod mount_options;
 mod nearest;
 mod now;
+mod parts;
 mod query;
 mod receive;
 mod received;
@@ -28,32 +29,34 @@ use std::os::fd::OwnedFd;
 
 use base::{Error, Kind, Result};
 use protocol::datasets::{ChangeRequest, DatasetRequest, Response, SnapshotRequest, Types};
-use protocol::streams::StreamNote;
 
 pub use host::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
 
-/// Answers a request; `descriptors` came beside it, and `note` gets what is told before the answer. Errors: of reading the
+/// Answers a request; `descriptors` came beside it, and `part` gets what is told before the end of the answer: notes, and
+/// the beginning of a long list ([`Response::followed_by`]). Errors: of reading the
 /// pool. What only concerns one of the datasets that were asked for is part of the answer.
 pub fn answer(
     host: &dyn Host,
     request: &DatasetRequest,
     descriptors: Vec<OwnedFd>,
-    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+    part: &mut dyn FnMut(Response) -> Result<()>,
 ) -> Result<Response> {
     let stream = descriptors.into_iter().next().map(File::from);
     let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
     let _turn = needs_turn(request).then(|| host.turn());
     match request {
-        DatasetRequest::Send(order) => send::send(host, order, stream()?, note),
-        DatasetRequest::Receive(order) => receive::receive(host, order, stream()?, note),
+        DatasetRequest::Send(order) => send::send(host, order, stream()?, &mut |told| part(Response::Note(told))),
+        DatasetRequest::Receive(order) => {
+            receive::receive(host, order, stream()?, &mut |told| part(Response::Note(told)))
+        }
         DatasetRequest::Diff(order) => diff::diff(host, order, stream()?),
         DatasetRequest::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
-        DatasetRequest::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
+        DatasetRequest::Datasets(select) => query::datasets(host, select, part).map(Response::Datasets),
         DatasetRequest::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
         DatasetRequest::Holds { snapshots, recursive } => {
-            let (holds, failures) = query::holds(host, snapshots, *recursive)?;
+            let (holds, failures) = query::holds(host, snapshots, *recursive, part)?;
             Ok(Response::Holds(holds, failures))
         }
         DatasetRequest::Unlinked { dataset } => {

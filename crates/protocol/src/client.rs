@@ -156,6 +156,14 @@ fn is_reset(error: &Error) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
+/// What has come of an answer, and its next part.
+fn join(before: Option<datasets::Response>, next: datasets::Response) -> datasets::Response {
+    match before {
+        Some(before) => before.followed_by(next),
+        None => next,
+    }
+}
+
 impl Connection {
     fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
         stream.set_read_timeout(Some(time))?;
@@ -240,8 +248,14 @@ impl Connection {
 
     /// Asks about datasets.
     pub fn zfs(&mut self, request: &datasets::DatasetRequest) -> Result<datasets::Response> {
-        match self.ask(&Request::Zfs(request.clone()))? {
-            PoolReply::Zfs(response) => Ok(response),
+        let mut before = None;
+        let last = self.ask_in_parts(&Request::Zfs(request.clone()), |part| {
+            if let PoolReply::Zfs(part) = part {
+                before = Some(join(before.take(), part));
+            }
+        })?;
+        match last {
+            PoolReply::Zfs(last) => Ok(join(before, last)),
             _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
         }
     }

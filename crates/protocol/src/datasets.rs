@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use format::objset::Owner;
 
 use crate::diff::DiffOrder;
+use crate::lists;
 use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
 
 /// A request about the datasets of one pool.
@@ -31,6 +32,7 @@ pub enum DatasetRequest {
     /// Holds on snapshots.
     Holds {
         /// Names of snapshots; with `recursive`, also those of the same name in all file systems below.
+        #[serde(deserialize_with = "lists::names")]
         snapshots: Vec<String>,
         /// Whether to look below, too.
         recursive: bool,
@@ -326,6 +328,7 @@ pub enum Response {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Select {
     /// Names of datasets, snapshots and bookmarks; none stands for the pool's root file system.
+    #[serde(deserialize_with = "lists::names")]
     pub roots: Vec<String>,
     /// The types that roots may have.
     pub root_types: Types,
@@ -335,7 +338,8 @@ pub struct Select {
     pub types: Types,
     /// Whether snapshots below the roots are wanted only if the pool's property `listsnapshots` is on.
     pub ask_listsnapshots: bool,
-    /// The properties that are wanted.
+    /// The properties that are wanted, each once.
+    #[serde(deserialize_with = "lists::properties")]
     pub properties: Vec<WantedProperty>,
     /// Whether all properties that users made up are wanted, too.
     pub user_properties: bool,
@@ -364,7 +368,7 @@ pub enum DatasetType {
 }
 
 /// A property that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WantedProperty {
     /// One of the table, by its name there.
     Native(String),

@@ -12,6 +12,7 @@
 //! - [`create`]: a pool to be made.
 //! - [`pool_names`]: what pools may be called.
 //! - [`kstat`]: counters as files.
+//! - [`lists`]: names in requests, bounded and distinct.
 //! - [`rundir`]: where sockets and logs are; [`client`]: asking; [`startup`]: starting a process.
 //! - [`owners`]: users and groups by name; [`words`]: numbers, times and errors for people.
 
@@ -24,6 +25,7 @@ mod ended;
 pub mod injections;
 pub mod io_report;
 pub mod kstat;
+pub mod lists;
 pub mod log_report;
 pub mod owners;
 pub mod pool_names;

@@ -26,9 +26,11 @@ use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 use crate::share::ShareOrder;
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
+/// Longest request of a user that may only ask, in bytes: many of them may be asking.
+pub const STRANGER_BYTES_MAX: u32 = 64 << 10;
 /// Longest answer, in bytes: all properties of very many datasets.
 pub const REPLY_BYTES_MAX: u32 = 1 << 30;
 
@@ -280,6 +282,17 @@ pub enum ScrubAction {
     Stop,
 }
 
+/// See [`Request::cost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// One thing for each device, mount or table that the pool has, whatever is asked.
+    OfPool,
+    /// The answer goes out in parts while it is made. The lists of the request are [`crate::lists`].
+    InParts,
+    /// Only root and the owner of the process may ask.
+    OfOwner,
+}
+
 impl Request {
     /// How many descriptors come beside it ([`crate::beside`]).
     pub fn descriptors(&self) -> usize {
@@ -289,11 +302,61 @@ impl Request {
 
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
     pub fn is_for_everybody(&self) -> bool {
+        self.cost() != Cost::OfOwner
+    }
+
+    /// How much an answer can take. Every kind of request is judged here: one that every user may send has an answer
+    /// that is bounded by itself, or that comes in parts.
+    pub fn cost(&self) -> Cost {
         use datasets::DatasetRequest as Zfs;
         match self {
-            Request::Report | Request::Io | Request::Logs | Request::Dedup => true,
-            Request::Zfs(request) => matches!(request, Zfs::Datasets(_) | Zfs::Holds { .. } | Zfs::Mounts),
-            _ => false,
+            Request::Report | Request::Io | Request::Logs | Request::Dedup => Cost::OfPool,
+            Request::Zfs(Zfs::Mounts) => Cost::OfPool,
+            Request::Zfs(Zfs::Datasets(_) | Zfs::Holds { .. }) => Cost::InParts,
+            Request::Zfs(
+                Zfs::Space { .. }
+                | Zfs::Mount(_)
+                | Zfs::Mountable(_)
+                | Zfs::MountAt(_)
+                | Zfs::Unmount(_)
+                | Zfs::Change { .. }
+                | Zfs::Send(_)
+                | Zfs::Receive(_)
+                | Zfs::Diff(_)
+                | Zfs::Unlinked { .. }
+                | Zfs::AbortReceive { .. },
+            ) => Cost::OfOwner,
+            Request::Damaged
+            | Request::History
+            | Request::Events { .. }
+            | Request::ClearEvents
+            | Request::Export { .. }
+            | Request::Destroy { .. }
+            | Request::Clear { .. }
+            | Request::Online { .. }
+            | Request::Offline { .. }
+            | Request::Add { .. }
+            | Request::MayRemove { .. }
+            | Request::Remove { .. }
+            | Request::CancelRemoval { .. }
+            | Request::Attach { .. }
+            | Request::Detach { .. }
+            | Request::Checkpoint { .. }
+            | Request::Split { .. }
+            | Request::Sweep { .. }
+            | Request::Scrub { .. }
+            | Request::Reopen { .. }
+            | Request::Resilver { .. }
+            | Request::Sync { .. }
+            | Request::Freeze
+            | Request::Set { .. }
+            | Request::SetVdev { .. }
+            | Request::Enable { .. }
+            | Request::Reguid { .. }
+            | Request::Prune { .. }
+            | Request::Prefetch { .. }
+            | Request::Share(_)
+            | Request::Inject(_) => Cost::OfOwner,
         }
     }
 }

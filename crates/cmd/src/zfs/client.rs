@@ -13,6 +13,7 @@ use protocol::client;
 use protocol::datasets::{
     DatasetRequest, DatasetRow, DatasetType, Failure, FoundDatasets, Mounted, Response, Select, Types,
 };
+use protocol::lists;
 use protocol::streams::StreamNote;
 
 /// The imported pools.
@@ -198,9 +199,17 @@ pub(super) fn by_name(a: &DatasetRow, b: &DatasetRow) -> std::cmp::Ordering {
     of(a).cmp(&of(b)).then(is_snapshot(a).cmp(&is_snapshot(b))).then(a.createtxg.cmp(&b.createtxg))
 }
 
-fn ask_datasets(pools: &dyn Pools, pool: &str, select: Select) -> Result<FoundDatasets> {
+fn ask_datasets(pools: &dyn Pools, pool: &str, mut select: Select) -> Result<FoundDatasets> {
+    let (properties, places) = lists::distinct(&select.properties);
+    let repeats = places.len() > properties.len();
+    select.properties = properties;
     match pools.ask(pool, &DatasetRequest::Datasets(select))? {
-        Response::Datasets(found) => Ok(found),
+        Response::Datasets(mut found) => {
+            for row in found.rows.iter_mut().filter(|_| repeats) {
+                row.cells = places.iter().map(|&at| row.cells.get(at).cloned().flatten()).collect();
+            }
+            Ok(found)
+        }
         _ => Err(unexpected(pool)),
     }
 }

@@ -4,6 +4,7 @@
 //! deep as was asked for. A dataset that is reached twice is told once.
 
 use std::collections::HashSet;
+use std::mem::take;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
@@ -13,14 +14,19 @@ use dsl::{DEPTH_MAX, PropertyValue, Subject};
 use format::ids::DirId;
 use pool::Pool;
 use protocol::datasets::{
-    DatasetRow, DatasetType, Failure, FoundDatasets, Owner, OwnerUsage, Select, SnapshotHolds, Types,
+    DatasetRow, DatasetType, Failure, FoundDatasets, Owner, OwnerUsage, Response, Select, SnapshotHolds, Types,
 };
 
 use super::host::Host;
+use super::parts::{self, Parts, bytes_of_failure, bytes_of_holds, bytes_of_row};
 use super::values::Values;
 
-/// The datasets that were asked for.
-pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<FoundDatasets> {
+/// The datasets that were asked for: all but the last of them go to `part`.
+pub(super) fn datasets(
+    host: &dyn Host,
+    select: &Select,
+    part: &mut dyn FnMut(Response) -> Result<()>,
+) -> Result<FoundDatasets> {
     let values = Values::new(host, select.received)?;
     let snapshots = match select.ask_listsnapshots {
         true => lists_snapshots(host)?,
@@ -32,18 +38,19 @@ pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<FoundDatasets
         select,
         snapshots,
         found: FoundDatasets::default(),
+        parts: Parts::new(host, part),
         seen: HashSet::new(),
         entered: HashSet::new(),
     };
     if select.roots.is_empty() {
         let root = walk.pool.dsl().root_subject()?;
-        walk.visit(&root, 0);
+        walk.visit(&root, 0)?;
     }
     for name in &select.roots {
         walk.entered.clear();
         match open(host, name, select.root_types) {
-            Ok(subject) => walk.visit(&subject, 0),
-            Err(failure) => walk.found.failures.push(failure),
+            Ok(subject) => walk.visit(&subject, 0)?,
+            Err(failure) => walk.fail(failure)?,
         }
     }
     Ok(walk.found)
@@ -66,16 +73,19 @@ pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<Own
     Ok(all.collect())
 }
 
-/// Holds on snapshots, by name of these.
+/// Holds on snapshots, by name of these: all but the last of them go to `part`.
 pub(super) fn holds(
     host: &dyn Host,
     snapshots: &[String],
     recursive: bool,
+    part: &mut dyn FnMut(Response) -> Result<()>,
 ) -> Result<(Vec<SnapshotHolds>, Vec<Failure>)> {
     let pool = host.pool();
     let dsl = pool.dsl();
     let (mut found, mut failures) = (Vec::new(), Vec::new());
+    let mut parts = Parts::new(host, part);
     for name in snapshots {
+        parts.send_if_due(|| Response::Holds(take(&mut found), take(&mut failures)))?;
         let Some((fs, short)) = name.split_once('@') else {
             failures.push(Failure { about: name.clone(), line: format!("'{name}' is not a snapshot") });
             continue;
@@ -83,6 +93,7 @@ pub(super) fn holds(
         let root = match open(host, if recursive { fs } else { name }, Types::DATASETS) {
             Ok(root) => root,
             Err(failure) => {
+                parts.add(bytes_of_failure(&failure));
                 failures.push(failure);
                 continue;
             }
@@ -95,10 +106,15 @@ pub(super) fn holds(
         }
         for name in names {
             match dsl.find(&name) {
-                Ok(snapshot) => found.push(SnapshotHolds { holds: dsl.holds(&snapshot)?, snapshot: name }),
+                Ok(snapshot) => {
+                    let holds = SnapshotHolds { holds: dsl.holds(&snapshot)?, snapshot: name };
+                    parts.add(bytes_of_holds(&holds));
+                    found.push(holds);
+                }
                 Err(e) if recursive && e.kind() == Kind::NotFound => {}
                 Err(e) => failures.push(cannot_open(&name, &e)),
             }
+            parts.send_if_due(|| Response::Holds(take(&mut found), take(&mut failures)))?;
         }
     }
     Ok((found, failures))
@@ -150,6 +166,7 @@ struct DatasetWalk<'a> {
     /// Whether snapshots below are wanted.
     snapshots: bool,
     found: FoundDatasets,
+    parts: Parts<'a>,
     /// Names of all that was taken down.
     seen: HashSet<String>,
     /// Directories below the present root that were entered: each is once, or the tree is damaged.
@@ -157,21 +174,21 @@ struct DatasetWalk<'a> {
 }
 
 impl DatasetWalk<'_> {
-    /// Takes down a dataset and what is below it; errors are left for later requests to see.
-    fn visit(&mut self, subject: &Subject, depth: u32) {
+    /// Takes down a dataset and what is below it; errors are left for later requests to see. Errors: of telling what was
+    /// found so far.
+    fn visit(&mut self, subject: &Subject, depth: u32) -> Result<()> {
         let types = self.select.types;
         let kind = type_of(subject.kind());
         if types.has(kind) || kind == DatasetType::Snapshot && self.snapshots {
-            self.take(subject);
+            self.take(subject)?;
         }
         let is_head = matches!(kind, DatasetType::FileSystem | DatasetType::Volume);
         if !is_head || self.select.depth.is_some_and(|most| depth >= most) {
-            return;
+            return Ok(());
         }
         if depth as usize > DEPTH_MAX || !self.entered.insert(subject.dir().id) {
             let error = Error::corrupt("dataset tree is no tree").in_dataset(subject.name());
-            self.found.failures.push(cannot_open(subject.name(), &error));
-            return;
+            return self.fail(cannot_open(subject.name(), &error));
         }
         let pool = self.pool.clone();
         let dsl = pool.dsl();
@@ -179,43 +196,54 @@ impl DatasetWalk<'_> {
         let is_last = self.select.depth.is_some_and(|most| depth + 1 >= most);
         if kind == DatasetType::FileSystem && (heads_wanted || !is_last) {
             let below = dsl.subjects_below(subject);
-            self.visit_all(subject, below, depth + 1);
+            self.visit_all(subject, below, depth + 1)?;
         }
         if self.snapshots {
             let snapshots = dsl.subjects_of_snapshots(subject);
-            self.visit_all(subject, snapshots, depth + 1);
+            self.visit_all(subject, snapshots, depth + 1)?;
         }
         if types.bookmarks {
             let bookmarks = dsl.subjects_of_bookmarks(subject).map(|all| all.into_iter().map(Ok).collect());
-            self.visit_all(subject, bookmarks, depth + 1);
+            self.visit_all(subject, bookmarks, depth + 1)?;
         }
+        Ok(())
     }
 
-    fn visit_all(&mut self, above: &Subject, subjects: Result<Vec<Result<Subject>>>, depth: u32) {
+    fn visit_all(&mut self, above: &Subject, subjects: Result<Vec<Result<Subject>>>, depth: u32) -> Result<()> {
         let subjects = subjects.unwrap_or_else(|error| vec![Err(error)]);
         for subject in subjects {
             match subject {
-                Ok(subject) => self.visit(&subject, depth),
+                Ok(subject) => self.visit(&subject, depth)?,
                 Err(error) => {
                     let about = error.place().dataset.clone().unwrap_or_else(|| above.name().to_owned());
-                    self.found.failures.push(cannot_open(&about, &error));
+                    self.fail(cannot_open(&about, &error))?;
                 }
             }
         }
+        Ok(())
     }
 
-    fn take(&mut self, subject: &Subject) {
+    fn fail(&mut self, failure: Failure) -> Result<()> {
+        self.parts.add(bytes_of_failure(&failure));
+        self.found.failures.push(failure);
+        self.parts.send_if_due(|| parts::take(&mut self.found))
+    }
+
+    fn take(&mut self, subject: &Subject) -> Result<()> {
         if !self.seen.insert(subject.name().to_owned()) {
-            return;
+            return Ok(());
         }
         let cells = self.select.properties.iter().map(|wanted| self.values.cell(subject, wanted)).collect();
         let user = if self.select.user_properties { self.values.all_user(subject) } else { Vec::new() };
-        self.found.rows.push(DatasetRow {
+        let row = DatasetRow {
             name: subject.name().to_owned(),
             kind: type_of(subject.kind()),
             createtxg: subject.creation_txg(),
             cells,
             user,
-        });
+        };
+        self.parts.add(bytes_of_row(&row));
+        self.found.rows.push(row);
+        self.parts.send_if_due(|| parts::take(&mut self.found))
     }
 }
