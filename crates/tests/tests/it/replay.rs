@@ -284,18 +284,18 @@ fn whiteouts_are_replayed() {
         log.push(&pool.txgs().begin().unwrap(), Itx { scope: Scope::Names, body });
         zpl.sync().unwrap();
     };
-    push((dir, b"moved"), (dir, b"gone"), u64::from(libc::S_IFCHR));
+    push((dir, b"moved"), (dir, b"gone"), 0o020000);
     let (again, replayed, records) = logged.after_cut();
     assert_eq!(records, 1);
     assert_eq!((replayed.lookup(dir, b"gone").unwrap(), replayed.stat(gone).is_err()), (moved, true));
     let left = replayed.stat(replayed.lookup(dir, b"moved").unwrap()).unwrap();
     assert_eq!((left.ino, left.kind, left.rdev, left.mode & 0o7777), (number, FileKind::CharDevice, 0, 0));
-    assert_eq!((left.uid, left.gid, left.nlink, left.crtime, left.generation), (3, 4, 1, (77, 5), 9));
+    assert_eq!((left.uid, left.gid, left.nlink, left.btime, left.generation), (3, 4, 1, (77, 5), 9));
     assert_eq!(replayed.stat(dir).unwrap().size, 4);
     again.sync().unwrap();
     drop((replayed, again));
     // one that is no device
-    push((root, b"first"), (root, b"other"), u64::from(libc::S_IFREG));
+    push((root, b"first"), (root, b"other"), 0o100000);
     let error = open(&logged.cut(), 5000).replay_log().unwrap_err();
     assert!(error.to_string().contains("of type 23 cannot be replayed"), "{error}");
 }
