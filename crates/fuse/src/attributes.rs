@@ -7,12 +7,13 @@ use export::Parking;
 use zpl::{FLAG_PROJINHERIT, SetAttr};
 
 use crate::accesses::Accesses;
+use crate::asker::Asker;
 use crate::attr::FuseEntry;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::opened::OpenFiles;
 use crate::reply::Reply;
-use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
+use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
 use crate::statfs::Statfs;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
@@ -50,7 +51,7 @@ impl<S: Source> AttributeRequests<S> {
         let (set, drop_set_ids) = wire::set_attr(&mut body)?;
         let work = move |attributes: &Self| match set == SetAttr::default() {
             true => attributes.prepare_change(node, asker),
-            false => attributes.change(node, set, drop_set_ids),
+            false => attributes.change(node, set, drop_set_ids, asker),
         };
         self.parking.change(self, work, move |attributes, done| {
             attributes.faults.answer("setattr", node, done, reply, |reply, entry| reply.attr(&entry));
@@ -67,7 +68,7 @@ impl<S: Source> AttributeRequests<S> {
 
     /// Changes attributes. A new owner, and a new size if `drop_set_ids`, take set-id bits away, and both take
     /// capabilities: to change all at once is safest.
-    pub(crate) fn change(&self, node: u64, mut set: SetAttr, drop_set_ids: bool) -> Result<FuseEntry> {
+    pub(crate) fn change(&self, node: u64, mut set: SetAttr, drop_set_ids: bool, asker: Asker) -> Result<FuseEntry> {
         let object = self.trees.changeable(node)?;
         self.accesses.write_one(object);
         let live = self.trees.live();
@@ -75,7 +76,7 @@ impl<S: Source> AttributeRequests<S> {
         if is_chown || set.size.is_some() {
             let stat = live.tree.stat(object)?;
             if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) {
-                set.mode = without_set_ids(&stat).mode;
+                set.mode = without_set_ids(&stat, asker).mode;
             }
             drop_capability(&*live.tree, object)?;
         }
@@ -93,8 +94,14 @@ impl<S: Source> AttributeRequests<S> {
         let object = self.trees.changeable(node)?;
         let live = self.trees.live();
         let stat = live.tree.stat(object)?;
-        match has_set_ids(&stat) && asker.may_write(&stat) && !asker.keeps_set_ids() {
-            true => self.change(node, without_set_ids(&stat), true),
+        let is_write = self.files.take_capability_removed(node, asker.pid());
+        let drops = has_set_ids(&stat)
+            && match asker.keeps_set_ids() {
+                true => !is_write && asker.is_owner(&stat),
+                false => asker.may_write(&stat) || asker.is_owner(&stat),
+            };
+        match drops {
+            true => self.change(node, without_set_ids(&stat, asker), true, asker),
             false => Ok(self.entries.of_stat(&live, object, &stat)),
         }
     }

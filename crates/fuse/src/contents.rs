@@ -8,6 +8,7 @@ use export::Parking;
 use zpl::{Allocate, ObjectId};
 
 use crate::accesses::Accesses;
+use crate::asker::Asker;
 use crate::faults::FaultLog;
 use crate::negotiated::Negotiated;
 use crate::node::NodeId;
@@ -15,7 +16,7 @@ use crate::notifier::Notifier;
 use crate::opened::{OpenFiles, Opened};
 use crate::options::Direct;
 use crate::reply::Reply;
-use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
+use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_CACHE, WRITE_KILL_SUIDGID, fopen};
@@ -27,6 +28,7 @@ struct WriteOrder {
     offset: u64,
     appends: bool,
     drop_set_ids: bool,
+    asker: Asker,
     /// The kernel writes out its pages, and takes every answer that is no error for all of them.
     from_cache: bool,
     /// It is to be on disk before it is answered.
@@ -171,6 +173,7 @@ impl<S: Source> ContentRequests<S> {
             offset,
             appends: opened_with & libc::O_APPEND != 0,
             drop_set_ids: flags & WRITE_KILL_SUIDGID != 0,
+            asker: Asker::of(header),
             from_cache,
             sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
         };
@@ -248,7 +251,7 @@ impl<S: Source> ContentRequests<S> {
     fn write_data(&self, order: WriteOrder, data: Data<'_>) -> Result<usize> {
         let object = self.trees.changeable(order.node)?;
         let opened = self.files.file(order.node)?;
-        self.drop_privileges(order.node, object, &opened, || !order.drop_set_ids)?;
+        self.drop_privileges(order.node, (object, &opened), order.asker, || !order.drop_set_ids)?;
         let known = self.trees.known();
         let Some(kernels) = known.kernel_size(object) else { return Self::write_at(&opened, order, data) };
         // the kernel may not know how long the file is since the root was replaced
@@ -294,7 +297,7 @@ impl<S: Source> ContentRequests<S> {
             _ => return Err(Error::new(Kind::Unsupported, "no such kind of fallocate")),
         };
         let opened = self.files.file(node)?;
-        self.drop_privileges(node, object, &opened, || asker.keeps_set_ids())?;
+        self.drop_privileges(node, (object, &opened), asker, || asker.keeps_set_ids())?;
         let done = opened.file.allocate(how, offset, len);
         if done.is_ok() && !keep_size {
             self.trees.known().reaches(object, offset.saturating_add(len));
@@ -307,7 +310,7 @@ impl<S: Source> ContentRequests<S> {
     fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, asker: Asker) -> Result<u64> {
         let object = self.trees.changeable(to.0)?;
         let (source, target) = (self.files.file(from.0)?, self.files.file(to.0)?);
-        self.drop_privileges(to.0, object, &target, || asker.keeps_set_ids())?;
+        self.drop_privileges(to.0, (object, &target), asker, || asker.keeps_set_ids())?;
         let copied = target.file.copy_from(to.1, &source.file, from.1, len.min(u32::MAX.into()))?;
         self.trees.known().reaches(object, to.1.saturating_add(copied));
         target.written();
@@ -330,8 +333,8 @@ impl<S: Source> ContentRequests<S> {
     fn drop_privileges(
         &self,
         node: u64,
-        object: ObjectId,
-        opened: &Opened<<S::Tree as FileTree>::File>,
+        (object, opened): (ObjectId, &Opened<<S::Tree as FileTree>::File>),
+        asker: Asker,
         keeps_set_ids: impl FnOnce() -> bool,
     ) -> Result<()> {
         // marked first: if they are set meanwhile, the mark is taken away after this
@@ -341,13 +344,14 @@ impl<S: Source> ContentRequests<S> {
         let dropped = (|| {
             let tree = self.trees.live().tree;
             let stat = tree.stat(object)?;
-            let keeps = has_set_ids(&stat) && keeps_set_ids();
-            if has_set_ids(&stat) && !keeps {
-                tree.set_attr(object, &without_set_ids(&stat))?;
+            let mut is_clean = !has_set_ids(&stat);
+            if !is_clean && !keeps_set_ids() {
+                let stat = tree.set_attr(object, &without_set_ids(&stat, asker))?;
+                is_clean = !has_set_ids(&stat);
                 self.notifier.forget_attributes(node);
             }
             drop_capability(&*tree, object)?;
-            Ok(!keeps)
+            Ok(is_clean)
         })();
         if !matches!(dropped, Ok(true)) {
             opened.is_clean.store(false, Ordering::SeqCst);

@@ -18,11 +18,11 @@ use base::{Error, Kind, Result};
 use export::Parking;
 use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT, SetFlags, Stat};
 
+use crate::asker::{Asker, CAP_LINUX_IMMUTABLE};
 use crate::faults::FaultLog;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::reply::Reply;
-use crate::set_ids::{Asker, CAP_FOWNER, CAP_LINUX_IMMUTABLE};
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{IOCTL_OUT_BYTES, InHeader, Out, RequestBody};
@@ -200,10 +200,15 @@ impl<S: Source> FlagRequests<S> {
         let object = self.trees.changeable(node)?;
         let stat = self.trees.live().tree.stat(object)?;
         let limits = |flags: u64| flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY);
-        let may = (asker.is(stat.uid) || asker.has(CAP_FOWNER))
-            && (limits(stat.flags) == limits(set.flags) || asker.has(CAP_LINUX_IMMUTABLE));
+        let may = asker.is_owner(&stat) && (limits(stat.flags) == limits(set.flags) || asker.has(CAP_LINUX_IMMUTABLE));
         if !may {
             return Err(Error::new(Kind::Forbidden, "only the owner, and root some flags"));
+        }
+        // numbers of projects are those of the host, whatever a user namespace has
+        let is_other = set.project.is_some_and(|project| u64::from(project) != stat.projid)
+            || (stat.flags ^ set.flags) & FLAG_PROJINHERIT != 0;
+        if is_other && !asker.is_in_our_namespace() {
+            return Err(Error::new(Kind::Invalid, "a project belongs to another user namespace"));
         }
         self.trees.live().tree.set_flags(object, set)?;
         self.files.attributes_changed(node);

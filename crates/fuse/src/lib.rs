@@ -23,6 +23,7 @@
 //!   known.rs lookup_counts.rs  which nodes it knows, and when an orphan goes
 //!   opened.rs accesses.rs    open files; times of last accesses
 //!   freezer.rs               how the root is replaced by another
+//!   asker.rs                 the task that asks: its groups and capabilities
 //!   set_ids.rs notifier.rs   which changes take set-id bits and capabilities away; what it is told unasked
 //!     |                          |
 //!   trees.rs node.rs         the trees of a mount; node id <-> (tree, object)
@@ -47,6 +48,7 @@
 //! Whether it knows those, too, is said once: with another `acltype` a file system is mounted anew.
 
 mod accesses;
+mod asker;
 mod attr;
 mod attributes;
 mod cache;

@@ -6,6 +6,7 @@ use base::{Error, Kind, Result};
 use export::Parking;
 use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr, Whiteout};
 
+use crate::asker::Asker;
 use crate::attr::{FuseEntry, library_dev};
 use crate::attributes::AttributeRequests;
 use crate::entries::Entries;
@@ -81,9 +82,9 @@ impl<S: Source> NameRequests<S> {
         if self.negotiated.has_no_open() && !self.trees.live().tree.has_aliases() {
             return reply.refuse(libc::ENOSYS);
         }
-        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (parent, task, asker) = (header.node, Asker::of(header), (header.uid, header.gid));
         let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
-        let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0);
+        let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0, task);
         let name = body.name()?.to_vec();
         let work =
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
@@ -235,7 +236,7 @@ impl<S: Source> NameRequests<S> {
         node: u64,
         name: &[u8],
         new: &New<'_>,
-        (flags, drop_set_ids): (i32, bool),
+        (flags, drop_set_ids, asker): (i32, bool, Asker),
     ) -> Result<FuseEntry> {
         match self.create_name(node, name, new) {
             Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
@@ -243,7 +244,7 @@ impl<S: Source> NameRequests<S> {
                 let object = live.tree.lookup(self.trees.changeable_name(node, name)?, name)?;
                 if flags & libc::O_TRUNC != 0 {
                     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                    self.attributes.change(live.node(object)?, cut, drop_set_ids)?;
+                    self.attributes.change(live.node(object)?, cut, drop_set_ids, asker)?;
                 }
                 self.entries.of_named_object(&live, object)
             }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, Result};
 
 use crate::accesses::Accesses;
 use crate::cache::MountCache;
@@ -52,11 +52,23 @@ pub(crate) struct OpenFiles<S: Source> {
     accesses: Arc<Accesses<S>>,
     env: Env,
     files: MountCache<u64, OpenedIn<S::Tree>>,
+    /// The node whose capability was removed last, and by which task.
+    capability_removed: Mutex<Option<(u64, u32)>>,
 }
 
 impl<S: Source> OpenFiles<S> {
     pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> OpenFiles<S> {
-        OpenFiles { trees, accesses, env, files: MountCache::new(FILES_MAX) }
+        OpenFiles { trees, accesses, env, files: MountCache::new(FILES_MAX), capability_removed: Mutex::default() }
+    }
+
+    /// A task removed the capability of a node: before a write the kernel does so.
+    pub(crate) fn capability_removed(&self, node: u64, pid: u32) {
+        *self.capability_removed.lock() = Some((node, pid));
+    }
+
+    /// Did the task remove the capability of the node just now? That is forgotten.
+    pub(crate) fn take_capability_removed(&self, node: u64, pid: u32) -> bool {
+        self.capability_removed.lock().take_if(|removed| *removed == (node, pid)).is_some()
     }
 
     /// The open file of a node.

@@ -11,23 +11,25 @@
 //!   FALLOCATE, COPY_FILE_RANGE themselves     nothing: /proc tells
 //! ```
 //!
-//! So a SETATTR of nothing is obeyed if the asker could write the file, as far as its mode tells; the request that
-//! follows does it in any case. An exec goes by the mode that the kernel keeps: a request whose reply holds no mode has it
+//! So a SETATTR of nothing is obeyed if the asker could write the file, as far as its mode tells, or may change its
+//! mode, as chown(2) asks; the request that follows does it in any case. Root's, after a capability was removed, comes
+//! from a write, and root keeps set-id bits.
+//!
+//! The bit of set-group-id without the group's right to execute was once a sign for mandatory locks. Linux has it go as
+//! well if the asker is not in the group.
+//!
+//! Tasks have capabilities in a user namespace, and anybody can make one where he has all. Only those in the namespace of
+//! this process count, and `CAP_FOWNER` for the files of users that the asker's namespace has. An exec goes by the mode that the kernel keeps: a request whose reply holds no mode has it
 //! forgotten, before the reply.
 
 use base::{Kind, Result};
 use zpl::{FileKind, ObjectId, SetAttr, Stat};
 
+use crate::asker::Asker;
 use crate::tree::FileTree;
-use crate::wire::InHeader;
 
 /// What lets a program do more than its user may.
-const CAPABILITY: &[u8] = b"security.capability";
-/// Bits of a set of capabilities.
-const CAP_FSETID: u32 = 4;
-pub(crate) const CAP_FOWNER: u32 = 3;
-pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
-
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Takes a file's capabilities away.
 pub(crate) fn drop_capability(tree: &impl FileTree, object: ObjectId) -> Result<()> {
     match tree.xattr(object, CAPABILITY) {
@@ -37,55 +39,20 @@ pub(crate) fn drop_capability(tree: &impl FileTree, object: ObjectId) -> Result<
     }
 }
 
-/// The task that asks for something.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
-    uid: u32,
-    gid: u32,
-    pid: u32,
+/// The bits of a file's mode that a write or a new owner takes away: of set-group-id without the group's right to
+/// execute, only from an asker outside of the group.
+fn set_id_bits(stat: &Stat, asker: Asker) -> u32 {
+    let keeps_group = || stat.mode & libc::S_IXGRP == 0 && asker.may_give_group(stat);
+    let group = if stat.mode & libc::S_ISGID != 0 && !keeps_group() { libc::S_ISGID } else { 0 };
+    stat.mode & libc::S_ISUID | group
 }
 
-impl Asker {
-    pub(crate) fn of(header: &InHeader) -> Asker {
-        Asker { uid: header.uid, gid: header.gid, pid: header.pid }
-    }
-
-    /// Is it that user?
-    pub(crate) fn is(self, uid: u32) -> bool {
-        self.uid == uid
-    }
-
-    pub(crate) fn keeps_set_ids(self) -> bool {
-        self.has(CAP_FSETID)
-    }
-
-    /// Has it a capability? It waits for our answer, so that does not change. A task that cannot be seen has none.
-    pub(crate) fn has(self, capability: u32) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> capability & 1 == 1)
-    }
-
-    /// May it write a file, as far as the mode tells?
-    pub(crate) fn may_write(self, stat: &Stat) -> bool {
-        let group = self.gid == stat.gid && stat.mode & libc::S_IWGRP != 0;
-        self.uid == 0 || self.uid == stat.uid || group || stat.mode & libc::S_IWOTH != 0
-    }
-}
-
-/// The bits of a file's mode that a write or a new owner takes away: set-group-id without the group's
-/// right to execute is no such thing, but an old sign for mandatory locks.
-fn set_id_bits(mode: u32) -> u32 {
-    let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    mode & (libc::S_ISUID | group)
-}
-
-/// Does `stat` have set-id bits that count?
+/// Does `stat` have set-id bits that a change may take away?
 pub(crate) fn has_set_ids(stat: &Stat) -> bool {
-    stat.kind != FileKind::Directory && set_id_bits(stat.mode) != 0
+    stat.kind != FileKind::Directory && stat.mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-/// The change that takes them away.
-pub(crate) fn without_set_ids(stat: &Stat) -> SetAttr {
-    SetAttr { mode: Some(stat.mode & !set_id_bits(stat.mode)), ..SetAttr::default() }
+/// The change by an asker that takes them away.
+pub(crate) fn without_set_ids(stat: &Stat, asker: Asker) -> SetAttr {
+    SetAttr { mode: Some(stat.mode & !set_id_bits(stat, asker)), ..SetAttr::default() }
 }

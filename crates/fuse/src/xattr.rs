@@ -10,6 +10,7 @@ use crate::faults::FaultLog;
 use crate::negotiated::Negotiated;
 use crate::opened::OpenFiles;
 use crate::reply::Reply;
+use crate::set_ids::CAPABILITY;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{InHeader, RequestBody, SETXATTR_ACL_KILL_SGID};
@@ -66,8 +67,8 @@ impl<S: Source> XattrRequests<S> {
         mut body: RequestBody<'_>,
         reply: Reply,
     ) -> Result<()> {
-        let (node, name) = (header.node, body.name()?.to_vec());
-        let work = move |xattrs: &Self| xattrs.remove_xattr(node, &name);
+        let (node, pid, name) = (header.node, header.pid, body.name()?.to_vec());
+        let work = move |xattrs: &Self| xattrs.remove_xattr(node, pid, &name);
         self.parking
             .change(self, work, move |xattrs, done| xattrs.faults.answer_done("removexattr", node, done, reply));
         Ok(())
@@ -118,13 +119,18 @@ impl<S: Source> XattrRequests<S> {
         Ok(())
     }
 
-    fn remove_xattr(&self, node: u64, name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, node: u64, pid: u32, name: &[u8]) -> Result<()> {
         let object = self.trees.changeable(node)?;
         self.check_name(name)?;
         match self.trees.live().tree.remove_xattr(object, name) {
             // every file has an ACL, if only that of its mode: to remove it is no failure
             Err(error) if error.kind() == Kind::NoAttribute && name.starts_with(ACL_PREFIX) => Ok(()),
-            removed => removed,
+            removed => {
+                if name == CAPABILITY {
+                    self.files.capability_removed(node, pid);
+                }
+                removed
+            }
         }
     }
 

@@ -108,7 +108,21 @@ fn changes_take_set_id_bits_away() {
     }
     set(0o2767);
     as_user(1000, 1000, write);
-    assert_eq!(mode(&m, "program"), 0o2767, "without the right to execute it is no set-group-id");
+    assert_eq!(mode(&m, "program"), 0o767, "a sign for mandatory locks goes as well");
+    set(0o2767);
+    as_user(1000, 0, write);
+    assert_eq!(mode(&m, "program"), 0o2767, "but not by a member of the group");
+    as_user(1000, 1000, write);
+    assert_eq!(mode(&m, "program"), 0o767, "and the next one is looked at again");
+    for uid in [1000, 0] {
+        set(0o6777);
+        remove_xattr(&path, "security.capability").unwrap();
+        chown(&path, Some(1000), None).unwrap();
+        chmod(&m, "program", 0o6777);
+        as_user(uid, 1000, || chown(&path, None, None)).unwrap();
+        assert_eq!(mode(&m, "program"), 0o777, "no new owner, by {uid}");
+    }
+    chown(&path, Some(0), None).unwrap();
     set(0o6777);
     as_user(1000, 1000, || OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap());
     assert_eq!((mode(&m, "program"), capable()), (0o777, false), "a truncation");
