@@ -13,6 +13,8 @@ use crate::harness::c_path;
 pub struct Step {
     /// Index into `actor::USERS`.
     pub user: usize,
+    /// From which the step is made.
+    pub seed: u64,
     umask: u32,
     call: Call,
 }
@@ -34,6 +36,8 @@ enum Call {
     /// Opened with these flags.
     Ftruncate(String, i32, i64),
     Fallocate(String, i32, i64, i64),
+    /// Copies a byte onto the first one.
+    Copy(String),
     Times(String, [i64; 2], bool),
     Access(String, i32),
     Readlink(String),
@@ -44,10 +48,11 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 impl Step {
     /// Any step.
-    pub fn random(rng: &mut Rng) -> Step {
-        let user = *rng.pick(&[0, 0, 1, 1, 1, 2]);
+    pub fn random(seed: u64) -> Step {
+        let rng = &mut Rng::new(seed);
+        let user = *rng.pick(&[0, 0, 1, 1, 1, 2, 3, 4, 5, 6]);
         let umask = *rng.pick(&[0, 0, 0o022, 0o077]);
-        Step { user, umask, call: Call::random(rng) }
+        Step { user, seed, umask, call: Call::random(rng) }
     }
 
     /// Takes it, in the working directory. The answer is what is to be equal everywhere.
@@ -60,9 +65,11 @@ impl Step {
 
 impl Call {
     fn random(rng: &mut Rng) -> Call {
-        let mode = *rng.pick(&[0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o6711, 0o1777, 0o2775, 0o111]);
+        let mode = *rng.pick(&[
+            0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o6711, 0o1777, 0o2775, 0o111, 0o2666, 0o6777,
+        ]);
         let path = path(rng);
-        match rng.below(28) {
+        match rng.below(32) {
             0..=3 => Call::Open(path, open_flags(rng), mode, rng.below(3000) as usize),
             4..=6 => Call::Mkdir(path, mode),
             7 => {
@@ -76,7 +83,6 @@ impl Call {
             14..=16 => Call::Rename(path, self::path(rng), *rng.pick(&[0, 0, 0, 1, 2, 3])),
             17 | 18 => Call::Chmod(path, mode),
             19 | 20 => {
-                // not -1 for both: the kernel's part of FUSE allows that to anybody
                 let id = |rng: &mut Rng| *rng.pick(&[0, 1000, 1001, 2000, 2001]);
                 let (uid, gid) = (id(rng), id(rng));
                 let (uid, gid) = *rng.pick(&[(uid, gid), (uid, u32::MAX), (u32::MAX, gid)]);
@@ -94,6 +100,8 @@ impl Call {
             }
             25 => Call::Access(path, rng.below(8) as i32),
             26 => Call::Readlink(path),
+            27 | 28 => Call::Copy(path),
+            29 | 30 => Call::Fallocate(path, 0, 0, 100),
             _ => Call::Stat(path),
         }
     }
@@ -132,6 +140,10 @@ impl Call {
                 Call::Fallocate(path, how, offset, len) => {
                     with_file(path, libc::O_RDWR, 0, |fd| answer(libc::fallocate(fd, *how, *offset, *len).into()))
                 }
+                Call::Copy(path) => with_file(path, libc::O_RDWR, 0, |fd| {
+                    let (mut from, mut to) = (1, 0);
+                    answer(libc::copy_file_range(fd, &mut from, fd, &mut to, 1, 0) as i64)
+                }),
                 Call::Times(path, times, follow) => set_times(path, *times, *follow),
                 Call::Access(path, how) => {
                     answer(libc::faccessat(here, text(path).as_ptr(), *how, libc::AT_EACCESS).into())
