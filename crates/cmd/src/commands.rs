@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    bench, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, volumes, zdb, zfs, zgenhostid, zilstat,
-    zinject, zpool,
+    bench, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, version, volumes, zdb, zfs, zgenhostid,
+    zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -56,7 +56,7 @@ const COMMANDS: &[Command] = &[
     plain("listen-helper", "", |_| daemon::listen_helper::run()),
     plain("zedlets", "", |_| daemon::zedlets::run()),
     plain("help", "show this list", help),
-    plain("version", "show the version", version),
+    plain("version", "show the version, and the commit it is built from", version::run),
 ];
 
 const fn plain(name: &'static str, about: &'static str, run: fn(&[OsString]) -> ExitCode) -> Command {
@@ -114,11 +114,6 @@ fn help(args: &[OsString]) -> ExitCode {
             ExitCode::SUCCESS
         }
     }
-}
-
-fn version(_: &[OsString]) -> ExitCode {
-    println!("cenote {}", env!("CARGO_PKG_VERSION"));
-    ExitCode::SUCCESS
 }
 
 fn list() -> String {

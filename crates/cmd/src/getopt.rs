@@ -41,8 +41,16 @@ pub struct Parsed {
     pub files: Vec<OsString>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The short flags that were asked for last in this thread, for the test that compares them with usage messages.
+    pub static ASKED: std::cell::RefCell<Option<String>> = const { std::cell::RefCell::new(None) };
+}
+
 /// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.
 pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
+    #[cfg(test)]
+    ASKED.set(Some(short.to_owned()));
     parse_with(args, short, long, std::env::var_os("POSIXLY_CORRECT").is_some())
 }
 
@@ -104,6 +112,22 @@ fn parse_short(text: &str, short: &str, rest: &mut dyn Iterator<Item = String>, 
             }
         }
     }
+}
+
+/// Holds that a command's usage message shows the flags that it takes, and no others. `run` runs it with one argument.
+#[cfg(test)]
+pub fn check_usage(name: &str, usage: &str, run: impl FnOnce(&[OsString])) {
+    use std::collections::BTreeSet;
+    ASKED.set(None);
+    // a flag that no command has ends it before it asks anybody
+    run(&["-~".into()]);
+    let Some(short) = ASKED.take() else { return };
+    let taken: BTreeSet<char> = short.chars().filter(|c| *c != ':').collect();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let flags = usage.match_indices('-').filter(|(at, _)| !usage[..*at].ends_with(is_word));
+    let shown: BTreeSet<char> =
+        flags.flat_map(|(at, _)| usage[at + 1..].chars().take_while(char::is_ascii_alphanumeric)).collect();
+    assert_eq!(shown, taken, "{name}: flags that are shown, and that are taken");
 }
 
 #[cfg(test)]

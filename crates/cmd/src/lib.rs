@@ -15,6 +15,7 @@
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
+//! - [`version`]: which program this is.
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`zinject`]: lets devices and blocks go wrong.
 //! - [`output`], [`histogram`], [`protocol::words`]: what several print with; [`getopt`]: how `zpool` and `zfs` read their command
@@ -59,6 +60,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 mod top;
+mod version;
 mod volumes;
 mod zdb;
 mod zfs;

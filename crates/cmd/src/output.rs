@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use base::{Shown, ShownLines};
@@ -50,12 +50,19 @@ pub fn complain(command: &str, what: impl fmt::Display) {
     eprintln!("cenote {command}: {}", Shown(what.to_string()));
 }
 
-/// Prints to standard output. If that cannot be written, as on a full disk, the program says so, and ends.
+/// Prints to standard output; to a terminal, as [`ShownLines`] shows it, since names and values come from disks. If it
+/// cannot be written, as on a full disk, the program says so, and ends.
 pub fn print(text: fmt::Arguments<'_>) {
-    if let Err(error) = io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()) {
+    let mut out = io::stdout();
+    let written = write_lines(&mut out, text, io::stdout().is_terminal()).and_then(|()| out.flush());
+    if let Err(error) = written {
         eprintln!("cannot write to standard output: {error}");
         std::process::exit(FAILED.into());
     }
+}
+
+fn write_lines(out: &mut dyn Write, text: fmt::Arguments<'_>, to_terminal: bool) -> io::Result<()> {
+    if to_terminal { write!(out, "{}", ShownLines(text.to_string())) } else { out.write_fmt(text) }
 }
 
 /// Prints to standard error. Nothing can be told if that cannot be written.
@@ -113,6 +120,16 @@ pub fn write_name(out: &mut dyn Write, name: &[u8], to_terminal: bool) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_for_scripts_move_no_cursor_of_a_terminal() {
+        for (to_terminal, expect) in [(true, "t\ta:b\tx\\033[2J\\015\tlocal\n"), (false, "t\ta:b\tx\x1b[2J\r\tlocal\n")]
+        {
+            let mut out = Vec::new();
+            write_lines(&mut out, format_args!("t\ta:b\t{}\tlocal\n", "x\x1b[2J\r"), to_terminal).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expect);
+        }
+    }
 
     #[test]
     fn names_are_quoted() {

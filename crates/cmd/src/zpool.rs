@@ -68,9 +68,9 @@ const GROUPS: &[&[ZpoolCommand]] = &[
     &[
         plain(
             "create",
-            "\tcreate [-fnd] [-o property=value] ... \n\
+            "\tcreate [-Bfnd] [-o property=value] ... \n\
              \t    [-O file-system-property=value] ... \n\
-             \t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
+             \t    [-m mountpoint] [-R root] [-t tempname] <pool> <vdev> ...\n",
             create::run,
         ),
         plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
@@ -115,7 +115,7 @@ const GROUPS: &[&[ZpoolCommand]] = &[
         plain("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", scan::wait),
     ],
     &[
-        plain("online", "\tonline <pool> <device> ...\n", leaves::online),
+        plain("online", "\tonline [-e] <pool> <device> ...\n", leaves::online),
         plain("offline", "\toffline [-f] [-t] <pool> <device> ...\n", leaves::offline),
         plain("reopen", "\treopen [-n] <pool>\n", leaves::reopen),
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
@@ -134,15 +134,15 @@ const GROUPS: &[&[ZpoolCommand]] = &[
     &[
         plain(
             "import",
-            "\timport [-d dir] [-D]\n\
+            "\timport [-d dir] [-D] [-s]\n\
              \timport [-o mntopts] [-o property=value] ... \n\
-             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-nX]] -a\n\
+             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-s] [-F [-nX]] -a\n\
              \timport [-o mntopts] [-o property=value] ... \n\
-             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-nX]]\n\
+             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-s] [-t] [-F [-nX]]\n\
              \t    [--rewind-to-checkpoint] [-T txg | --at-txg txg] <pool | id> [newpool]\n",
             import::run,
         ),
-        plain("export", "\texport [-af] <pool> ...\n", export::run),
+        plain("export", "\texport [-afF] <pool> ...\n", export::run),
         plain("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     ],
     &[
@@ -168,7 +168,7 @@ const GROUPS: &[&[ZpoolCommand]] = &[
             ..plain("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", manage::set)
         },
     ],
-    &[plain("sync", "\tsync [pool] ...\n", manage::sync)],
+    &[plain("sync", "\tsync [-f] [pool] ...\n", manage::sync)],
     &[plain("ddtprune", "\tddtprune -d|-p <amount> <pool>\n", tables::ddtprune)],
 ];
 

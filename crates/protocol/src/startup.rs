@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -110,6 +111,14 @@ impl Notify {
     }
 }
 
+/// The program as the command `cenote`, whatever its file is called: one that is called `zpool` would take what follows for
+/// commands of `zpool`.
+fn command_of(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg0(program.with_file_name("cenote"));
+    command
+}
+
 /// Starts `cenote serve` with `args` as a process of its own, waits until its pool is imported or it
 /// has failed, and says what it has to say. Returns whether the pool is imported.
 pub fn start(args: &[OsString]) -> Result<bool> {
@@ -119,7 +128,7 @@ pub fn start(args: &[OsString]) -> Result<bool> {
 /// The same, with `input` on its standard input.
 pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
     let program = std::env::current_exe()?;
-    let mut command = Command::new(program);
+    let mut command = command_of(&program);
     command.args(["serve", "--notify"]).args(args).current_dir("/");
     // it outlives the command: it is not to hold a lock or a pipe of those that called that
     close_fds::set_fds_cloexec(FIRST_OF_CALLER, &[]);

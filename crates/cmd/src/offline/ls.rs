@@ -27,7 +27,7 @@ pub struct LsArgs {
     #[command(flatten)]
     files: FileArgs,
     /// List everything below a folder, one path a line
-    #[arg(short)]
+    #[arg(short, visible_short_alias = 'R')]
     recursive: bool,
     /// Show mode, links, owner, group, size and time, too
     #[arg(short)]

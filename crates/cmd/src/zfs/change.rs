@@ -39,14 +39,17 @@ pub(super) fn create(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
     if let Err(why) = client::check_new_name(name, types) {
         return failed(&why);
     }
-    if !name.contains('/') {
-        return failed("missing dataset name");
-    }
     let pool = client::pool_of(name);
-    match pools.has(pool) {
-        Ok(true) => {}
-        Ok(false) => return failed(&format!("no such pool '{pool}'")),
+    let is_imported = match pools.has(pool) {
+        Ok(is_imported) => is_imported,
         Err(error) => return failed(error.what()),
+    };
+    if !name.contains('/') {
+        // the root file system of a pool that is there exists already
+        return if has('p') && is_imported { Ok(Outcome::default()) } else { failed("missing dataset name") };
+    }
+    if !is_imported {
+        return failed(&format!("no such pool '{pool}'"));
     }
     let change = CreateChange {
         dataset: name.clone(),

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::pool_of;
 use super::columns::DatasetColumn;
+use crate::version;
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,8 +104,8 @@ pub(super) fn mounts(mounts: &[Mounted]) -> String {
 }
 
 /// The output of `zfs version -j`.
-pub(super) fn version(version: &str) -> String {
-    whole("version", "zfs_version", json!({ "userland": version, "kernel": version }))
+pub(super) fn version() -> String {
+    whole("version", "zfs_version", json!({ "userland": version::USERLAND, "kernel": version::KERNEL }))
 }
 
 fn whole(command: &str, name: &str, value: Value) -> String {

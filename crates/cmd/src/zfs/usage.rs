@@ -58,7 +58,8 @@ pub(super) const WRITING: [&str; 12] = [
     "unzone",
 ];
 
-const CREATE: &str = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n";
+const CREATE: &str = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n\
+                      \tcreate [-Pnpsv] [-b blocksize] [-o property=value] ... -V <size> <volume>\n";
 const DESTROY: &str = "\tdestroy [-fnpRrv] <filesystem|volume>\n\
                        \tdestroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n\
                        \tdestroy <filesystem|volume>#<bookmark>\n";
@@ -72,13 +73,14 @@ const RECEIVE: &str = "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <pro
                        \t    <filesystem|volume|snapshot>\n\
                        \treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\
                        \t    [-d | -e] <filesystem>\n\
+                       \treceive -c [-vn] <filesystem|snapshot>\n\
                        \treceive -A <filesystem|volume>\n";
-const SEND: &str = "\tsend [-DLPbcehnpsvw] [-i|-I snapshot]\n\
+const SEND: &str = "\tsend [-DLPVbcehnpsvw] [-i|-I snapshot]\n\
                     \t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\
                     \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\
-                    \tsend [-DnvPLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\
+                    \tsend [-DnvPLec] [-i bookmark|snapshot] -d|--redact <bookmark> <snapshot>\n\
                     \tsend [-nvPe] -t <receive_resume_token>\n\
-                    \tsend [-Pnv] --saved filesystem\n";
+                    \tsend [-Pnv] -S|--saved filesystem\n";
 const HOLD: &str = "\thold [-r] <tag> <snapshot> ...\n";
 const RELEASE: &str = "\trelease [-r] <tag> <snapshot> ...\n";
 const DIFF: &str = "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n";
@@ -136,10 +138,25 @@ fn json_version(_: &dyn Pools, command: &ZfsCommand, args: &[std::ffi::OsString]
     if !parsed.operands.is_empty() {
         return Err(Outcome::misused(command, "too many arguments"));
     }
-    let version = concat!("cenote-", env!("CARGO_PKG_VERSION"));
     let out = match parsed.opts.is_empty() {
-        true => format!("{version}\n"),
-        false => super::json::version(version),
+        true => crate::version::of_openzfs(),
+        false => super::json::version(),
     };
     Ok(Outcome { out, ..Outcome::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_messages_show_the_flags_that_are_taken() {
+        for command in COMMANDS {
+            crate::getopt::check_usage(command.name, command.usage, |args| {
+                let ended =
+                    (command.run)(&super::super::client::Sockets, command, args).unwrap_or_else(|stopped| stopped);
+                assert_eq!(ended.code, USAGE, "{}", command.name);
+            });
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod draid;
 pub(super) mod in_use;
 mod layout;
 pub(super) mod replication;
+mod signature;
 pub(super) mod spec;
 #[cfg(test)]
 mod tests;
@@ -104,12 +105,14 @@ pub(super) struct Forced {
     pub in_use: bool,
     /// That they are not protected alike.
     pub uneven: bool,
+    /// That their sectors are of another size than those of the pool.
+    pub ashift: bool,
 }
 
 impl Forced {
     /// All of them, or none.
     pub fn all(force: bool) -> Forced {
-        Forced { in_use: force, uneven: force }
+        Forced { in_use: force, uneven: force, ashift: force }
     }
 }
 

@@ -42,6 +42,11 @@ pub fn run(args: &[OsString]) -> CommandResult {
             Opt::Flag('1') => (options.json_int, options.literal) = (true, true),
             Opt::Flag('2') => options.json_flat = true,
             Opt::Flag('3') => options.json_guid_keys = true,
+            Opt::Flag('4') => {
+                return Err(Stop::Failed(
+                    "--power is not supported: this version of Cenote switches no slots of disks".into(),
+                ));
+            }
             Opt::Value('T', form) => timestamp = Timestamp::parse(form)?,
             other => return Err(Stop::bad_option(other)),
         }

@@ -225,3 +225,12 @@ fn texts_name_commands_that_exist() {
     }
     assert!(seen > 20, "the texts were looked at: {seen}");
 }
+
+#[test]
+fn usage_messages_show_the_flags_that_are_taken() {
+    for command in GROUPS.iter().copied().flatten() {
+        crate::getopt::check_usage(command.name, command.usage, |args| {
+            assert!((command.run)(args).is_err(), "{}", command.name);
+        });
+    }
+}

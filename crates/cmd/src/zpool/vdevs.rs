@@ -39,8 +39,7 @@ pub fn add(args: &[OsString]) -> CommandResult {
             Opt::Flag('f') => forced = Forced::all(true),
             Opt::Flag('u') => forced.in_use = true,
             Opt::Flag('r') => forced.uneven = true,
-            // new vdevs are made with the sectors of the others, or those that are asked for
-            Opt::Flag('a') => {}
+            Opt::Flag('a') => forced.ashift = true,
             Opt::Flag('g') => style.guids = true,
             Opt::Flag('L') => style.real_paths = true,
             Opt::Flag('n') => dry_run = true,
@@ -70,7 +69,8 @@ pub fn add(args: &[OsString]) -> CommandResult {
         return Err(failed(&format!("device is less than the minimum size ({})", nicebytes(DEVICE_BYTES_MIN))));
     }
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
-    let devices = NewDevices { vdevs: spec.vdevs, spares: spec.spares, caches: spec.caches, ashift };
+    let one_ashift = !forced.ashift;
+    let devices = NewDevices { vdevs: spec.vdevs, spares: spec.spares, caches: spec.caches, ashift, one_ashift };
     let answer = connect(name)?.ask(&Request::Add { devices, history: history_line("add", args) });
     answer.map(|_| true).map_err(|e| match e.kind() {
         Kind::Busy => failed("one or more vdevs refer to the same device"),

@@ -8,9 +8,7 @@ use super::command::{CommandResult, Stop};
 use super::json;
 use super::pools::Timestamp;
 use crate::getopt::{self, Long, Opt};
-
-/// The program's version; there is no kernel module that could have another.
-const VERSION: &str = concat!("cenote-", env!("CARGO_PKG_VERSION"));
+use crate::version;
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> CommandResult {
@@ -22,10 +20,10 @@ pub fn run(args: &[OsString]) -> CommandResult {
         return Err(Stop::usage("too many arguments"));
     }
     if parsed.opts.is_empty() {
-        println!("{VERSION}");
+        print!("{}", version::of_openzfs());
     } else {
         let mut out = json::head("version", Timestamp::None, false);
-        out.insert("zfs_version".into(), json!({ "userland": VERSION, "kernel": VERSION }));
+        out.insert("zfs_version".into(), json!({ "userland": version::USERLAND, "kernel": version::KERNEL }));
         println!("{}", serde_json::Value::from(out));
     }
     Ok(true)

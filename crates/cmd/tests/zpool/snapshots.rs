@@ -328,6 +328,12 @@ fn names_of_renamed_datasets() {
     let why = format!("cannot rename '{}/o': name is too long\n", chain("y", 20));
     fresh.does(&format!("rename {}/o fresh/y/o", chain("y", 20)));
     fresh.does("create -p fresh/z/1/2/3");
+    // all of them are there already, the pool's own as well
+    for name in ["fresh/z/1/2/3", "fresh/z", "fresh"] {
+        fresh.does(&format!("create -p {name}"));
+    }
+    fresh.fails("create fresh", "cannot create 'fresh': missing dataset name\n");
+    fresh.fails("create -p none", "cannot create 'none': missing dataset name\n");
     fresh.fails("rename fresh/y/o fresh/z/1/2/3/o", &why.replace(&format!("{}/o", chain("y", 20)), "fresh/y/o"));
     fresh.judge();
 }

@@ -83,6 +83,67 @@ fn devices_come_and_go() {
 }
 
 #[test]
+fn sectors_of_another_size_are_asked_for() {
+    let world = World::new("sectors", &[]);
+    world.disks(&["a", "b", "c", "d", "e"]);
+    world.check("create -o ashift=12 -O mountpoint=none fresh DIR/a", 0, "");
+    let why = "cannot add to 'fresh': adding devices with different physical sector sizes is not allowed\n";
+    world.check("add -o ashift=9 fresh DIR/b", 1, why);
+    world.check("add -o ashift=9 fresh log DIR/c", 0, "");
+    world.check("add fresh DIR/b", 0, "");
+    world.check("add --allow-ashift-mismatch -o ashift=9 fresh DIR/d", 0, "");
+    // there is nothing left to keep
+    world.check("add -o ashift=13 fresh DIR/e", 0, "");
+    let ashifts = String::from_utf8(world.zpool("get -Hpo value ashift fresh all-vdevs").stdout).unwrap();
+    assert!(["9", "12", "13"].iter().all(|ashift| ashifts.lines().any(|line| line == *ashift)), "{ashifts}");
+    world.check("destroy fresh", 0, "");
+}
+
+#[test]
+fn devices_with_something_in_them_are_refused() {
+    let world = World::new("signatures", &[]);
+    let made = |name: &str, offset: usize, mark: &[u8]| {
+        world.disks(&[name]);
+        std::os::unix::fs::FileExt::write_all_at(
+            &File::options().write(true).open(world.dir.join(name)).unwrap(),
+            mark,
+            offset as u64,
+        )
+        .unwrap();
+    };
+    world.disks(&["a"]);
+    made("luks", 0, b"LUKS\xba\xbe\0\x02");
+    made("lvm", 512, b"LABELONE\x01\0\0\0\0\0\0\0\0\0\0\0\x20\0\0\0LVM2 001");
+    made("gpt", 512, b"EFI PART");
+    world.check("create -O mountpoint=none fresh DIR/a", 0, "");
+    for (name, what) in [
+        ("luks", "filesystem of type 'crypto_LUKS'"),
+        ("lvm", "filesystem of type 'LVM2_member'"),
+        ("gpt", "partition table of type 'gpt'"),
+    ] {
+        let why = format!(
+            "invalid vdev specification\nuse '-f' to override the following errors:\nDIR/{name} contains a {what}\n"
+        );
+        for command in [
+            "create other",
+            "add fresh",
+            "add fresh spare",
+            "add fresh cache",
+            "attach fresh DIR/a",
+            "replace fresh DIR/a",
+        ] {
+            world.check(&format!("{command} DIR/{name}"), 1, &why);
+        }
+    }
+    world.check("attach -f fresh DIR/a DIR/luks", 0, "");
+    world.check("add -f fresh spare DIR/gpt", 0, "");
+    world.check("destroy fresh", 0, "");
+    // of a pool that has gone nothing stands in the way
+    world.check("create -O mountpoint=none again DIR/a DIR/luks", 0, "");
+    world.check("destroy again", 0, "");
+}
+
+#[test]
 fn a_pool_without_its_log_device() {
     let world = World::new("nolog", &[]);
     world.disks(&["a", "b", "c"]);
@@ -172,4 +233,21 @@ fn top_level_vdevs_are_removed() {
     world.check("remove mixed DIR/a", 1, mixed);
     world.check("checkpoint tank", 0, "");
     world.check("remove tank DIR/b", 1, "cannot remove DIR/b: checkpoint exists\n");
+}
+
+#[test]
+fn a_copy_of_the_program_may_be_called_as_its_command() {
+    let world = World::new("copied", &[]);
+    world.disks(&["a"]);
+    let copy = world.dir.join("zpool");
+    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &copy).unwrap();
+    let run = |words: &[&str]| {
+        let ended = world.command(copy.to_str().unwrap()).args(words).output().unwrap();
+        assert!(ended.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    };
+    run(&["create", "-O", "mountpoint=none", "fresh", world.dir.join("a").to_str().unwrap()]);
+    run(&["export", "fresh"]);
+    run(&["import", "-d", world.dir.to_str().unwrap(), "fresh"]);
+    assert_eq!(world.tree("fresh"), "fresh ONLINE\nDIR/a ONLINE\n");
+    run(&["destroy", "fresh"]);
 }

@@ -56,6 +56,8 @@ pub struct NewDevices {
     pub caches: Vec<NewLeaf>,
     /// Binary logarithm of the sector size; `None`: what the devices say.
     pub ashift: Option<u32>,
+    /// Whether a vdev is refused whose sectors are of another size than those of all the pool's.
+    pub one_ashift: bool,
 }
 
 impl NewDevices {

@@ -20,6 +20,7 @@ use dsl::write::feature;
 use format::feature::{ALLOCATION_CLASSES, DRAID, SPACEMAP_HISTOGRAM};
 use format::ids::{Guid, ObjectId, VdevNumber};
 use format::object_type::ObjectType;
+use vdev::spec::TopSpec;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
 
@@ -44,6 +45,9 @@ impl LivePool {
         let first = self.tree().tops().len() as u64;
         let (tops, by_guid) = plan_tops(self.env(), &new.vdevs, (first, new.ashift), devices, &mut || ObjectId::NONE)?;
         tops.iter().try_for_each(|top| check_config(top).and_then(|()| self.check_beside_removed(top)))?;
+        if new.one_ashift {
+            tops.iter().try_for_each(|top| self.check_ashift(top))?;
+        }
         let set_aside = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
             return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
@@ -74,6 +78,23 @@ impl LivePool {
         })?;
         self.use_caches(&used, devices);
         self.notify("vdev_add", None);
+        Ok(())
+    }
+
+    /// Whether a new vdev has the sectors of all others: of a pool with several sizes nothing can be removed. Logs and what
+    /// is set aside count for nothing. Errors: `Unsupported`.
+    fn check_ashift(&self, new: &VdevSpec) -> Result<()> {
+        let counted = |spec: &&TopSpec| !spec.is_log && spec.bias.is_none() && spec.ashift != 0;
+        let Some(ashift) = new.top.as_ref().filter(counted).map(|spec| spec.ashift) else { return Ok(()) };
+        let tree = self.tree();
+        let concrete = tree.tops().filter(|top| top.kind().is_concrete());
+        let known: Vec<u32> =
+            concrete.filter_map(|top| top.top_spec().filter(counted)).map(|spec| spec.ashift).collect();
+        let is_of_one = known.iter().all(|&other| Some(&other) == known.first());
+        if is_of_one && known.first().is_some_and(|&first| first != ashift) {
+            let why = "adding devices with different physical sector sizes is not allowed";
+            return Err(Error::new(Kind::Unsupported, why));
+        }
         Ok(())
     }
 

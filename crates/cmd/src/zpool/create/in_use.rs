@@ -1,8 +1,7 @@
 //! Whether the devices of a new pool are free: not part of another pool, not used by the system, and
-//! without a file system.
+//! without a file system or partitions.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use pool::FoundDevice;
 use protocol::wire::Hello;
 use protocol::words::one_line;
 
+use super::signature::{Looked, Signature, look};
 use super::spec::NewPoolSpec;
 
 /// What a label says of the pool that its device belongs to.
@@ -84,20 +84,35 @@ pub enum Complaint {
 /// What stands in the way of using the devices. With `force`, only what no force can put aside.
 pub fn complaints(spec: &NewPoolSpec, imported: &[Hello], force: bool) -> Vec<Complaint> {
     let mut lines = Vec::new();
+    let mut lacks_blkid = false;
+    let mut signature = |path: &str| {
+        let Looked { found, lacks_blkid: lacks } = look(path);
+        lacks_blkid |= lacks;
+        found
+    };
     for leaf in spec.leaves() {
         let path = &leaf.path;
         if !leaf.is_file && is_used_by_system(path) {
-            let kind = signature(path).unwrap_or("unknown");
+            let kind = match signature(path) {
+                Some(Signature::FileSystem(kind)) => kind,
+                _ => "unknown".to_owned(),
+            };
             lines.push(Complaint::InUse(format!("{path} is in use and contains a {kind} filesystem.")));
             continue;
         }
-        if let Some(member) = label_of(path).and_then(|config| Membership::of(&config, imported)) {
+        let label = label_of(path);
+        if let Some(member) = label.as_ref().and_then(|config| Membership::of(config, imported)) {
             let is_shared_spare = member.state == MemberState::Spare && spec.spares.contains(leaf);
             let line = if is_shared_spare { None } else { member_line(path, &member, force) };
             lines.extend(line.map(Complaint::Taken));
-        } else if let Some(kind) = signature(path).filter(|_| !force) {
-            lines.push(Complaint::Taken(format!("{path} contains a filesystem of type '{kind}'")));
+        } else if !force && let Some(found) = signature(path) {
+            // the partitions of a pool that has gone are as free as the pool is
+            let is_left = label.is_some() && matches!(found, Signature::Partitions(_));
+            lines.extend((!is_left).then(|| Complaint::Taken(found.line(path))));
         }
+    }
+    if lacks_blkid {
+        eprintln!("warning: 'blkid' is not installed: only the most usual signatures on devices are looked for");
     }
     lines
 }
@@ -130,23 +145,4 @@ pub fn has_twins(spec: &NewPoolSpec) -> bool {
 fn is_used_by_system(path: &str) -> bool {
     let opened = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
-}
-
-/// The type of the file system in a file or disk, by the marks of the most usual ones.
-fn signature(path: &str) -> Option<&'static str> {
-    const MARKS: [(u64, &[u8], &str); 6] = [
-        (0, b"XFSB", "xfs"),
-        (1080, &[0x53, 0xef], "ext4"),
-        (65_600, b"_BHRfS_M", "btrfs"),
-        (4086, b"SWAPSPACE2", "swap"),
-        (3, b"NTFS    ", "ntfs"),
-        (82, b"FAT32   ", "vfat"),
-    ];
-    let mut file = File::open(path).ok()?;
-    let mut has = |offset: u64, mark: &[u8]| {
-        let mut bytes = vec![0; mark.len()];
-        let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut bytes));
-        read.is_ok() && bytes == mark
-    };
-    MARKS.iter().find(|(offset, mark, _)| has(*offset, mark)).map(|(_, _, kind)| *kind)
 }

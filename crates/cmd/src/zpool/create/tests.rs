@@ -291,6 +291,8 @@ fn devices_of_other_pools_are_refused() {
     assert!(files.spec("-f tank %/x").is_ok());
     let mut ext4 = vec![0; 4096];
     ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    // extents make it ext4, and not ext2
+    ext4[1120] = 0x40;
     std::fs::write(files.folder.join("e"), ext4).unwrap();
     assert_eq!(files.spec("tank %/e"), Err(format!("{head}%/e contains a filesystem of type 'ext4'")));
 }
