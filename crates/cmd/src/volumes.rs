@@ -15,6 +15,9 @@ use protocol::volumes::{
 
 use crate::output;
 
+/// What is said of an address without TLS, which is one of loopback.
+const NBD_OPEN: &str = "open to every user of this machine, unless the pool's org.cenote:nbd_tls is set";
+
 /// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
 ///
 /// Volumes are files, and may be given out in other ways, unless their property volmode is none, and by properties that
@@ -83,6 +86,9 @@ fn list(names: &[String]) -> Result<String> {
                 // there is none if it listens nowhere
                 for address in std::fs::read_to_string(nbd_addresses(run.path(), &pool)).unwrap_or_default().lines() {
                     text += &format!("{}\tnbd\t{}\n", row.name, nbd_network_uri(address, &row.name));
+                    if address.starts_with("nbd://") {
+                        output::complain("volumes", format_args!("{}: nbd: {address} is {NBD_OPEN}", row.name));
+                    }
                 }
             }
         }

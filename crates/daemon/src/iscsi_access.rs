@@ -25,13 +25,28 @@ pub fn access_to(subject: &Subject) -> Result<TargetAccess> {
     Ok(TargetAccess { initiators, chap: chap.map(|file| secrets_in(Path::new(&file))).transpose()? })
 }
 
-/// Why nobody may use a volume that is a target.
+/// Why nobody may use a volume that is a target, or not everywhere where it seems so.
 pub fn why_closed(subject: &Subject) -> Option<String> {
     match access_to(subject) {
         Ok(access) if access.initiators.is_empty() => Some(format!("'{ISCSI_INITIATORS}' names nobody")),
-        Ok(_) => None,
+        Ok(access) if access.is_for_all() => Some(format!(
+            "'{ISCSI_INITIATORS}=any' without '{ISCSI_CHAP}' is for every user of this machine, and nobody may use it at \
+             an address that is not loopback"
+        )),
+        Ok(access) => {
+            access.initiators.iter().all(|name| access.chap.is_some() && !has_secret(&access, name)).then(|| {
+                format!("'{ISCSI_CHAP}': no secret belongs to one of '{ISCSI_INITIATORS}': initiator IQN SECRET")
+            })
+        }
         Err(error) => Some(format!("'{ISCSI_CHAP}': {}", error.what())),
     }
+}
+
+/// Whether an initiator of a list can prove a secret.
+fn has_secret(access: &TargetAccess, name: &str) -> bool {
+    let of_anybody = || access.chap.iter().flat_map(|chap| &chap.initiators).filter_map(|one| one.initiator.as_deref());
+    let is_any = name == ANY_INITIATOR;
+    access.secrets_of(name).next().is_some() || is_any && of_anybody().next().is_some()
 }
 
 /// The names in a list, with commas or blanks between them.

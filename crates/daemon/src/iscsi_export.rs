@@ -12,6 +12,7 @@
 //! is taken away stays connected.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -22,6 +23,7 @@ use dsl::{PropertySource, Subject};
 use export::Export;
 use format::ids::Guid;
 use iscsi::{IscsiServer, Lun, TargetAccess, Targets};
+use pool::Pool;
 use protocol::volumes::{
     ISCSI_CHAP, ISCSI_INITIATORS, ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, iscsi_addresses, iscsi_folder,
     iscsi_target,
@@ -128,7 +130,12 @@ impl IscsiExport {
         }
         let open = self.listening.lock().upgrade().map(|now| now.door.addresses()).unwrap_or_default();
         let view = self.targets.pool.view();
-        self.network.try_property(view.name(), (dataset, property), || addresses_in(value), &open)
+        let plan = || {
+            let addresses = addresses_in(value)?;
+            check_kept(&view, &addresses)?;
+            Ok(addresses)
+        };
+        self.network.try_property(view.name(), (dataset, property), plan, &open)
     }
 
     /// Errors: `Invalid` for a value that a property of this export cannot have, on whatever dataset.
@@ -154,6 +161,26 @@ impl IscsiExport {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
         listening.wait_until(|server| !server.is_in_use(guid.get()))
     }
+}
+
+/// Looks whether volumes may be given out at these addresses. Errors: `Invalid` at an address that is not loopback if
+/// there is one for all initiators, and without a secret.
+fn check_kept(view: &Pool, addresses: &[SocketAddr]) -> Result<()> {
+    let Some(address) = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) else {
+        return Ok(());
+    };
+    for subject in offered(view, ISCSI_PROPERTY)? {
+        // one whose secrets cannot be read is for nobody
+        if access_to(&subject).is_ok_and(|access| access.is_for_all()) {
+            let what = format!(
+                "{address} is no loopback address, and '{}' is for all initiators: it needs '{ISCSI_CHAP}', or names in \
+                 '{ISCSI_INITIATORS}'",
+                subject.name()
+            );
+            return Err(Error::new(Kind::Invalid, what));
+        }
+    }
+    Ok(())
 }
 
 impl PoolTargets {

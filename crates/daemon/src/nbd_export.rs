@@ -6,7 +6,7 @@
 //! ```
 //!
 //! By network they are to be had where property org.cenote:nbd_listen of the pool's root file system says: at a loopback
-//! address, or by TLS, with certificates from the folder org.cenote:nbd_tls; at other addresses only by TLS, and clients
+//! address, where every user of this machine may have them, or by TLS, with certificates from the folder org.cenote:nbd_tls; at other addresses only by TLS, and clients
 //! have to show a certificate.
 //!
 //! The socket is there from when the first volume has the property until the pool is exported. What has been connected
@@ -147,6 +147,11 @@ impl NbdExport {
 
     /// Errors: where it cannot listen.
     fn follow(&self, listening: &DiskListening<NbdServer>, plan: NetworkPlan) -> Result<()> {
+        if plan.tls.is_none() {
+            for address in &plan.addresses {
+                tracing::warn!(%address, "volumes are open to every user of this machine by NBD, unless '{NBD_TLS}' is set");
+            }
+        }
         let scheme = if plan.tls.is_some() { "nbds://" } else { "nbd://" };
         *self.tls.lock() = plan.tls;
         listening.listen_at(&plan.addresses, scheme)

@@ -11,7 +11,7 @@ use base::Env;
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use crate::target::ChapSecrets;
+use crate::target::Secret;
 use crate::text::{binary, to_hex};
 
 /// Longest challenge.
@@ -54,26 +54,20 @@ impl Chap {
         [("CHAP_A", sum.into()), ("CHAP_I", self.id.to_string()), ("CHAP_C", to_hex(&self.challenge))]
     }
 
-    /// Whether an initiator of that name knows its secret.
-    pub(crate) fn is_proven(&self, secrets: &ChapSecrets, name: &str, response: &str) -> bool {
-        let Some(response) = binary(response) else { return false };
-        let known = secrets.initiators.iter().find(|secret| secret.name == name);
-        known.is_some_and(|known| is_same(&self.sum.response(self.id, &known.secret, &self.challenge), &response))
+    /// Whether the initiator that answers under that name knows a secret.
+    pub(crate) fn is_proven(&self, known: &Secret, name: &str, response: &str) -> bool {
+        let is_known =
+            |response: Vec<u8>| is_same(&self.sum.response(self.id, &known.secret, &self.challenge), &response);
+        known.name == name && binary(response).is_some_and(is_known)
     }
 
-    /// The target's own proof; `None` if it has none to give, or what was asked makes no sense.
-    pub(crate) fn prove(
-        &self,
-        secrets: &ChapSecrets,
-        id: &str,
-        challenge: &str,
-    ) -> Option<[(&'static str, String); 2]> {
+    /// The target's own proof; `None` if what was asked makes no sense.
+    pub(crate) fn prove(&self, own: &Secret, id: &str, challenge: &str) -> Option<[(&'static str, String); 2]> {
         let (id, challenge) = (id.parse::<u8>().ok()?, binary(challenge)?);
         // an answer to our own challenge could be given back to us
         if challenge.is_empty() || challenge.len() > CHALLENGE_BYTES_MAX || challenge == self.challenge {
             return None;
         }
-        let own = secrets.target.as_ref()?;
         let response = to_hex(&self.sum.response(id, &own.secret, &challenge));
         Some([("CHAP_N", own.name.clone()), ("CHAP_R", response)])
     }
@@ -100,7 +94,7 @@ mod tests {
 
     #[test]
     fn secrets_are_proven() {
-        let secrets = ChapSecrets::parse("initiator me 123456789012\ntarget you 210987654321").unwrap();
+        let secrets = crate::target::ChapSecrets::parse("initiator me 123456789012\ntarget you 210987654321").unwrap();
         let env = Env::fixed(0);
         assert!(Chap::begin(&env, "1,2").is_none());
         let chap = Chap::begin(&env, "5,6,7").unwrap();
@@ -108,12 +102,13 @@ mod tests {
         let chap = Chap { sum: ChapSum::Md5, id: 9, challenge: vec![1, 2, 3] };
         // md5 of 09 "123456789012" 010203
         let right = to_hex(&Md5::digest(b"\x09123456789012\x01\x02\x03"));
-        assert!(chap.is_proven(&secrets, "me", &right));
-        assert!(!chap.is_proven(&secrets, "you", &right) && !chap.is_proven(&secrets, "me", "0x00"));
-        let proof = chap.prove(&secrets, "4", "0x0405").unwrap();
+        let (own, of_target) = (&secrets.initiators[0], secrets.target.as_ref().unwrap());
+        assert!(chap.is_proven(own, "me", &right));
+        assert!(!chap.is_proven(own, "you", &right) && !chap.is_proven(own, "me", "0x00"));
+        assert!(!chap.is_proven(of_target, "you", &right));
+        let proof = chap.prove(of_target, "4", "0x0405").unwrap();
         assert_eq!(proof[0].1, "you");
         assert_eq!(proof[1].1, to_hex(&Md5::digest(b"\x04210987654321\x04\x05")));
-        assert!(chap.prove(&secrets, "4", "0x010203").is_none(), "our own challenge");
-        assert!(chap.prove(&ChapSecrets::default(), "4", "0x0405").is_none());
+        assert!(chap.prove(of_target, "4", "0x010203").is_none(), "our own challenge");
     }
 }

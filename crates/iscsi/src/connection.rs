@@ -13,19 +13,16 @@ use export::{ClientSocket, DataBudget, DataGrant, Gate, LateAnswers, Parking, Se
 use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
 use crate::login::LoggedIn;
 use crate::outgoing::{CommandAnswer, Outgoing};
-use crate::params::Params;
-use crate::pdu::{CONTINUES, FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
+use crate::pdu::{FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
 use crate::scsi::{self, AbortTasks, LogicalUnit, Nexus, Sense};
 use crate::target::Targets;
 use crate::tasks::{CommandWindow, Tasks};
-use crate::text;
+use crate::texts::Texts;
 
 /// Why a message is refused.
 const NOT_SUPPORTED: u8 = 0x05;
 const PROTOCOL_ERROR: u8 = 0x04;
 const INVALID_FIELD: u8 = 0x09;
-/// The tag by which an initiator asks for the rest of a text.
-const TEXT_REST: u32 = 1;
 
 /// What all connections share.
 #[derive(Clone)]
@@ -34,6 +31,8 @@ pub(crate) struct ServerParts {
     pub(crate) targets: Arc<dyn Targets>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) parking: Arc<Parking>,
+    /// Held by what looks for targets: strangers may ask for that, and get one thread's time together.
+    pub(crate) looking: Arc<Mutex<()>>,
 }
 
 /// A unit, as the session of a connection uses it.
@@ -47,8 +46,7 @@ struct UsedUnit {
 pub(crate) struct IscsiConnection {
     shared: ServerParts,
     initiator: String,
-    /// None for discovery.
-    used: Option<UsedUnit>,
+    used: UsedUnit,
     socket: ClientSocket,
     /// Held by what takes.
     incoming: Mutex<IscsiIncoming>,
@@ -57,9 +55,7 @@ pub(crate) struct IscsiConnection {
     window: Arc<CommandWindow>,
     tasks: Tasks,
     budget: Arc<DataBudget>,
-    params: Mutex<Params>,
-    /// What is left of an answer to a text request that is longer than a message.
-    text_rest: Mutex<Vec<u8>>,
+    texts: Mutex<Texts>,
     /// Answers to what was parked.
     late: LateAnswers<(Arc<TakenCommand>, CommandAnswer)>,
 }
@@ -78,14 +74,20 @@ enum AfterJob {
 }
 
 impl IscsiConnection {
-    /// Errors: those of the connection.
-    pub(crate) fn new(shared: ServerParts, socket: ClientSocket, agreed: LoggedIn) -> Result<Arc<IscsiConnection>> {
+    /// Of an initiator that uses a unit. Errors: those of the connection.
+    pub(crate) fn new(
+        shared: ServerParts,
+        socket: ClientSocket,
+        agreed: LoggedIn,
+        unit: Arc<LogicalUnit>,
+    ) -> Result<Arc<IscsiConnection>> {
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
         let window = Arc::new(CommandWindow::new(agreed.next_command));
         let incoming = IscsiIncoming::new(socket.try_clone()?, agreed.params.clone(), window.clone());
         let outgoing = Outgoing::new(socket.try_clone()?, &agreed.params, agreed.next_answer, window.clone());
-        let used = agreed.unit.map(|unit| UsedUnit { unit, nexus: Arc::new(Nexus::new(agreed.port)) });
+        let texts = Texts::new(&socket, &agreed);
+        let used = UsedUnit { unit, nexus: Arc::new(Nexus::new(agreed.port)) };
         let connection = Arc::new(IscsiConnection {
             shared,
             initiator: agreed.initiator,
@@ -97,14 +99,11 @@ impl IscsiConnection {
             window,
             tasks: Tasks::default(),
             budget: Arc::default(),
-            params: Mutex::new(agreed.params),
-            text_rest: Mutex::default(),
+            texts: Mutex::new(texts),
             late: LateAnswers::default(),
         });
-        if let Some(UsedUnit { unit, nexus }) = &used {
-            let aborts: Weak<IscsiConnection> = Arc::downgrade(&connection);
-            unit.enter(nexus, aborts);
-        }
+        let aborts: Weak<IscsiConnection> = Arc::downgrade(&connection);
+        used.unit.enter(&used.nexus, aborts);
         Ok(connection)
     }
 
@@ -154,7 +153,7 @@ impl IscsiConnection {
         if !self.tasks.work(tag) {
             return Ok(CommandAnswer::default());
         }
-        let Some(UsedUnit { unit, nexus }) = &self.used else { return Ok(scsi::refused(Sense::NO_UNIT)) };
+        let UsedUnit { unit, nexus } = &self.used;
         let done = scsi::perform(unit, nexus, pdu);
         // it changes nothing any more
         self.tasks.rest(tag);
@@ -205,7 +204,7 @@ impl IscsiConnection {
                 let mut answer = PduHead::new(opcode::NOP_IN, FINAL, head.tag());
                 answer.0[8..16].copy_from_slice(&head.0[8..16]);
                 answer.put_u32(20, NO_TAG);
-                let most = pdu.data.len().min(self.params.lock().receive_bytes as usize);
+                let most = pdu.data.len().min(self.texts.lock().params.receive_bytes as usize);
                 self.outgoing.answer(answer, &pdu.data[..most])?;
             }
             opcode::TASK_MANAGEMENT => return self.manage(head),
@@ -239,7 +238,7 @@ impl IscsiConnection {
         const NO_UNIT: u8 = 2;
         const NOT_SUPPORTED: u8 = 5;
         let (function, mut then) = (head.flags() & 0x7f, AfterJob::Goes);
-        let used = self.used.as_ref().filter(|_| head.lun() == Some(0) || matches!(function, 6 | 7));
+        let used = Some(&self.used).filter(|_| head.lun() == Some(0) || matches!(function, 6 | 7));
         let outcome = match (function, used) {
             (1..=2 | 4..=7, None) => NO_UNIT,
             (1, _) if self.abort(Some(head.u32(20))) => DONE,
@@ -282,71 +281,14 @@ impl IscsiConnection {
         found
     }
 
-    /// Answers a text request, or goes on with an answer: in parts, each as long as the initiator takes them (RFC 7143,
-    /// 11.11).
+    /// Answers a text request, or goes on with an answer.
     fn text(&self, pdu: &Pdu) -> Result<()> {
-        let rest = std::mem::take(&mut *self.text_rest.lock());
-        let mut out = match pdu.head.u32(20) {
-            NO_TAG if pdu.head.is_final() => match self.text_answer(pdu)? {
-                Some(out) => out,
-                None => return Ok(self.reject(&pdu.head, INVALID_FIELD)?),
-            },
-            TEXT_REST if !rest.is_empty() && pdu.data.is_empty() => rest,
-            // requests in several parts are for logins
-            _ => return Ok(self.reject(&pdu.head, NOT_SUPPORTED)?),
+        let mut texts = self.texts.lock();
+        let Some((answer, out)) = texts.answer(&self.shared, pdu)? else {
+            return Ok(self.reject(&pdu.head, INVALID_FIELD)?);
         };
-        let rest = out.split_off(out.len().min(self.params.lock().receive_bytes as usize));
-        let (flags, tag) = if rest.is_empty() { (FINAL, NO_TAG) } else { (CONTINUES, TEXT_REST) };
-        *self.text_rest.lock() = rest;
-        let mut answer = PduHead::new(opcode::TEXT_RESPONSE, flags, pdu.head.tag());
-        answer.0[8..16].copy_from_slice(&pdu.head.0[8..16]);
-        answer.put_u32(20, tag);
+        self.outgoing.set_receive_bytes(texts.params.receive_bytes);
         Ok(self.outgoing.answer(answer, &out)?)
-    }
-
-    /// The whole answer to a text request; `None` if it asks for what cannot be agreed on any more.
-    fn text_answer(&self, pdu: &Pdu) -> Result<Option<Vec<u8>>> {
-        let mut out = Vec::new();
-        for (key, value) in text::parse(&pdu.data)? {
-            match &key[..] {
-                "SendTargets" if is_target(&value) => self.send_targets(&value, &mut out)?,
-                "MaxRecvDataSegmentLength" => {
-                    let mut params = self.params.lock();
-                    let said = params.negotiate(&key, &value);
-                    self.outgoing.set_receive_bytes(params.receive_bytes);
-                    said.iter().for_each(|(key, value)| text::push(&mut out, key, value));
-                }
-                // nothing else is agreed on by now
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(out))
-    }
-
-    /// The targets that the initiator may use, at the address where it asks. One whose access cannot be read is left out.
-    fn send_targets(&self, which: &str, out: &mut Vec<u8>) -> Result<()> {
-        let own = self.used.as_ref().map(|used| used.unit.lun.target_name());
-        // of a session with a target, without a name: that target
-        let wanted = if which.is_empty() { own.as_deref().unwrap_or("All") } else { which };
-        let address = self.socket.local_address();
-        for lun in self.shared.targets.all()? {
-            let name = lun.target_name();
-            let is_meant = match wanted {
-                "All" => own.as_ref().is_none_or(|own| *own == name),
-                _ => wanted == name,
-            };
-            let is_open = || {
-                let access = self.shared.targets.access(&*lun);
-                access.inspect_err(|error| tracing::warn!(target = name, "nobody is told of it: {error}"))
-            };
-            if is_meant && is_open().is_ok_and(|access| access.names(&self.initiator)) {
-                text::push(out, "TargetName", &name);
-                if let Some(address) = &address {
-                    text::push(out, "TargetAddress", &format!("{address},1"));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Ends the connection.
@@ -397,11 +339,6 @@ impl AbortTasks for IscsiConnection {
         self.cut_off();
         self.tasks.close();
     }
-}
-
-/// Whether it says which targets are wanted: all, that of the session, or one by its name.
-fn is_target(text: &str) -> bool {
-    matches!(text, "" | "All") || ["iqn.", "eui.", "naa."].iter().any(|form| text.starts_with(form))
 }
 
 fn answer_of(done: Result<CommandAnswer>) -> CommandAnswer {

@@ -4,6 +4,7 @@
 //!   server.rs       connections, and the logical units that they use; target.rs: what is known of these from outside
 //!   login.rs        what an initiator and a target agree on: params.rs: each key; chap.rs: proofs of names; text.rs: keys
 //!   connection.rs   a connection in its full feature phase: takes PDUs, several threads do what they ask
+//!   discovery.rs    a session that only learns of targets: bounded in time and memory; texts.rs: what text requests get
 //!   incoming.rs     the order of commands, and the data of writes; outgoing.rs: answers, and their numbers
 //!   tasks.rs        commands under way, and their being aborted
 //!   pdu.rs          messages: the head of 48 bytes, data, digests
@@ -18,6 +19,7 @@
 
 mod chap;
 mod connection;
+mod discovery;
 mod fuzz;
 mod incoming;
 mod login;
@@ -31,6 +33,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod text;
+mod texts;
 
 pub use fuzz::fuzz;
 pub use server::IscsiServer;

@@ -12,19 +12,22 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Env, Error, Result};
+use base::{Env, Error, Mutex, Result};
 use export::ClientSocket;
 
 use crate::chap::Chap;
+use crate::connection::ServerParts;
 use crate::outgoing::write;
 use crate::params::Params;
-use crate::pdu::{CONTINUES, Digests, Pdu, PduHead, opcode};
+use crate::pdu::{CONTINUES, Digests, EARLY_DATA_BYTES_MAX, Pdu, PduHead, opcode};
 use crate::scsi::LogicalUnit;
-use crate::target::{ChapSecrets, Lun, Targets};
+use crate::target::{Lun, Secret, TargetAccess, Targets};
 use crate::text;
 
 /// How long a login may take: an initiator that goes on byte by byte has its connection no longer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Secrets that one initiator may prove.
+const SECRETS_MAX: usize = 64;
 /// Messages of one login.
 const MESSAGES_MAX: usize = 64;
 /// Flag: to the next stage.
@@ -51,6 +54,8 @@ mod failure {
 /// What was agreed on.
 pub(crate) struct LoggedIn {
     pub(crate) initiator: String,
+    /// The secret that the initiator has proven, if any.
+    pub(crate) proven: Option<Secret>,
     /// The port of the initiator: its name and the number of its session.
     pub(crate) port: String,
     /// None for discovery.
@@ -74,10 +79,10 @@ pub(crate) trait Sessions {
 }
 
 /// What a client sends in time.
-struct InTime<'a> {
-    env: &'a Env,
-    socket: &'a ClientSocket,
-    until_ns: u64,
+pub(crate) struct InTime<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) socket: &'a ClientSocket,
+    pub(crate) until_ns: u64,
 }
 
 impl Read for InTime<'_> {
@@ -95,17 +100,23 @@ impl Read for InTime<'_> {
 struct Login<'a> {
     env: &'a Env,
     targets: &'a dyn Targets,
+    looking: &'a Mutex<()>,
     sessions: &'a dyn Sessions,
     params: Params,
     initiator: Option<String>,
     target: Option<String>,
     is_discovery: bool,
-    /// The unit, once it is known which initiator wants it, and what has to be proven for that.
+    /// Whether the initiator is at this machine.
+    is_near: bool,
+    /// The unit, once it is known which initiator wants it.
     unit: Option<Arc<LogicalUnit>>,
-    secrets: Option<ChapSecrets>,
+    /// The secrets that this initiator may prove, each with that of the target.
+    secrets: Vec<(Secret, Option<Secret>)>,
+    /// Whether one has to be proven.
+    has_to_prove: bool,
     is_checked: bool,
     chap: Option<Chap>,
-    is_proven: bool,
+    proven: Option<Secret>,
     has_told_group: bool,
     next_answer: u32,
 }
@@ -119,34 +130,33 @@ struct LoginAnswer {
 
 /// Logs an initiator in. `None` if it fails, which it has been told. Errors: `Corrupt` for what makes no sense; those of
 /// the connection.
-pub(crate) fn log_in(
-    env: &Env,
-    socket: &ClientSocket,
-    targets: &dyn Targets,
-    sessions: &dyn Sessions,
-) -> Result<Option<LoggedIn>> {
+pub(crate) fn log_in(shared: &ServerParts, socket: &ClientSocket, sessions: &dyn Sessions) -> Result<Option<LoggedIn>> {
+    let env = &shared.env;
     let until_ns = env.ticks_ns().saturating_add(PATIENCE.as_nanos() as u64);
     let mut incoming = InTime { env, socket, until_ns };
     socket.set_write_timeout(Some(PATIENCE))?;
     let mut login = Login {
         env,
-        targets,
+        targets: &*shared.targets,
+        looking: &shared.looking,
         sessions,
         params: Params::default(),
         initiator: None,
         target: None,
         is_discovery: false,
+        is_near: is_near(socket),
         unit: None,
-        secrets: None,
+        secrets: Vec::new(),
+        has_to_prove: false,
         is_checked: false,
         chap: None,
-        is_proven: false,
+        proven: None,
         has_told_group: false,
         next_answer: 0,
     };
     let (mut text, mut is_first) = (Vec::new(), true);
     for _ in 0..MESSAGES_MAX {
-        let pdu = Pdu::read(&mut incoming, Digests::default())?;
+        let pdu = Pdu::read_within(&mut incoming, Digests::default(), EARLY_DATA_BYTES_MAX)?;
         if pdu.head.opcode() != opcode::LOGIN {
             return Err(Error::corrupt("a message before the login"));
         }
@@ -199,14 +209,14 @@ impl Login<'_> {
         if stage == SECURITY {
             self.security(&pairs, &mut out)?;
         }
-        if self.secrets.is_some() && !self.is_proven && stage != SECURITY {
+        if self.has_to_prove && self.proven.is_none() && stage != SECURITY {
             return Err(failure::NOT_PROVEN);
         }
         if !self.has_told_group && !self.is_discovery {
             self.has_told_group = true;
             text::push(&mut out, "TargetPortalGroupTag", "1");
         }
-        let is_ready = stage == OPERATIONAL || self.secrets.is_none() || self.is_proven;
+        let is_ready = stage == OPERATIONAL || !self.has_to_prove || self.proven.is_some();
         if stage == OPERATIONAL {
             for (key, value) in &pairs {
                 self.params.negotiate(key, value).iter().for_each(|(key, value)| text::push(&mut out, key, value));
@@ -253,31 +263,52 @@ impl Login<'_> {
         }
         let initiator = self.initiator.as_ref().ok_or(failure::MISSING_KEY)?;
         if self.is_discovery {
-            return Ok(());
+            return self.find_secrets(&initiator.clone());
         }
         let target = self.target.as_ref().ok_or(failure::MISSING_KEY)?;
         let failed = |error: Error| {
-            tracing::warn!(target, "an initiator of iSCSI cannot use it: {error}");
+            tracing::debug!(target, "an initiator of iSCSI cannot use it: {error}");
             failure::TARGET_ERROR
         };
         let lun = self.targets.find(target).map_err(failed)?.ok_or(failure::NO_TARGET)?;
         let access = self.targets.access(&*lun).map_err(failed)?;
-        if !access.names(initiator) {
+        if !access.names(initiator) || !is_kept(&access, self.is_near) {
             return Err(failure::NOT_ALLOWED);
         }
-        self.secrets = access.chap;
+        self.has_to_prove = access.chap.is_some();
+        add_secrets(&mut self.secrets, &access, initiator);
         self.unit = Some(self.sessions.unit_of(lun));
+        Ok(())
+    }
+
+    /// What an initiator may prove in discovery, so that it is told of the targets that ask for that.
+    fn find_secrets(&mut self, initiator: &str) -> Result<(), (u8, u8)> {
+        let failed = |error: Error| {
+            tracing::debug!("targets of iSCSI cannot be read: {error}");
+            failure::TARGET_ERROR
+        };
+        let _alone = self.looking.lock();
+        for lun in self.targets.all().map_err(failed)? {
+            // one whose secrets cannot be read keeps the others from nobody
+            if let Ok(access) = self.targets.access(&*lun) {
+                add_secrets(&mut self.secrets, &access, initiator);
+            }
+        }
         Ok(())
     }
 
     fn security(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) -> Result<(), (u8, u8)> {
         let find = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| &value[..]);
         if let Some(methods) = find("AuthMethod") {
-            let wanted = if self.secrets.is_some() { "CHAP" } else { "None" };
-            let is_known = methods.split(',').any(|method| method == wanted);
-            text::push(out, "AuthMethod", if is_known { wanted } else { return Err(failure::NOT_PROVEN) });
+            let knows = |wanted: &str| methods.split(',').any(|method| method == wanted);
+            // for discovery, an initiator proves what it can
+            self.has_to_prove |= self.is_discovery && knows("CHAP") && !(self.secrets.is_empty() && knows("None"));
+            let wanted = if self.has_to_prove { "CHAP" } else { "None" };
+            text::push(out, "AuthMethod", if knows(wanted) { wanted } else { return Err(failure::NOT_PROVEN) });
         }
-        let Some(secrets) = &self.secrets else { return Ok(()) };
+        if !self.has_to_prove {
+            return Ok(());
+        }
         if let Some(sums) = find("CHAP_A") {
             let chap = Chap::begin(self.env, sums).ok_or(failure::NOT_PROVEN)?;
             chap.keys().iter().for_each(|(key, value)| text::push(out, key, value));
@@ -285,14 +316,13 @@ impl Login<'_> {
         } else if let (Some(name), Some(response)) = (find("CHAP_N"), find("CHAP_R")) {
             // each challenge is for one answer
             let chap = self.chap.take().ok_or(failure::NOT_PROVEN)?;
-            if !chap.is_proven(secrets, name, response) {
-                return Err(failure::NOT_PROVEN);
-            }
+            let known = self.secrets.iter().find(|(secret, _)| chap.is_proven(secret, name, response));
+            let (secret, own) = known.ok_or(failure::NOT_PROVEN)?;
             if let (Some(id), Some(challenge)) = (find("CHAP_I"), find("CHAP_C")) {
-                let proof = chap.prove(secrets, id, challenge).ok_or(failure::NOT_PROVEN)?;
-                proof.iter().for_each(|(key, value)| text::push(out, key, value));
+                let proof = own.as_ref().and_then(|own| chap.prove(own, id, challenge));
+                proof.ok_or(failure::NOT_PROVEN)?.iter().for_each(|(key, value)| text::push(out, key, value));
             }
-            self.is_proven = true;
+            self.proven = Some(secret.clone());
         }
         Ok(())
     }
@@ -324,11 +354,35 @@ impl Login<'_> {
     fn done(self, head: &PduHead) -> LoggedIn {
         LoggedIn {
             port: self.port(head),
+            proven: self.proven,
             initiator: self.initiator.unwrap_or_default(),
             unit: self.unit,
             params: self.params,
             next_command: head.number(),
             next_answer: self.next_answer,
+        }
+    }
+}
+
+/// Whether the other side of a connection is at this machine.
+pub(crate) fn is_near(socket: &ClientSocket) -> bool {
+    socket.local_address().is_none_or(|address| address.ip().to_canonical().is_loopback())
+}
+
+/// Whether a disk is kept from strangers: whatever its properties say, at an address of the network none is given out to
+/// all that reach it.
+pub(crate) fn is_kept(access: &TargetAccess, is_near: bool) -> bool {
+    is_near || !access.is_for_all()
+}
+
+/// Adds the secrets of an initiator, as those of a target have them.
+fn add_secrets(secrets: &mut Vec<(Secret, Option<Secret>)>, access: &TargetAccess, initiator: &str) {
+    let own = access.chap.as_ref().and_then(|chap| chap.target.clone());
+    for secret in access.secrets_of(initiator) {
+        let one = (secret.clone(), own.clone());
+        // most targets share a file
+        if secrets.len() < SECRETS_MAX && !secrets.contains(&one) {
+            secrets.push(one);
         }
     }
 }

@@ -16,6 +16,8 @@ use base::{Error, Result};
 
 /// Bytes of a head.
 pub(crate) const HEAD_BYTES: usize = 48;
+/// Bytes of data that are taken in one message before anything is agreed on, and in discovery (RFC 7143, 13.12).
+pub(crate) const EARLY_DATA_BYTES_MAX: usize = 8 << 10;
 /// Bytes of data that this side takes in one message.
 pub(crate) const DATA_BYTES_MAX: usize = 256 << 10;
 /// No tag.
@@ -136,10 +138,15 @@ impl PduHead {
 impl Pdu {
     /// Reads a message. Errors: `Corrupt` for too many data, and wrong sums; those of the connection.
     pub(crate) fn read(from: &mut impl Read, digests: Digests) -> Result<Pdu> {
+        Pdu::read_within(from, digests, DATA_BYTES_MAX)
+    }
+
+    /// Reads a message of no more than so many bytes of data. Errors: as of [`Pdu::read`].
+    pub(crate) fn read_within(from: &mut impl Read, digests: Digests, most: usize) -> Result<Pdu> {
         let mut head = PduHead([0; HEAD_BYTES]);
         from.read_exact(&mut head.0)?;
         let len = head.data_len();
-        if len > DATA_BYTES_MAX {
+        if len > most {
             return Err(Error::corrupt(format!("a message with {len} bytes of data")));
         }
         let mut more = [0; 255 * 4];

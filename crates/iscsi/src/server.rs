@@ -9,6 +9,7 @@ use base::{Env, Mutex};
 use export::{ClientSocket, ConnectedClient, DiskServer, Gate, Parking, make_room};
 
 use crate::connection::{IscsiConnection, ServerParts};
+use crate::discovery;
 use crate::login::{Sessions, log_in};
 use crate::scsi::LogicalUnit;
 use crate::target::{Lun, Targets};
@@ -53,8 +54,9 @@ struct LoginOf<'a> {
 }
 
 impl ConnectedClient for ConnectedInitiator {
+    /// Discovery, which is for everybody, makes room as those do that have not logged in.
     fn is_served(&self) -> bool {
-        self.session.is_some()
+        self.session.as_ref().is_some_and(|session| session.unit.is_some())
     }
 
     fn socket(&self) -> &ClientSocket {
@@ -68,7 +70,7 @@ impl IscsiServer {
         let gate = Arc::<Gate>::default();
         let waits = targets.clone();
         let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
-        let shared = ServerParts { env, targets, gate, parking };
+        let shared = ServerParts { env, targets, gate, parking, looking: Arc::default() };
         Arc::new(IscsiServer { shared, sessions: Arc::default(), next: AtomicU64::new(0) })
     }
 
@@ -101,13 +103,21 @@ impl IscsiServer {
             .send_at_once()
             .and_then(|()| socket.notice_silence())
             .map_err(Into::into)
-            .and_then(|()| log_in(&self.shared.env, &socket, &*self.shared.targets, &login));
+            .and_then(|()| log_in(&self.shared, &socket, &login));
         let agreed = match agreed {
             Ok(Some(agreed)) => agreed,
             Ok(None) => return,
             Err(error) => return tracing::debug!("an initiator of iSCSI did not log in: {error}"),
         };
-        match IscsiConnection::new(self.shared.clone(), socket, agreed) {
+        let Some(unit) = agreed.unit.clone() else {
+            if let Err(error) = discovery::serve(&self.shared, &socket, agreed) {
+                tracing::debug!("an initiator of iSCSI is cut off in discovery: {error}");
+            }
+            // other handles of the socket keep it open
+            let _ = socket.shutdown(Shutdown::Both);
+            return;
+        };
+        match IscsiConnection::new(self.shared.clone(), socket, agreed, unit) {
             Ok(connection) => connection.run(),
             Err(error) => tracing::warn!("an initiator of iSCSI cannot be served: {error}"),
         }
@@ -166,10 +176,11 @@ impl Sessions for LoginOf<'_> {
         }
         let unit = unit.map(|unit| unit.lun.guid());
         let mut table = self.table.0.lock();
-        let is_same = |session: &ConnectedSession| session.port == port && session.unit == unit;
+        // not of discovery, where everybody may give any name
+        let is_same = |session: &ConnectedSession| session.port == port && session.unit == unit && unit.is_some();
         for initiator in table.connected.values() {
             if initiator.session.as_ref().is_some_and(is_same) {
-                // of discovery, too
+                // it may have left already
                 let _ = initiator.socket.shutdown(Shutdown::Both);
             }
         }

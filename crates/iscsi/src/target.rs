@@ -77,6 +77,28 @@ pub struct TargetAccess {
 }
 
 impl TargetAccess {
+    /// Whether an initiator of whatever name may, and need not prove anything.
+    pub fn is_for_all(&self) -> bool {
+        self.chap.is_none() && self.initiators.iter().any(|name| name == ANY_INITIATOR)
+    }
+
+    /// The secrets that an initiator of that name may prove. Those of other initiators prove nothing of this one, and one
+    /// without an initiator counts only where no two initiators could be meant.
+    pub fn secrets_of<'a>(&'a self, initiator: &'a str) -> impl Iterator<Item = &'a Secret> {
+        let all = self.chap.as_ref().filter(|_| self.names(initiator)).map_or(&[][..], |chap| &chap.initiators);
+        let is_alone = all.len() == 1 && self.initiators.len() == 1;
+        all.iter().filter(move |secret| match &secret.initiator {
+            Some(owner) => owner.eq_ignore_ascii_case(initiator),
+            None => is_alone,
+        })
+    }
+
+    /// Whether an initiator of that name may use the disk, having proven this.
+    pub fn admits(&self, initiator: &str, proven: Option<&Secret>) -> bool {
+        self.names(initiator)
+            && (self.chap.is_none() || self.secrets_of(initiator).any(|secret| proven == Some(secret)))
+    }
+
     /// Whether an initiator may, by its name.
     pub fn names(&self, initiator: &str) -> bool {
         self.initiators.iter().any(|name| name == ANY_INITIATOR || name.eq_ignore_ascii_case(initiator))
@@ -90,6 +112,8 @@ pub struct Secret {
     pub name: String,
     /// The secret: 12 to 255 bytes.
     pub secret: String,
+    /// The name of the initiator that the secret belongs to; none if a file says no more than a user's name.
+    pub initiator: Option<String>,
 }
 
 impl std::fmt::Debug for Secret {
@@ -108,27 +132,36 @@ pub struct ChapSecrets {
 }
 
 impl ChapSecrets {
-    /// Those of a file: lines with `initiator NAME SECRET` or `target NAME SECRET`; what begins with `#` is a comment.
-    /// Errors: `Invalid`, with the line.
+    /// Those of a file: lines with `initiator IQN SECRET`, `initiator IQN USER SECRET` for an initiator that proves the
+    /// secret under another name than its own, or `target NAME SECRET`; what begins with `#` is a comment. Errors: `Invalid`, with the line.
     pub fn parse(text: &str) -> Result<ChapSecrets> {
         let mut secrets = ChapSecrets::default();
         for (at, line) in text.lines().enumerate() {
             let wrong = |why: &str| Error::new(Kind::Invalid, format!("line {}: {why}", at + 1));
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (side, name, secret) = match words[..] {
+            let (side, initiator, name, secret) = match words[..] {
                 [] => continue,
                 [word, ..] if word.starts_with('#') => continue,
-                [side, name, secret] => (side, name, secret),
-                _ => return Err(wrong("not 'initiator NAME SECRET' or 'target NAME SECRET'")),
+                [side @ "initiator", name, secret] => (side, Some(name).filter(|name| is_node(name)), name, secret),
+                [side @ "initiator", initiator, name, secret] if is_node(initiator) => {
+                    (side, Some(initiator), name, secret)
+                }
+                [side, name, secret] => (side, None, name, secret),
+                _ => {
+                    return Err(wrong(
+                        "not 'initiator IQN SECRET', 'initiator IQN USER SECRET' or 'target NAME SECRET'",
+                    ));
+                }
             };
             if !(12..=255).contains(&secret.len()) {
                 return Err(wrong("a secret has 12 to 255 bytes"));
             }
-            let one = Secret { name: name.to_owned(), secret: secret.to_owned() };
+            let initiator = initiator.map(str::to_owned);
+            let one = Secret { name: name.to_owned(), secret: secret.to_owned(), initiator };
             match side {
                 "initiator" => secrets.initiators.push(one),
                 "target" if secrets.target.is_none() => secrets.target = Some(one),
-                _ => return Err(wrong("not 'initiator NAME SECRET' or the one 'target NAME SECRET'")),
+                _ => return Err(wrong("not 'initiator IQN SECRET' or the one 'target NAME SECRET'")),
             }
         }
         let is_known = |target: &Secret| secrets.initiators.iter().any(|one| one.secret == target.secret);
@@ -137,6 +170,11 @@ impl ChapSecrets {
         }
         Ok(secrets)
     }
+}
+
+/// Whether it has the form of an iSCSI node's name (RFC 7143, 4.2.7).
+fn is_node(name: &str) -> bool {
+    ["iqn.", "eui.", "naa."].iter().any(|kind| name.to_ascii_lowercase().starts_with(kind))
 }
 
 #[cfg(test)]
@@ -157,6 +195,32 @@ mod tests {
             assert!(ChapSecrets::parse(wrong).is_err(), "{wrong}");
         }
         assert!(!format!("{:?}", ChapSecrets::parse("target t tttttttttttt").unwrap()).contains("ttt"));
+    }
+
+    #[test]
+    fn a_secret_belongs_to_an_initiator() {
+        let access = |names: &[&str], file: &str| TargetAccess {
+            initiators: names.iter().map(|name| (*name).into()).collect(),
+            chap: Some(ChapSecrets::parse(file).unwrap()),
+        };
+        let of = |access: &TargetAccess, initiator: &str| -> Vec<String> {
+            access.secrets_of(initiator).map(|secret| secret.name.clone()).collect()
+        };
+        let two = "initiator iqn.a aaaaaaaaaaaa\ninitiator iqn.b me bbbbbbbbbbbb\ninitiator you cccccccccccc";
+        for names in [&["iqn.a", "iqn.b"][..], &["any"]] {
+            let both = access(names, two);
+            assert_eq!((of(&both, "iqn.A"), of(&both, "iqn.b")), (vec!["iqn.a".into()], vec!["me".into()]));
+            assert!(of(&both, "iqn.c").is_empty());
+            let proven = both.secrets_of("iqn.a").next();
+            assert!(both.admits("iqn.a", proven) && !both.admits("iqn.b", proven) && !both.admits("iqn.a", None));
+        }
+        assert!(of(&access(&["iqn.b"], two), "iqn.a").is_empty(), "it is not in the list");
+        // a user's name alone, where there is but one
+        let one = "initiator me aaaaaaaaaaaa";
+        assert_eq!(of(&access(&["iqn.a"], one), "iqn.a"), ["me"]);
+        assert_eq!(of(&access(&["any"], one), "iqn.x"), ["me"]);
+        assert!(of(&access(&["iqn.a", "iqn.b"], one), "iqn.a").is_empty());
+        assert!(access(&["any"], one).secrets_of("iqn.a").next().is_some() && !access(&["any"], one).is_for_all());
     }
 
     #[test]

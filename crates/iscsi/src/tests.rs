@@ -131,8 +131,92 @@ fn targets_are_found() {
     assert_eq!(client.text("SendTargets", "All"), [("TargetName".to_owned(), TARGET.to_owned())]);
     targets.set_access(TargetAccess { initiators: vec!["iqn.b".into()], chap: None });
     assert!(client.text("SendTargets", "All").is_empty());
-    assert_eq!(sense(&client.command(&[0; 6], 0)).1, 0x25, "discovery has no unit");
     assert!(!server.has_clients());
+}
+
+#[test]
+fn a_secret_is_that_of_one_initiator() {
+    let (server, targets) = served();
+    let chap = ChapSecrets::parse("initiator iqn.alice 123456789012\ninitiator iqn.bob bob 210987654321").unwrap();
+    let log_in = |initiator: &str, secret: (&str, &str)| {
+        Client::connect(&server).log_in(&Login { secret: Some(secret), ..Login::of(initiator) })
+    };
+    for initiators in
+        [vec!["iqn.bob".to_owned()], vec!["iqn.bob".to_owned(), "iqn.alice".to_owned()], vec!["any".to_owned()]]
+    {
+        targets.set_access(TargetAccess { initiators: initiators.clone(), chap: Some(chap.clone()) });
+        assert_eq!(log_in("iqn.bob", ("iqn.alice", "123456789012")), Err((2, 1)), "alice is not bob: {initiators:?}");
+        assert_eq!(log_in("iqn.bob", ("bob", "210987654321")), Ok(()), "{initiators:?}");
+        assert!(log_in("iqn.alice", ("bob", "210987654321")).is_err(), "{initiators:?}");
+    }
+}
+
+#[test]
+fn targets_with_secrets_are_told_to_those_that_know_them() {
+    let (server, targets) = served();
+    let chap = ChapSecrets::parse("initiator iqn.a 123456789012\ninitiator iqn.b 123456789013").unwrap();
+    targets.set_access(TargetAccess { initiators: vec!["any".into()], chap: Some(chap) });
+    let told = |initiator: &str, secret: Option<(&str, &str)>| {
+        let mut client = Client::connect(&server);
+        client.log_in(&Login { target: "", secret, ..Login::of(initiator) })?;
+        Ok(client.text("SendTargets", "All").len())
+    };
+    assert_eq!(told("iqn.a", None), Ok(0), "it proves nothing");
+    assert_eq!(told("iqn.a", Some(("iqn.a", "123456789012"))), Ok(1));
+    assert_eq!(told("iqn.a", Some(("iqn.a", "123456789013"))), Err((2, 1)));
+    assert_eq!(told("iqn.b", Some(("iqn.a", "123456789012"))), Err((2, 1)));
+}
+
+#[test]
+fn discovery_shuts_nobody_out() {
+    let (server, targets) = served();
+    targets.set_access(TargetAccess { initiators: vec!["iqn.good".into()], chap: None });
+    let mut good = Client::logged_in(&server, "iqn.good");
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut client = Client::connect(&server);
+        client.log_in(&Login { target: "", ..Login::of("iqn.evil") }).unwrap();
+        held.push(client);
+    }
+    assert!(held[0].is_cut_off() && held[160].is_cut_off(), "the oldest go");
+    assert!(held[199].text("SendTargets", "All").is_empty());
+    // its session goes on, and it can begin others
+    assert_eq!(good.command(&[0; 6], 0).status, 0);
+    let mut again = Client::logged_in(&server, "iqn.good");
+    assert_eq!(again.command(&[0; 6], 0).status, 0);
+}
+
+#[test]
+fn discovery_takes_only_what_it_needs() {
+    let (server, targets) = served();
+    let discovery = || {
+        let mut client = Client::connect(&server);
+        client.log_in(&Login { target: "", ..Login::of("iqn.a") }).unwrap();
+        client
+    };
+    let mut client = discovery();
+    let mut ping = PduHead::new(opcode::NOP_OUT, FINAL, 9);
+    ping.put_u32(20, NO_TAG);
+    client.send(ping, b"hello");
+    assert_eq!((client.take().data, client.text("SendTargets", "All").len()), (b"hello".to_vec(), 1));
+    client.leave();
+    // neither commands nor their data
+    let mut client = discovery();
+    client.send(client::command(&write(0, 200), 5, 200 * 512, true), &[0; 4096]);
+    assert_eq!(client.take().head.opcode(), opcode::REJECT);
+    assert!(client.is_cut_off());
+    let mut client = discovery();
+    client.send_as_it_is(PduHead::new(opcode::DATA_OUT | 0x40, FINAL, 5), &[0; 512]);
+    assert_eq!(client.take().head.opcode(), opcode::REJECT);
+    assert!(client.is_cut_off());
+    // nor much at a time, which holds for logins, too
+    for mut client in [discovery(), Client::connect(&server)] {
+        client.send(PduHead::new(opcode::TEXT, FINAL, 5), &[b'x'; 8193]);
+        assert!(client.is_cut_off());
+    }
+    // what is told is bounded
+    targets.set_twins(50_000);
+    assert!((1000..50_000).contains(&discovery().text_of("SendTargets", "All", 8192).len()));
 }
 
 #[test]

@@ -288,6 +288,11 @@ impl Client {
 
     /// What is said to a text request.
     pub(super) fn text(&mut self, key: &str, value: &str) -> Vec<(String, String)> {
+        self.text_of(key, value, 512)
+    }
+
+    /// What is said to a text request, in parts of so many bytes.
+    pub(super) fn text_of(&mut self, key: &str, value: &str, part: usize) -> Vec<(String, String)> {
         let mut out = Vec::new();
         text::push(&mut out, key, value);
         let mut head = PduHead::new(opcode::TEXT, FINAL, 3);
@@ -300,9 +305,10 @@ impl Client {
             told.extend(&answer.data);
             if answer.head.is_final() {
                 assert_eq!((answer.head.flags(), answer.head.u32(20)), (FINAL, NO_TAG));
-                return text::parse(&told).unwrap();
+                let pairs = told.split(|byte| *byte == 0).filter(|one| !one.is_empty());
+                return pairs.flat_map(|one| text::parse(one).unwrap()).collect();
             }
-            assert_eq!((answer.head.flags(), answer.data.len()), (CONTINUES, 512), "as long as it may be");
+            assert_eq!((answer.head.flags(), answer.data.len()), (CONTINUES, part), "as long as it may be");
             let mut more = PduHead::new(opcode::TEXT, FINAL, 3);
             more.put_u32(20, answer.head.u32(20));
             self.send(more, &[]);
