@@ -5,6 +5,7 @@
 //!     └────▶ confine ──▶ all threads, for good:
 //!              no new privileges   no set-user-id program gives it any
 //!              capabilities        of root's only CAP_DAC_OVERRIDE
+//!              io_uring            rings that read, write and flush, and no others
 //!              seccomp             no mounting, no programs, no network, no hand on the kernel or other processes
 //! ```
 //!
@@ -16,8 +17,11 @@
 //! - `CAP_SYS_RESOURCE`: for `PR_SET_IO_FLUSHER`, which is done before.
 //! - `CAP_KILL`: helpers are the same user's.
 //!
-//! Seccomp does not see what goes through io_uring: which can open and connect, but neither mount, nor run a program, nor
-//! make a user.
+//! Seccomp does not see what goes through io_uring. All rings are there before the filter, none can be made or changed
+//! behind it, and the kernel lets these only read, write and flush what is open (`device`, `rings.rs`).
+//!
+//! Left open: sockets of family `AF_UNIX`, which volumes and commands come by, and which may also be connected to what
+//! listens elsewhere on this machine; and, as root's process, files of the whole machine (there is no Landlock yet).
 
 use std::collections::BTreeMap;
 
@@ -78,6 +82,9 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_mknodat,
+    // what no filter sees
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_register,
     // the kernel and the machine
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -138,6 +145,7 @@ pub fn confine() -> Result<(), String> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed("capabilities"))?;
     set_no_new_privs(true).map_err(failed("new privileges"))?;
+    device::close_rings();
     let filter = filter().map_err(|e| format!("cannot refuse system calls: {e}"))?;
     seccompiler::apply_filter(&filter).map_err(|e| format!("cannot refuse system calls: {e}"))
 }
@@ -152,7 +160,9 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     };
     REFUSED.iter().for_each(|call| refuse(*call, Vec::new()));
     let family = |op| SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, libc::AF_UNIX as u64);
-    refuse(libc::SYS_socket, vec![SeccompRule::new(vec![family(SeccompCmpOp::Ne)?])?]);
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        refuse(call, vec![SeccompRule::new(vec![family(SeccompCmpOp::Ne)?])?]);
+    }
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32), arch)?.try_into()
 }
@@ -165,6 +175,7 @@ mod tests {
     use std::process::Command;
 
     use nix::mount::{MsFlags, mount};
+    use rustix::net::{AddressFamily, SocketType, socket};
 
     use super::*;
 
@@ -178,6 +189,11 @@ mod tests {
             assert_eq!(Command::new("/bin/true").status().unwrap_err().kind(), PermissionDenied);
             assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
             UnixListener::bind(dir.path().join("sock")).unwrap();
+            for family in [AddressFamily::INET, AddressFamily::INET6, AddressFamily::NETLINK, AddressFamily::PACKET] {
+                let refused = socket(family, SocketType::DGRAM, None).unwrap_err();
+                assert_eq!(refused, Errno::PERM, "{family:?}");
+            }
+            assert_eq!(device::try_free_ring().unwrap_err().kind(), PermissionDenied);
             let own = dir.path().join("file");
             std::fs::write(&own, "x").unwrap();
             // to oneself: the call, not the change is refused

@@ -8,7 +8,7 @@
 //! which keep the queue of a disk filled without a thread per request:
 //!
 //! ```text
-//!   batch ──┬── device with a file below ([`Device::raw`]) ──> one io_uring per thread ──> kernel
+//!   batch ──┬── device with a file below ([`Device::raw`]) ──> a restricted io_uring ──> kernel
 //!           └── any other device ──────────> read_at, write_at, flush, one after the other
 //! ```
 //!
@@ -33,6 +33,7 @@ mod mem;
 pub mod meter;
 mod raw;
 mod ring;
+mod rings;
 mod scatter;
 mod slot;
 mod window;
@@ -51,6 +52,7 @@ pub use injected::{ALWAYS, DeviceOp, FaultEffect, InjectedFault, InjectedFaults,
 pub use join::JoinLimits;
 pub use mem::MemDevice;
 pub use raw::{DirectFile, Raw};
+pub use rings::{close_rings, try_free_ring};
 pub use slot::DeviceSlot;
 pub use window::Window;
 

@@ -1,4 +1,4 @@
-//! One io_uring per thread, and plain system calls where there is none.
+//! Batches through an io_uring, and plain system calls where there is none.
 //!
 //! ```text
 //!   read  | IoTask::Fill    | pread      IORING_OP_READ
@@ -10,7 +10,6 @@
 //! The kernel works on buffers that are only borrowed, so [`run`] must not return, and not unwind,
 //! while a job is in flight; whatever goes wrong, it first waits for the kernel.
 
-use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
@@ -19,10 +18,8 @@ use io_uring::{IoUring, opcode, types};
 
 use crate::meter::Ticket;
 use crate::raw::Raw;
+use crate::rings::{self, DEPTH};
 use crate::scatter::Scatter;
-
-/// Jobs in flight at most, per thread.
-const DEPTH: u32 = 128;
 
 /// Until another look at whether jobs should go that had to stay back.
 const STAND_BACK: Duration = Duration::from_millis(1);
@@ -164,39 +161,21 @@ impl<'a> RingJob<'a> {
     }
 }
 
-enum RingState {
-    Untried,
-    Unavailable,
-    Ready(Box<IoUring>),
-}
-
-thread_local! {
-    static RING: RefCell<RingState> = const { RefCell::new(RingState::Untried) };
-}
-
 /// Does all `jobs`.
 pub(crate) fn run(jobs: &mut [RingJob<'_>]) {
-    if jobs.len() < 2 {
-        return jobs.iter_mut().for_each(RingJob::run_alone);
+    match if jobs.len() < 2 { None } else { rings::take() } {
+        Some(ring) => run_with(ring, jobs),
+        None => jobs.iter_mut().for_each(RingJob::run_alone),
     }
-    RING.with_borrow_mut(|slot| {
-        if let RingState::Untried = slot {
-            // forbidden in many containers, absent in old kernels
-            *slot = IoUring::new(DEPTH).map_or(RingState::Unavailable, |ring| RingState::Ready(Box::new(ring)));
-        }
-        let todo = match slot {
-            // a panic must not free buffers that the kernel still uses
-            RingState::Ready(ring) => match or_abort(|| run_in_ring(ring, jobs)) {
-                Ok(()) => return,
-                Err(unfinished) => {
-                    *slot = RingState::Unavailable;
-                    unfinished
-                }
-            },
-            _ => (0..jobs.len()).collect(),
-        };
-        todo.into_iter().for_each(|i| jobs[i].run_alone());
-    });
+}
+
+fn run_with(mut ring: IoUring, jobs: &mut [RingJob<'_>]) {
+    // a panic must not free buffers that the kernel still uses
+    match or_abort(|| run_in_ring(&mut ring, jobs)) {
+        Ok(()) => rings::give(ring),
+        // it is broken
+        Err(unfinished) => unfinished.into_iter().for_each(|i| jobs[i].run_alone()),
+    }
 }
 
 /// Does all `jobs` through `ring`; if the ring breaks, returns those that are left.
@@ -287,6 +266,10 @@ mod tests {
     use super::*;
     use crate::meter::{Meter, Purpose};
 
+    fn run_by(available: bool, jobs: &mut [RingJob<'_>]) {
+        if available { run(jobs) } else { jobs.iter_mut().for_each(RingJob::run_alone) }
+    }
+
     /// A ring on a file that cannot be read breaks nothing: each job has its own error.
     #[test]
     fn an_error_stays_with_its_job() {
@@ -319,14 +302,13 @@ mod tests {
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
         for available in [true, false] {
-            RING.set(if available { RingState::Untried } else { RingState::Unavailable });
             let mut bufs: Vec<Vec<u8>> = (0..500).map(|i| vec![0; (i * 37) % 5000 + 1]).collect();
             let mut jobs: Vec<RingJob> = bufs
                 .iter_mut()
                 .enumerate()
                 .map(|(i, buf)| RingJob::new(raw, i as u64 * 101, IoTask::Fill(buf), None))
                 .collect();
-            run(&mut jobs);
+            run_by(available, &mut jobs);
             assert!(jobs.iter().all(|job| job.result.is_ok()));
             drop(jobs);
             for (i, buf) in bufs.iter().enumerate() {
@@ -342,7 +324,6 @@ mod tests {
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
         for available in [true, false] {
-            RING.set(if available { RingState::Untried } else { RingState::Unavailable });
             let mut bufs = vec![[0; 700]; 90];
             let mut jobs: Vec<RingJob> = bufs
                 .chunks_exact_mut(9)
@@ -357,7 +338,7 @@ mod tests {
             let parts = short.iter_mut().map(|buf| (0, &mut buf[..])).collect();
             let near_end = bytes.len() as u64 - 150;
             jobs.push(RingJob::new(raw, near_end, IoTask::FillAll(Scatter::new(parts)), None));
-            run(&mut jobs);
+            run_by(available, &mut jobs);
             let results: Vec<bool> = jobs.into_iter().map(|job| job.result.is_ok()).collect();
             assert_eq!(results, [[true; 10].as_slice(), &[false]].concat());
             for (job, bufs) in bufs.chunks_exact(9).enumerate() {
