@@ -410,3 +410,41 @@ fn a_name_that_was_listed_is_looked_up_again() {
     fs::rename(p("bar"), p("foo")).unwrap();
     assert_eq!((folded.stored(0), fs::read(p("FOO")).unwrap()), (vec!["foo".to_owned()], b"NEW".to_vec()));
 }
+
+/// A file that is removed or moved in the overlay leaves a whiteout in the upper folder.
+#[test]
+fn overlayfs_has_its_upper_folder_here() {
+    require!(root);
+    if !fs::read_to_string("/proc/filesystems").unwrap().contains("\toverlay\n") {
+        eprintln!("SKIPPED {}:{}: the kernel has no overlay", file!(), line!());
+        return;
+    }
+    let folded = Folded::new(&NewFs::default(), Vec::new());
+    let (one, two, merged) = (folded.dir.0.join("one"), folded.dir.0.join("two"), Dir::new());
+    for name in ["upper", "work"] {
+        fs::create_dir(two.join(name)).unwrap();
+    }
+    fs::write(one.join("removed"), "").unwrap();
+    fs::write(one.join("moved"), "text").unwrap();
+    // a whiteout by the call that overlayfs makes
+    fs::write(two.join("a"), "text").unwrap();
+    renameat2(&two.join("a"), &two.join("b"), libc::RENAME_WHITEOUT).unwrap();
+    let is_whiteout = |path: PathBuf| {
+        let stat = fs::symlink_metadata(path).unwrap();
+        stat.file_type().is_char_device() && stat.rdev() == 0 && stat.mode() & 0o7777 == 0
+    };
+    assert!(is_whiteout(two.join("a")) && fs::read(two.join("b")).unwrap() == b"text");
+
+    let (upper, work) = (two.join("upper"), two.join("work"));
+    let how = format!("lowerdir={},upperdir={},workdir={}", one.display(), upper.display(), work.display());
+    let none = nix::mount::MsFlags::empty();
+    nix::mount::mount(Some("overlay"), &merged.0, Some("overlay"), none, Some(how.as_str())).unwrap();
+    let changed = fs::remove_file(merged.0.join("removed"))
+        .and_then(|()| fs::rename(merged.0.join("moved"), merged.0.join("new")))
+        .and_then(|()| listed(&merged.0));
+    nix::mount::umount(&merged.0).unwrap();
+    assert_eq!(changed.unwrap(), "new: File, 1 links, 4 bytes\n");
+    assert!(is_whiteout(upper.join("removed")) && is_whiteout(upper.join("moved")));
+    assert_eq!(fs::read(upper.join("new")).unwrap(), b"text");
+    assert_eq!(listed(&one).unwrap(), "moved: File, 1 links, 4 bytes\nremoved: File, 1 links, 0 bytes\n");
+}
