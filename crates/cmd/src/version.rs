@@ -48,10 +48,6 @@ mod tests {
     fn the_commit_is_told() {
         assert_eq!(own("1.0", "0123456789ab"), "cenote 1.0 (commit 0123456789ab)");
         assert_eq!(own("1.0", ""), "cenote 1.0");
-        let head = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
-        let head = head.ok().filter(|head| head.status.success()).map(|head| head.stdout);
-        if let Some(head) = head.and_then(|head| String::from_utf8(head).ok()).filter(|_| !COMMIT.is_empty()) {
-            assert!(head.starts_with(COMMIT), "{head} {COMMIT}");
-        }
+        assert!(COMMIT.len() <= 12 && COMMIT.chars().all(|digit| digit.is_ascii_hexdigit()), "{COMMIT}");
     }
 }

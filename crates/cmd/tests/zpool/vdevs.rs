@@ -136,7 +136,7 @@ fn devices_with_something_in_them_are_refused() {
         }
     }
     world.check("attach -f fresh DIR/a DIR/luks", 0, "");
-    world.check("add -f fresh spare DIR/gpt", 0, "");
+    world.check("add -f fresh spare DIR/lvm", 0, "");
     world.check("destroy fresh", 0, "");
     // of a pool that has gone nothing stands in the way
     world.check("create -O mountpoint=none again DIR/a DIR/luks", 0, "");
