@@ -13,10 +13,8 @@ use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{
-    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
-};
-use protocol::datasets::{Mounted, Response};
+use pool::{AttachAs, Events, HealedSnapshot, OfflineReason, Pool, Receiving, RefusedChanges, SweepAction, SweepKind};
+use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{PoolReply, Request};
