@@ -203,7 +203,7 @@ fn compare(pair: &mut Pair, seed: u64, count: usize) {
 #[test]
 fn answers_are_the_kernels() {
     require!(root);
-    let seeds: u64 = std::env::var("CENOTE_RULES_SEEDS").map_or(4, |text| text.parse().unwrap());
+    let seeds: u64 = std::env::var("CENOTE_RULES_SEEDS").map_or(14, |text| text.parse().unwrap());
     for seed in 0..seeds {
         compare(&mut Pair::new(), seed, 1500);
     }
