@@ -68,8 +68,14 @@ impl Channel {
 
     /// Has the kernel drop what it keeps of a node.
     pub(crate) fn invalidate(&self, node: u64) -> Result<()> {
-        // from byte 0 on, and all of it
-        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(0).u64(0))
+        self.invalidate_from(node, 0)
+    }
+
+    /// Has the kernel drop what it keeps of a node, but of its contents only those from a byte on.
+    pub(crate) fn invalidate_from(&self, node: u64, from: u64) -> Result<()> {
+        // the bound of what the kernel can express; no length is all of it
+        let from = from.min(i64::MAX as u64);
+        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(from).u64(0))
     }
 
     /// Has the kernel drop what it keeps of a node, but for its contents. That waits for nobody.

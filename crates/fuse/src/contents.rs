@@ -20,6 +20,7 @@ use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_CACHE, WRITE_KILL_SUIDGID, fopen};
+use crate::write_back::WriteBack;
 
 /// What is to be written: of which node, where, whether at its end, and whether set-id bits go.
 #[derive(Clone, Copy)]
@@ -50,6 +51,7 @@ pub(crate) struct ContentRequests<S: Source> {
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
+    pub(crate) write_back: Arc<WriteBack>,
     pub(crate) env: Env,
 }
 
@@ -70,24 +72,28 @@ impl<S: Source> ContentRequests<S> {
         Ok(())
     }
 
-    /// OPEN. "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
-    /// and that it may keep the file's pages.
-    pub(crate) fn open(&self, header: &InHeader, reply: Reply) -> Result<()> {
-        if self.negotiated.has_no_open() {
-            reply.error(libc::ENOSYS);
-            return Ok(());
-        }
-        // first: it may be closed before this thread goes on
-        if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
-            let live = self.trees.live();
-            live.tree.opened(live.object(object));
-        }
-        reply.opened(self.negotiated.open_flags());
+    /// OPEN. "Not implemented" would be the kernel's sign that it need not ask again, of any file and for whatever: then
+    /// everybody could map a file of a snapshot and store into it, and everybody would read that.
+    pub(crate) fn open(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
+        let flags = body.u32()?.cast_signed();
+        let opened = self.trees.check_open(header.node, flags).inspect(|_| {
+            // first: it may be closed before this thread goes on
+            self.write_back.opened(header.node, flags);
+            if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
+                let live = self.trees.live();
+                live.tree.opened(live.object(object));
+            }
+        });
+        self.faults.answer("open", header.node, opened, reply, |reply, writing| {
+            reply.opened(self.negotiated.open_flags(writing));
+        });
         Ok(())
     }
 
     /// RELEASE: the last user of an open file is gone.
-    pub(crate) fn release(&self, header: &InHeader, reply: Reply) -> Result<()> {
+    pub(crate) fn release(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        self.write_back.closed(header.node, body.u32()?.cast_signed());
         if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
             let live = self.trees.live();
             live.tree.closed(live.object(object));
@@ -127,18 +133,21 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// LSEEK. What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
-    pub(crate) fn lseek(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
+    /// Without, only what programs stored into mappings is not there, and comes first.
+    pub(crate) fn lseek(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         if self.negotiated.keeps_written() {
             return reply.refuse(libc::ENOSYS);
         }
         body.skip(8)?;
         let (offset, whence) = (body.u64()?.cast_signed(), body.u32()?.cast_signed());
-        match self.seek(header.node, offset, whence) {
+        let (contents, node) = (self.clone(), header.node);
+        let from = u64::try_from(offset).unwrap_or(0);
+        self.write_back.before(node, from, move || match contents.seek(node, offset, whence) {
             Err(error) if error.kind() == Kind::Missing => reply.error(libc::ENXIO),
-            found => self.faults.answer("lseek", header.node, found, reply, |reply, offset| {
+            found => contents.faults.answer("lseek", node, found, reply, |reply, offset| {
                 reply.offset(offset.cast_unsigned());
             }),
-        }
+        });
         Ok(())
     }
 
@@ -178,6 +187,10 @@ impl<S: Source> ContentRequests<S> {
             sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
         };
         let answer = move |contents: &Self, done: Result<usize>| {
+            if from_cache && done.is_err() {
+                // nobody is to read what is nowhere
+                contents.write_back.drop_pages(node);
+            }
             // it came in one request, so its length fits
             contents.faults.answer("write", node, done, reply, |reply, written| reply.count(written as u32));
         };

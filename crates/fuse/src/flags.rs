@@ -26,6 +26,7 @@ use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{IOCTL_OUT_BYTES, InHeader, Out, RequestBody};
+use crate::write_back::WriteBack;
 
 /// Words of `struct fsxattr`: flags first, the project fourth.
 type Xattr = [u32; 7];
@@ -156,6 +157,7 @@ pub(crate) struct FlagRequests<S: Source> {
     pub(crate) faults: Arc<FaultLog<S>>,
     pub(crate) parking: Arc<Parking>,
     pub(crate) notifier: Arc<Notifier>,
+    pub(crate) write_back: Arc<WriteBack>,
 }
 
 impl<S: Source> FlagRequests<S> {
@@ -170,10 +172,14 @@ impl<S: Source> FlagRequests<S> {
         match Ioctl::parse(number, RequestBody::new(body.bytes(size as usize)?)) {
             Ok(Ioctl::Unknown) => reply.error(libc::ENOTTY),
             Ok(Ioctl::Set(set)) => {
-                let work = move |flags: &Self| flags.set_flags(node, &set, asker);
-                self.parking.change(self, work, move |flags, done| {
-                    let answer = |reply: Reply, ()| reply.bytes(&answered(Out::default()));
-                    flags.faults.answer("ioctl", node, done, reply, answer);
+                let flags = self.clone();
+                // what programs stored while they might would be refused afterwards
+                self.write_back.before(node, 0, move || {
+                    let work = move |flags: &Self| flags.set_flags(node, &set, asker);
+                    flags.parking.change(&flags, work, move |flags, done| {
+                        let answer = |reply: Reply, ()| reply.bytes(&answered(Out::default()));
+                        flags.faults.answer("ioctl", node, done, reply, answer);
+                    });
                 });
             }
             Ok(call) => match self.flagged(node).map(|stat| answer(call, &stat)) {

@@ -33,8 +33,8 @@
 //!
 //! What keeps it fast: the kernel may keep names, attributes, symlinks, directory listings and file data
 //! for as long as it likes, and names that do not exist, too, as either nothing changes or all changes
-//! come through the same mount; files and directories are opened and closed without a request; node ids
-//! say by themselves which object is meant. In a read-only mount nothing is counted and nothing
+//! come through the same mount; directories are opened and closed without a request, files are not, as only an open can
+//! refuse what programs store into mappings; node ids say by themselves which object is meant. In a read-only mount nothing is counted and nothing
 //! forgotten; in a writable one the kernel's uses of each object are counted, so that one without a name
 //! goes with its last user.
 //!
@@ -43,8 +43,8 @@
 //!
 //! Locks, permissions and the sticky bit are the kernel's own: no request is made for them.
 //!
-//! What is not there: syncfs(2) (the kernel sends it to no FUSE file system of this kind: it writes back what it
-//! keeps, and that is all), and NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
+//! What is not there: sync(2) and syncfs(2) (the kernel sends them to virtiofs, and some kernels to `fuseblk`, of which each
+//! mount holds a block device of its own; for all others it writes back what it keeps, and that is all), and NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
 //! Whether it knows those, too, is said once: with another `acltype` a file system is mounted anew.
 
 mod accesses;
@@ -85,6 +85,7 @@ mod told_lately;
 mod tree;
 mod trees;
 mod wire;
+mod write_back;
 mod xattr;
 
 pub use flags::Project;

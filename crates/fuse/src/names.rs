@@ -17,8 +17,9 @@ use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
 use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
-use crate::trees::{NodePlace, Trees};
+use crate::trees::{NodePlace, Trees, Writing};
 use crate::wire::{InHeader, OPEN_KILL_SUIDGID, RequestBody};
+use crate::write_back::WriteBack;
 
 /// Answers the requests that name something in a directory.
 pub(crate) struct NameRequests<S: Source> {
@@ -28,6 +29,7 @@ pub(crate) struct NameRequests<S: Source> {
     pub(crate) faults: Arc<FaultLog<S>>,
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
+    pub(crate) write_back: Arc<WriteBack>,
     pub(crate) attributes: Arc<AttributeRequests<S>>,
 }
 
@@ -76,12 +78,8 @@ impl<S: Source> NameRequests<S> {
         Ok(())
     }
 
-    /// CREATE. Where files need no opening, "not implemented" makes the kernel use MKNOD from now on: that leaves
-    /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
+    /// CREATE.
     pub(crate) fn create(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
-        if self.negotiated.has_no_open() && !self.trees.live().tree.has_aliases() {
-            return reply.refuse(libc::ENOSYS);
-        }
         let (parent, task, asker) = (header.node, Asker::of(header), (header.uid, header.gid));
         let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
         let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0, task);
@@ -89,9 +87,10 @@ impl<S: Source> NameRequests<S> {
         let work =
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
         self.parking.change(self, work, move |names, made| {
-            names.faults.answer("create", parent, made, reply, |reply, entry| {
+            names.faults.answer("create", parent, made, reply, |reply, (entry, writing)| {
                 names.known.told(entry.attr.ino, entry.generation);
-                reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.open_flags());
+                names.write_back.opened(entry.attr.ino, flags);
+                reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.open_flags(writing));
             });
         });
         Ok(())
@@ -100,15 +99,16 @@ impl<S: Source> NameRequests<S> {
     /// TMPFILE: an orphan, once the kernel is told of it.
     pub(crate) fn tmpfile(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
-        body.skip(4)?;
+        let flags = body.u32()?.cast_signed();
         let (mode, umask) = (body.u32()?, body.u32()?);
         let work = move |names: &Self| names.create_unnamed(parent, &new_file(asker, NewKind::File, mode, umask));
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
                 names.known.told(entry.attr.ino, entry.generation);
                 names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
+                names.write_back.opened(entry.attr.ino, flags);
                 // it has no name that could hold
-                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags());
+                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags(Writing::Anywhere));
             });
         });
         Ok(())
@@ -237,18 +237,19 @@ impl<S: Source> NameRequests<S> {
         name: &[u8],
         new: &New<'_>,
         (flags, drop_set_ids, asker): (i32, bool, Asker),
-    ) -> Result<FuseEntry> {
+    ) -> Result<(FuseEntry, Writing)> {
         match self.create_name(node, name, new) {
             Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
                 let live = self.trees.live();
                 let object = live.tree.lookup(self.trees.changeable_name(node, name)?, name)?;
+                let writing = self.trees.check_open(live.node(object)?, flags)?;
                 if flags & libc::O_TRUNC != 0 {
                     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
                     self.attributes.change(live.node(object)?, cut, drop_set_ids, asker)?;
                 }
-                self.entries.of_named_object(&live, object)
+                Ok((self.entries.of_named_object(&live, object)?, writing))
             }
-            made => made,
+            made => Ok((made?, Writing::Anywhere)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::options::MountOptions;
+use crate::trees::Writing;
 use crate::wire::{fopen, init};
 
 /// What was agreed on for one mount.
@@ -12,9 +13,7 @@ pub(crate) struct Negotiated {
     keep_pages: bool,
     writeback_cache: bool,
     is_writable: bool,
-    /// The kernel understands that files need not be opened.
-    no_open: AtomicBool,
-    /// And directories.
+    /// The kernel understands that directories need not be opened.
     no_opendir: AtomicBool,
     /// The kernel says of a new ACL whether set-group-id may stay.
     setxattr_ext: AtomicBool,
@@ -29,7 +28,6 @@ impl Negotiated {
             keep_pages: options.keep_pages,
             writeback_cache: options.writeback_cache && is_writable,
             is_writable,
-            no_open: AtomicBool::new(false),
             no_opendir: AtomicBool::new(false),
             setxattr_ext: AtomicBool::new(false),
         }
@@ -57,18 +55,11 @@ impl Negotiated {
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.is_writable);
         want(init::WRITEBACK_CACHE, self.writeback_cache);
-        // otherwise each file has to be opened, to be told how it is read
-        want(init::NO_OPEN_SUPPORT, self.page_cache && self.keep_pages);
         want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
         let chosen = wanted & can;
-        self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
         self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
         self.setxattr_ext.store(chosen & init::SETXATTR_EXT != 0, Ordering::Relaxed);
         chosen
-    }
-
-    pub(crate) fn has_no_open(&self) -> bool {
-        self.no_open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_no_opendir(&self) -> bool {
@@ -89,10 +80,13 @@ impl Negotiated {
         !self.page_cache
     }
 
-    /// How an open file is read, written and closed.
-    pub(crate) fn open_flags(&self) -> u32 {
+    /// How an open file is read, written and closed. With the page cache, what is written past it cannot be mapped to be
+    /// shared: a mapping knows no end that it would have to keep to.
+    pub(crate) fn open_flags(&self, writing: Writing) -> u32 {
         fopen::NOFLUSH
             | match (self.page_cache, self.keep_pages) {
+                (true, true) if writing == Writing::AtEnd => fopen::DIRECT_IO | fopen::KEEP_CACHE,
+                (true, false) if writing == Writing::AtEnd => fopen::DIRECT_IO,
                 (true, true) => fopen::KEEP_CACHE,
                 (true, false) => 0,
                 (false, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,

@@ -23,6 +23,11 @@ impl Notifier {
         self.tell(node, "what it has of it", |channel| channel.invalidate(node));
     }
 
+    /// The same, but of its contents only those from a byte on.
+    pub(crate) fn invalidate_from(&self, node: u64, from: u64) {
+        self.tell(node, "what it has of it", |channel| channel.invalidate_from(node, from));
+    }
+
     /// Tells the kernel bytes of a node's contents, and so that it is at least as long. It may first want answers to
     /// other requests.
     pub(crate) fn store(&self, node: u64, offset: u64, bytes: &[u8]) {

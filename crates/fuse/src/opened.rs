@@ -46,7 +46,7 @@ impl<F> Opened<F> {
 /// The open file of a tree.
 pub(crate) type OpenedIn<T> = Arc<Opened<<T as FileTree>::File>>;
 
-/// The open files of one mount: those used last, as the kernel does not say when it opens and closes one.
+/// The open files of one mount: those used last, as many more may be open than are used.
 pub(crate) struct OpenFiles<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,

@@ -28,6 +28,7 @@ use crate::reply::Reply;
 use crate::tree::Source;
 use crate::trees::Trees;
 use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
+use crate::write_back::WriteBack;
 use crate::xattr::XattrRequests;
 
 /// The parts of one mount, shared by its threads.
@@ -155,7 +156,7 @@ impl<S: Source> Session<S> {
             opcode::READDIR => self.lists.readdir(header, body, reply),
             opcode::READDIRPLUS => self.lists.readdirplus(header, body, reply),
             opcode::READLINK => self.contents.readlink(header, reply),
-            opcode::OPEN => self.contents.open(header, reply),
+            opcode::OPEN => self.contents.open(header, body, reply),
             opcode::OPENDIR => self.contents.opendir(reply),
             opcode::READ => self.contents.read(header, body, reply),
             opcode::WRITE => self.contents.write(header, body, data, reply),
@@ -163,7 +164,7 @@ impl<S: Source> Session<S> {
             opcode::LSEEK => self.contents.lseek(header, body, reply),
             opcode::FALLOCATE => self.contents.fallocate(header, body, reply),
             opcode::COPY_FILE_RANGE => self.contents.copy_file_range(header, body, reply),
-            opcode::RELEASE => self.contents.release(header, reply),
+            opcode::RELEASE => self.contents.release(header, body, reply),
             // folders have no state of being open
             opcode::RELEASEDIR => reply.done(),
             opcode::GETATTR => self.attributes.getattr(header, reply),
@@ -192,6 +193,7 @@ struct SharedParts<S: Source> {
     parking: Arc<Parking>,
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
+    write_back: Arc<WriteBack>,
     gate: Arc<Gate>,
 }
 
@@ -199,7 +201,7 @@ impl<S: Source> SharedParts<S> {
     /// Errors: those of reading the root directory.
     fn new(source: Arc<S>, options: MountOptions, env: &Env) -> Result<SharedParts<S>> {
         let trees = Arc::new(Trees::new(source.clone(), env, options)?);
-        let gate = Arc::<Gate>::default();
+        let (gate, notifier) = (Arc::<Gate>::default(), Arc::<Notifier>::default());
         let parking = Parking::new(env.clone(), gate.clone(), move || source.wait_resumed());
         let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
         let accesses = Accesses::new(trees.clone(), faults.clone(), gate.clone(), env.clone());
@@ -208,7 +210,8 @@ impl<S: Source> SharedParts<S> {
             entries: Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone())),
             known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
             negotiated: Arc::new(Negotiated::new(trees.options(), trees.is_writable())),
-            notifier: Arc::default(),
+            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone()),
+            notifier,
             trees,
             faults,
             accesses,
@@ -226,6 +229,7 @@ impl<S: Source> SharedParts<S> {
             faults: self.faults.clone(),
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
+            write_back: self.write_back.clone(),
             attributes,
         })
     }
@@ -244,6 +248,7 @@ impl<S: Source> SharedParts<S> {
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),
+            write_back: self.write_back.clone(),
             env: env.clone(),
         })
     }
@@ -276,6 +281,7 @@ impl<S: Source> SharedParts<S> {
             faults: self.faults.clone(),
             parking: self.parking.clone(),
             notifier: self.notifier.clone(),
+            write_back: self.write_back.clone(),
         })
     }
 

@@ -165,8 +165,7 @@ pub trait FileTree: Send + Sync + 'static {
     fn readlink(&self, object: ObjectId) -> Result<Vec<u8>>;
     /// Opens a regular file.
     fn open_file(&self, object: ObjectId) -> Result<Self::File>;
-    /// A program opens a file of the live tree: told only of mounts without [`MountOptions::page_cache`](crate::MountOptions)
-    /// or `keep_pages`, of whose files the kernel tells when they are opened and closed.
+    /// A program opens a file of the live tree that is there already.
     fn opened(&self, _object: ObjectId) {}
     /// The last user of a file that was opened has closed it.
     fn closed(&self, _object: ObjectId) {}

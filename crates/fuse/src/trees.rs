@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
-use zpl::ObjectId;
+use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, ObjectId};
 
 use crate::lookup_counts::LookupCounts;
 use crate::node::{CONTROL_NAME, NodeId, OpenTree};
 use crate::options::{MountOptions, Remountable, SnapDir};
 use crate::snapshots::Snapshots;
 use crate::tree::{FileTree, Source, read_only};
+use crate::write_back::opens_for_writing;
 
 /// A node that a request names.
 pub(crate) enum NodePlace<T> {
@@ -23,6 +24,15 @@ pub(crate) enum NodePlace<T> {
     Snapshots,
     /// An object of a tree.
     Object(OpenTree<T>, ObjectId),
+}
+
+/// Where an open file may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// Wherever a program likes, also by way of a mapping.
+    Anywhere,
+    /// At its end: it has the flag for that.
+    AtEnd,
 }
 
 /// What one mount shows.
@@ -160,6 +170,20 @@ impl<S: Source> Trees<S> {
             NodeId::Control | NodeId::Shares | NodeId::Snapshots => {
                 Err(Error::new(Kind::Permission, "files are not made in .zfs"))
             }
+        }
+    }
+
+    /// May a file be opened with these flags? Only here can be refused what a program stores into a mapping. Errors:
+    /// for writing `ReadOnly`, `Stale`, and `Forbidden` if a flag of the file forbids it.
+    pub(crate) fn check_open(&self, node: u64, flags: i32) -> Result<Writing> {
+        if !opens_for_writing(flags) {
+            return Ok(Writing::Anywhere);
+        }
+        let stat = self.live().tree.stat(self.changeable(node)?)?;
+        let appends = stat.flags & FLAG_APPENDONLY != 0;
+        match stat.flags & (FLAG_IMMUTABLE | FLAG_READONLY) != 0 || appends && flags & libc::O_APPEND == 0 {
+            true => Err(Error::new(Kind::Forbidden, "a flag of the file forbids it")),
+            false => Ok(if appends { Writing::AtEnd } else { Writing::Anywhere }),
         }
     }
 

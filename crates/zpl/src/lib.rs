@@ -73,7 +73,7 @@ pub use dir::DirEntry;
 pub use file::File;
 pub use format::ids::ObjectId;
 pub use format::objset::Owner;
-pub use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT};
+pub use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT, FLAG_READONLY};
 pub use fuzz::fuzz;
 pub use kind::FileKind;
 pub use live::{Room, ZplOptions};

@@ -22,6 +22,7 @@ mod iscsi;
 mod killed;
 mod livelists;
 mod nbd;
+mod opens;
 mod projects;
 mod properties;
 mod quotas;

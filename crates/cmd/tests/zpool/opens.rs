@@ -1,0 +1,222 @@
+//! What may not be written is not opened for writing, and what programs stored into mappings is seen by all who ask.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+use super::suspended::wait_for;
+use super::{World, can_mount};
+
+/// File systems of each way that contents take through the kernel: name and properties.
+const MODES: [(&str, &str); 5] = [
+    ("default", "-o atime=on"),
+    ("writeback", "-o org.cenote:writeback=on"),
+    ("nocache", "-o org.cenote:pagecache=off"),
+    ("direct", "-o direct=always"),
+    ("metadata", "-o primarycache=metadata"),
+];
+const LEN: usize = 4 << 20;
+const AT: usize = 2 << 20;
+
+/// A world with pool `fresh` mounted at DIR/mnt/fresh, and a file system of each mode. `None`, loudly, where nothing can be
+/// mounted.
+fn mounted(name: &str) -> Option<World> {
+    if !can_mount(name) {
+        return None;
+    }
+    let world = World::new(name, &[]);
+    File::create(world.dir.join("a")).unwrap().set_len(512 << 20).unwrap();
+    world.check("create -o cachefile=none -O compression=off -R DIR/mnt fresh DIR/a", 0, "");
+    for (mode, properties) in MODES {
+        does(&world, &format!("create {properties} fresh/{mode}"));
+    }
+    Some(world)
+}
+
+fn does(world: &World, line: &str) {
+    assert_eq!(world.zfs(line), (String::new(), 0), "{line}");
+}
+
+fn errno<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().map(|error| error.raw_os_error().expect("of the kernel"))
+}
+
+fn set_flag(path: &Path, flag: IFlags, is_on: bool) {
+    let file = File::open(path).unwrap();
+    let mut flags = ioctl_getflags(&file).unwrap();
+    flags.set(flag, is_on);
+    ioctl_setflags(&file, flags).unwrap();
+}
+
+/// The error of each way to open a file for writing.
+fn opens(path: &Path) -> Vec<Option<i32>> {
+    let open = |options: &mut OpenOptions| errno(options.open(path));
+    vec![
+        open(OpenOptions::new().write(true)),
+        open(OpenOptions::new().read(true).write(true)),
+        open(OpenOptions::new().read(true).write(true).create(true)),
+        open(OpenOptions::new().write(true).truncate(true)),
+        open(OpenOptions::new().write(true).custom_flags(libc::O_DIRECT)),
+        open(OpenOptions::new().append(true)),
+        open(OpenOptions::new().append(true).read(true)),
+    ]
+}
+
+/// A mapping of a file that its stores go to.
+struct Mapped {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl Mapped {
+    fn new(file: &File, len: usize) -> io::Result<Mapped> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever there is room.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapped { at, len }) }
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len);
+        // SAFETY: within the mapping, which nothing else in this process knows.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.cast::<u8>().add(at), bytes.len()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // SAFETY: the mapping as it was made.
+        match unsafe { libc::msync(self.at, self.len, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping as it was made; there is no pointer into it any more.
+        unsafe { libc::munmap(self.at, self.len) };
+    }
+}
+
+fn place(world: &World, mode: &str, name: &str) -> PathBuf {
+    world.dir.join("mnt/fresh").join(mode).join(name)
+}
+
+#[test]
+fn what_may_not_be_written_is_not_opened_so() {
+    let Some(world) = mounted("opens-refused") else { return };
+    for (mode, _) in MODES {
+        let of = |name: &str| place(&world, mode, name);
+        for name in ["plain", "fixed", "log"] {
+            fs::write(of(name), "0123456789").unwrap();
+        }
+        does(&world, &format!("snapshot fresh/{mode}@s"));
+        set_flag(&of("fixed"), IFlags::IMMUTABLE, true);
+        set_flag(&of("log"), IFlags::APPEND, true);
+        assert_eq!(opens(&of(".zfs/snapshot/s/plain")), [Some(libc::EROFS); 7], "{mode}");
+        assert_eq!(opens(&of("fixed")), [Some(libc::EPERM); 7], "{mode}");
+        let (no, yes) = (Some(libc::EPERM), None);
+        assert_eq!(opens(&of("log")), [no, no, no, no, no, yes, yes], "{mode}");
+        assert_eq!(opens(&of("plain")), [yes; 7], "{mode}");
+        fs::write(of("plain"), "0123456789").unwrap();
+        append_only(mode, &of("log"));
+
+        does(&world, &format!("set readonly=on fresh/{mode}"));
+        assert_eq!(opens(&of("plain")), [Some(libc::EROFS); 7], "{mode}");
+        does(&world, &format!("set readonly=off fresh/{mode}"));
+        for name in ["plain", "fixed", ".zfs/snapshot/s/plain"] {
+            assert_eq!(fs::read(of(name)).unwrap(), b"0123456789", "{mode} {name}");
+        }
+        for (name, flag) in [("fixed", IFlags::IMMUTABLE), ("log", IFlags::APPEND)] {
+            set_flag(&of(name), flag, false);
+            assert_eq!(opens(&of(name)), [None; 7], "{mode} {name}");
+        }
+    }
+    world.check("destroy fresh", 0, "");
+}
+
+/// What is there already stays so in a file that can only be appended to.
+fn append_only(mode: &str, log: &Path) {
+    let mut file = OpenOptions::new().append(true).read(true).open(log).unwrap();
+    file.write_all(b"more").unwrap();
+    assert_eq!(fs::read(log).unwrap(), b"0123456789more", "{mode}");
+    // a mapping may come to be where the kernel has no word against it; nothing of it stays
+    if let Ok(mapped) = Mapped::new(&file, 10) {
+        assert!(matches!(mode, "nocache" | "direct"), "{mode}");
+        mapped.store(0, b"FORGED");
+        assert_eq!(errno(mapped.sync()), Some(libc::EPERM), "{mode}");
+    }
+    wait_for("the forged page is dropped", || fs::read(log).unwrap() == b"0123456789more");
+    file.write_all(b"!").unwrap();
+    assert_eq!(fs::read(log).unwrap(), b"0123456789more!", "{mode}");
+    assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 15, "{mode}");
+}
+
+/// A mapping that was there before: its stores until then stay, later ones do not.
+#[test]
+fn pages_that_cannot_be_written_back_are_dropped() {
+    let Some(world) = mounted("opens-dropped") else { return };
+    for (mode, _) in MODES {
+        let path = place(&world, mode, "file");
+        fs::write(&path, "0123456789").unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let Ok(mapped) = Mapped::new(&file, 10) else { continue };
+        mapped.store(0, b"in time");
+        set_flag(&path, IFlags::IMMUTABLE, true);
+        assert_eq!(fs::read(&path).unwrap(), b"in time789", "{mode}");
+        mapped.store(0, b"FORGED!");
+        assert_eq!(errno(file.sync_all()), Some(libc::EPERM), "{mode}");
+        wait_for("it is dropped", || fs::read(&path).unwrap() == b"in time789");
+        assert_eq!(errno(file.sync_all()), None, "{mode}: the error is told once");
+        // by write(2): at once, or with the pages
+        let written = file.write_all_at(b"FORGED!", 0).and_then(|()| file.sync_all());
+        assert_eq!(errno(written), Some(libc::EPERM), "{mode}");
+        wait_for("it is dropped", || fs::read(&path).unwrap() == b"in time789");
+        drop((mapped, file));
+        set_flag(&path, IFlags::IMMUTABLE, false);
+    }
+    world.check("destroy fresh", 0, "");
+}
+
+#[test]
+fn a_hole_is_where_zeros_are_read() {
+    let Some(world) = mounted("opens-holes") else { return };
+    for (mode, _) in MODES {
+        let path = place(&world, mode, "file");
+        let options = &mut OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        let mut expect = vec![0; LEN];
+        let seek = |offset: usize, whence| {
+            let file = File::open(&path).unwrap();
+            // SAFETY: a system call on an open descriptor.
+            unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) }
+        };
+        // with write-back all is data
+        let is_exact = mode != "writeback";
+        let mapped = Mapped::new(&file, LEN).ok();
+        for (round, at) in [AT, AT + (1 << 20), 0].into_iter().enumerate() {
+            match &mapped {
+                Some(mapped) => mapped.store(at, b"stored"),
+                None => file.write_all_at(b"stored", at as u64).unwrap(),
+            }
+            expect[at..at + 6].copy_from_slice(b"stored");
+            let data = if is_exact { at as i64 } else { at.saturating_sub(4096) as i64 };
+            assert_eq!(seek(at.saturating_sub(4096), libc::SEEK_DATA), data, "{mode} {round}");
+            let hole = seek(at, libc::SEEK_HOLE);
+            assert!(hole > at as i64 && (!is_exact || hole < LEN as i64), "{mode} {round}: {hole}");
+            for (copy, to) in [("inside", path.with_extension("copy")), ("outside", world.dir.join("copy"))] {
+                let copied = Command::new("cp").arg(&path).arg(&to).status().unwrap();
+                assert!(copied.success() && fs::read(&to).unwrap() == expect, "{mode} {round} {copy}");
+            }
+        }
+        drop(mapped);
+        assert_eq!(seek(4096, libc::SEEK_DATA), if is_exact { AT as i64 } else { 4096 }, "{mode}");
+    }
+    world.check("destroy fresh", 0, "");
+}

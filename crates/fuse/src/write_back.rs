@@ -1,0 +1,134 @@
+//! Files that are open for writing, and having the kernel send what programs stored in them.
+//!
+//! A store into a mapping is not told: the page is dirty in the kernel, and the tree does not know of it. The kernel sends
+//! such pages when it likes to, when a program asks it to, and at the last when the mapping ends. A mapping keeps its file
+//! open, and a page on its way to the tree does so, too: after RELEASE of the last file that is open for writing, the tree
+//! has all. Until then, an answer that depends on contents comes after the pages:
+//!
+//! ```text
+//!   request ──▶ open for writing? ── no ──────────────────────────────────────▶ answer
+//!                   └── yes ──▶ one thread: the kernel sends and drops its pages ──▶ answer
+//!                                               └──▶ WRITE ──▶ threads of the mount
+//! ```
+//!
+//! The thread is inside of no request while it waits, so a mount that is being frozen does not wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use base::{Env, Mutex};
+use export::Gate;
+
+use crate::notifier::Notifier;
+
+/// What comes after the pages of a node, from a byte on.
+struct AfterPages {
+    node: u64,
+    from: u64,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+/// The files of one mount that are open for writing, and what waits for their pages.
+pub(crate) struct WriteBack {
+    env: Env,
+    gate: Arc<Gate>,
+    notifier: Arc<Notifier>,
+    /// Nodes, and how often each is open for writing.
+    writers: Mutex<HashMap<u64, u64>>,
+    queue: Mutex<WriteBackQueue>,
+    /// Itself, for its thread.
+    this: Weak<WriteBack>,
+}
+
+#[derive(Default)]
+struct WriteBackQueue {
+    waiting: VecDeque<AfterPages>,
+    has_thread: bool,
+}
+
+/// Does an open with these flags allow writing?
+pub(crate) fn opens_for_writing(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+impl WriteBack {
+    pub(crate) fn new(env: Env, gate: Arc<Gate>, notifier: Arc<Notifier>) -> Arc<WriteBack> {
+        Arc::new_cyclic(|this| WriteBack {
+            env,
+            gate,
+            notifier,
+            writers: Mutex::default(),
+            queue: Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// The kernel is about to be told that a file is open with these flags.
+    pub(crate) fn opened(&self, node: u64, flags: i32) {
+        if opens_for_writing(flags) {
+            *self.writers.lock().entry(node).or_default() += 1;
+        }
+    }
+
+    /// RELEASE of a file that was opened with these flags.
+    pub(crate) fn closed(&self, node: u64, flags: i32) {
+        if !opens_for_writing(flags) {
+            return;
+        }
+        let mut writers = self.writers.lock();
+        if let Some(count) = writers.get_mut(&node) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                writers.remove(&node);
+            }
+        }
+    }
+
+    /// Does `work` when the kernel has sent what programs stored in a node from byte `from` on: at once if no program can
+    /// have done so. The caller is within a passage of the gate, and so is `work`.
+    pub(crate) fn before(&self, node: u64, from: u64, work: impl FnOnce() + Send + 'static) {
+        match self.writers.lock().contains_key(&node) {
+            true => self.enqueue(AfterPages { node, from, work: Box::new(work) }),
+            false => work(),
+        }
+    }
+
+    /// The kernel's pages of a node could not be written: it drops them, and asks for what is there.
+    pub(crate) fn drop_pages(&self, node: u64) {
+        self.enqueue(AfterPages { node, from: 0, work: Box::new(|| {}) });
+    }
+
+    fn enqueue(&self, after: AfterPages) {
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(after);
+        if queue.has_thread {
+            return;
+        }
+        let this = self.this.clone();
+        // held while the thread starts, so that no second one does
+        queue.has_thread = self.env.spawn("write-back", move || {
+            if let Some(this) = this.upgrade() {
+                this.serve();
+            }
+        });
+        if !queue.has_thread {
+            // without a thread nothing can be waited for: what is answered then is an error
+            queue.waiting.clear();
+        }
+    }
+
+    fn serve(&self) {
+        loop {
+            let after = {
+                let mut queue = self.queue.lock();
+                let after = queue.waiting.pop_front();
+                queue.has_thread &= after.is_some();
+                after
+            };
+            let Some(AfterPages { node, from, work }) = after else { return };
+            self.notifier.invalidate_from(node, from);
+            let _passage = self.gate.pass();
+            work();
+        }
+    }
+}
