@@ -246,6 +246,8 @@ fn a_pulled_disk_comes_back_as_another_one() {
         let names = world.zfs("list -Ho name");
         world.check("export tank", 0, "");
         assert_eq!(names, ("tank\ntank/home\ntank/later\n".to_owned(), 0));
-        [&first, &second].map(|disk| Command::new("losetup").args(["-d", disk]).status().unwrap());
+        for disk in [&first, &second] {
+            Command::new("losetup").args(["-d", disk]).status().unwrap();
+        }
     });
 }
