@@ -17,7 +17,7 @@ use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
 use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
-use crate::trees::{NodePlace, Trees, Writing};
+use crate::trees::{NodePlace, Trees, WritePlace};
 use crate::wire::{InHeader, OPEN_KILL_SUIDGID, RequestBody};
 use crate::write_back::WriteBack;
 
@@ -108,7 +108,7 @@ impl<S: Source> NameRequests<S> {
                 names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
                 names.write_back.opened(entry.attr.ino, flags);
                 // it has no name that could hold
-                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags(Writing::Anywhere));
+                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags(WritePlace::Anywhere));
             });
         });
         Ok(())
@@ -237,7 +237,7 @@ impl<S: Source> NameRequests<S> {
         name: &[u8],
         new: &New<'_>,
         (flags, drop_set_ids, asker): (i32, bool, Asker),
-    ) -> Result<(FuseEntry, Writing)> {
+    ) -> Result<(FuseEntry, WritePlace)> {
         match self.create_name(node, name, new) {
             Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
                 let live = self.trees.live();
@@ -249,7 +249,7 @@ impl<S: Source> NameRequests<S> {
                 }
                 Ok((self.entries.of_named_object(&live, object)?, writing))
             }
-            made => Ok((made?, Writing::Anywhere)),
+            made => Ok((made?, WritePlace::Anywhere)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::options::MountOptions;
-use crate::trees::Writing;
+use crate::trees::WritePlace;
 use crate::wire::{fopen, init};
 
 /// What was agreed on for one mount.
@@ -82,11 +82,11 @@ impl Negotiated {
 
     /// How an open file is read, written and closed. With the page cache, what is written past it cannot be mapped to be
     /// shared: a mapping knows no end that it would have to keep to.
-    pub(crate) fn open_flags(&self, writing: Writing) -> u32 {
+    pub(crate) fn open_flags(&self, writing: WritePlace) -> u32 {
         fopen::NOFLUSH
             | match (self.page_cache, self.keep_pages) {
-                (true, true) if writing == Writing::AtEnd => fopen::DIRECT_IO | fopen::KEEP_CACHE,
-                (true, false) if writing == Writing::AtEnd => fopen::DIRECT_IO,
+                (true, true) if writing == WritePlace::AtEnd => fopen::DIRECT_IO | fopen::KEEP_CACHE,
+                (true, false) if writing == WritePlace::AtEnd => fopen::DIRECT_IO,
                 (true, true) => fopen::KEEP_CACHE,
                 (true, false) => 0,
                 (false, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,

@@ -28,7 +28,7 @@ pub(crate) enum NodePlace<T> {
 
 /// Where an open file may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writing {
+pub(crate) enum WritePlace {
     /// Wherever a program likes, also by way of a mapping.
     Anywhere,
     /// At its end: it has the flag for that.
@@ -175,15 +175,15 @@ impl<S: Source> Trees<S> {
 
     /// May a file be opened with these flags? Only here can be refused what a program stores into a mapping. Errors:
     /// for writing `ReadOnly`, `Stale`, and `Forbidden` if a flag of the file forbids it.
-    pub(crate) fn check_open(&self, node: u64, flags: i32) -> Result<Writing> {
+    pub(crate) fn check_open(&self, node: u64, flags: i32) -> Result<WritePlace> {
         if !opens_for_writing(flags) {
-            return Ok(Writing::Anywhere);
+            return Ok(WritePlace::Anywhere);
         }
         let stat = self.live().tree.stat(self.changeable(node)?)?;
         let appends = stat.flags & FLAG_APPENDONLY != 0;
         match stat.flags & (FLAG_IMMUTABLE | FLAG_READONLY) != 0 || appends && flags & libc::O_APPEND == 0 {
             true => Err(Error::new(Kind::Forbidden, "a flag of the file forbids it")),
-            false => Ok(if appends { Writing::AtEnd } else { Writing::Anywhere }),
+            false => Ok(if appends { WritePlace::AtEnd } else { WritePlace::Anywhere }),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{IFlags, SeekFrom, ioctl_getflags, ioctl_setflags};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 use super::suspended::wait_for;
 use super::{World, can_mount};
@@ -68,38 +68,18 @@ fn opens(path: &Path) -> Vec<Option<i32>> {
 }
 
 /// A mapping of a file that its stores go to.
-struct Mapped {
-    at: *mut libc::c_void,
-    len: usize,
-}
+struct Mapped(GuestMemoryMmap);
 
 impl Mapped {
-    fn new(file: &File, len: usize) -> io::Result<Mapped> {
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, wherever there is room.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapped { at, len }) }
+    /// `None` if the kernel gives no such mapping of the file.
+    fn new(file: &File, len: usize) -> Option<Mapped> {
+        let file = FileOffset::new(file.try_clone().unwrap(), 0);
+        let range = (GuestAddress(0), len, Some(file));
+        GuestMemoryMmap::from_ranges_with_files([range]).ok().map(Mapped)
     }
 
     fn store(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.len);
-        // SAFETY: within the mapping, which nothing else in this process knows.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.cast::<u8>().add(at), bytes.len()) }
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        // SAFETY: the mapping as it was made.
-        match unsafe { libc::msync(self.at, self.len, libc::MS_SYNC) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the mapping as it was made; there is no pointer into it any more.
-        unsafe { libc::munmap(self.at, self.len) };
+        self.0.write_slice(bytes, GuestAddress(at as u64)).unwrap();
     }
 }
 
@@ -146,10 +126,10 @@ fn append_only(mode: &str, log: &Path) {
     file.write_all(b"more").unwrap();
     assert_eq!(fs::read(log).unwrap(), b"0123456789more", "{mode}");
     // a mapping may come to be where the kernel has no word against it; nothing of it stays
-    if let Ok(mapped) = Mapped::new(&file, 10) {
+    if let Some(mapped) = Mapped::new(&file, 10) {
         assert!(matches!(mode, "nocache" | "direct"), "{mode}");
         mapped.store(0, b"FORGED");
-        assert_eq!(errno(mapped.sync()), Some(libc::EPERM), "{mode}");
+        assert_eq!(errno(file.sync_all()), Some(libc::EPERM), "{mode}");
     }
     wait_for("the forged page is dropped", || fs::read(log).unwrap() == b"0123456789more");
     file.write_all(b"!").unwrap();
@@ -165,7 +145,7 @@ fn pages_that_cannot_be_written_back_are_dropped() {
         let path = place(&world, mode, "file");
         fs::write(&path, "0123456789").unwrap();
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let Ok(mapped) = Mapped::new(&file, 10) else { continue };
+        let Some(mapped) = Mapped::new(&file, 10) else { continue };
         mapped.store(0, b"in time");
         set_flag(&path, IFlags::IMMUTABLE, true);
         assert_eq!(fs::read(&path).unwrap(), b"in time789", "{mode}");
@@ -192,31 +172,35 @@ fn a_hole_is_where_zeros_are_read() {
         let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(LEN as u64).unwrap();
         let mut expect = vec![0; LEN];
-        let seek = |offset: usize, whence| {
-            let file = File::open(&path).unwrap();
-            // SAFETY: a system call on an open descriptor.
-            unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) }
-        };
+        let seek = |to: SeekFrom| rustix::fs::seek(File::open(&path).unwrap(), to).unwrap();
         // with write-back all is data
         let is_exact = mode != "writeback";
-        let mapped = Mapped::new(&file, LEN).ok();
-        for (round, at) in [AT, AT + (1 << 20), 0].into_iter().enumerate() {
+        let mapped = Mapped::new(&file, LEN);
+        let store = |at: usize, expect: &mut Vec<u8>| {
             match &mapped {
                 Some(mapped) => mapped.store(at, b"stored"),
                 None => file.write_all_at(b"stored", at as u64).unwrap(),
             }
             expect[at..at + 6].copy_from_slice(b"stored");
-            let data = if is_exact { at as i64 } else { at.saturating_sub(4096) as i64 };
-            assert_eq!(seek(at.saturating_sub(4096), libc::SEEK_DATA), data, "{mode} {round}");
-            let hole = seek(at, libc::SEEK_HOLE);
-            assert!(hole > at as i64 && (!is_exact || hole < LEN as i64), "{mode} {round}: {hole}");
+        };
+        for (round, at) in [AT, AT + (1 << 20), 0].into_iter().enumerate() {
+            store(at, &mut expect);
+            let from = at.saturating_sub(4096) as u64;
+            assert_eq!(seek(SeekFrom::Data(from)), if is_exact { at as u64 } else { from }, "{mode} {round}");
+            let hole = seek(SeekFrom::Hole(at as u64));
+            assert!(hole > at as u64 && (!is_exact || hole < LEN as u64), "{mode} {round}: {hole}");
             for (copy, to) in [("inside", path.with_extension("copy")), ("outside", world.dir.join("copy"))] {
                 let copied = Command::new("cp").arg(&path).arg(&to).status().unwrap();
                 assert!(copied.success() && fs::read(&to).unwrap() == expect, "{mode} {round} {copy}");
             }
+            // and copy_file_range(2), without a look for holes before
+            store(at + 8192, &mut expect);
+            let to = path.with_extension("ranges");
+            fs::copy(&path, &to).unwrap();
+            assert!(fs::read(&to).unwrap() == expect, "{mode} {round}");
         }
         drop(mapped);
-        assert_eq!(seek(4096, libc::SEEK_DATA), if is_exact { AT as i64 } else { 4096 }, "{mode}");
+        assert_eq!(seek(SeekFrom::Data(1 << 20)), if is_exact { AT as u64 } else { 1 << 20 }, "{mode}");
     }
     world.check("destroy fresh", 0, "");
 }
