@@ -391,6 +391,7 @@ impl ServedPool {
             tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
         }
         zpl.clean_unlinked()?;
+        live.count_anew(head.id)?;
         Ok(Some(zpl))
     }
 

@@ -89,7 +89,11 @@ impl Objset {
 
     /// Frees an object and all its blocks. Errors: `NotFound`; as from [`Object::check_freeable`].
     pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: ObjectId) -> Result<()> {
-        let object = self.object(id)?;
+        self.free(tx, &self.object(id)?)
+    }
+
+    /// Frees an object that is at hand. Errors: as from [`Objset::free_object`].
+    pub(crate) fn free(&self, tx: &Tx<'_>, object: &Object) -> Result<()> {
         let node = object.node().ok_or_else(read_only)?;
         object.check_freeable()?;
         let mut state = node.write();

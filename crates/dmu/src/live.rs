@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Mutex, MutexGuard, Result};
+use base::{Error, Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
 use format::ids::{ObjectId, Txg};
 use format::object_type::ObjectType;
@@ -22,6 +22,7 @@ use format::objset::{ObjsetPhys, ObjsetType, VERSION_OF_ACCOUNTING};
 use crate::node::Node;
 use crate::owners::{OwnersOf, flags_of_new};
 use crate::policy::{INDIRECT_SHIFT, ObjsetPolicy};
+use crate::sync::Recount;
 
 const SHARDS: usize = 16;
 /// Nodes without changes that a shard keeps.
@@ -38,6 +39,9 @@ pub(crate) struct LiveObjset {
     numbers: Mutex<FreeSlots>,
     policy: Mutex<ObjsetPolicy>,
     owners_of: Mutex<Option<Arc<OwnersOf>>>,
+    /// Accounts that are being made.
+    recount: Mutex<Option<Recount>>,
+    recount_failure: Mutex<Option<Error>>,
     /// The head of the log that the next head is to have, if it is another.
     log_header: Mutex<Option<[u8; 192]>>,
 }
@@ -83,6 +87,8 @@ impl LiveObjset {
             numbers: Mutex::default(),
             policy: Mutex::new(policy),
             owners_of: Mutex::default(),
+            recount: Mutex::default(),
+            recount_failure: Mutex::default(),
             log_header: Mutex::default(),
         }
     }
@@ -154,6 +160,32 @@ impl LiveObjset {
             shard.nodes.remove(&id);
             shard.purges += 1;
         }
+    }
+
+    /// An object that did not change has other flags on disk now.
+    pub(crate) fn set_flags(&self, id: ObjectId, flags: u8) {
+        let mut shard = self.shard(id);
+        // another thread may have read it before
+        shard.purges += 1;
+        if let Some(node) = shard.nodes.get(&id) {
+            node.write().set_flags(flags);
+        }
+    }
+
+    pub(crate) fn recount(&self) -> Option<Recount> {
+        *self.recount.lock()
+    }
+
+    pub(crate) fn fail_recount(&self, error: Error) {
+        *self.recount_failure.lock() = Some(error);
+    }
+
+    pub(crate) fn take_recount_failure(&self) -> Option<Error> {
+        self.recount_failure.lock().take()
+    }
+
+    pub(crate) fn change_recount(&self, change: impl FnOnce(&mut Option<Recount>)) {
+        change(&mut self.recount.lock());
     }
 
     pub(crate) fn owners_of(&self) -> Option<Arc<OwnersOf>> {

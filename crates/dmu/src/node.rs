@@ -240,6 +240,12 @@ impl NodeState {
         self.syncing.clone()
     }
 
+    /// The dnode on disk has other flags.
+    pub(crate) fn set_flags(&mut self, flags: u8) {
+        Arc::make_mut(&mut self.tree).flags = flags;
+        self.dnode.iter_mut().for_each(|dnode| Arc::make_mut(dnode).flags = flags);
+    }
+
     /// The changes that were frozen are on disk, with this tree.
     pub(crate) fn commit(&mut self, tree: Arc<Dnode>) {
         let Some(layer) = self.syncing.take() else { return };

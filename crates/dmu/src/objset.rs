@@ -47,6 +47,16 @@ impl Root {
     }
 }
 
+impl Root {
+    /// The same with flags of the head that it may not have.
+    pub(crate) fn with_flags(mut self, flags: u64) -> Root {
+        if flags & !self.phys.flags != 0 {
+            Arc::make_mut(&mut self.phys).flags |= flags;
+        }
+        self
+    }
+}
+
 impl ObjsetState {
     /// A set as it is on disk.
     fn open(cache: &Cache, id: DatasetId, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<ObjsetState> {
@@ -236,6 +246,11 @@ impl Objset {
     pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
         self.live()?.set_owners_of(owners_of);
         Ok(())
+    }
+
+    /// Whether it is known to whom its objects belong.
+    pub fn knows_owners(&self) -> bool {
+        self.live().is_ok_and(|live| live.owners_of().is_some())
     }
 
     pub(crate) fn live(&self) -> Result<&LiveObjset> {

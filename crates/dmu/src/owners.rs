@@ -23,6 +23,23 @@ pub struct Owners {
 /// Tells to whom an object belongs; `None` if to nobody.
 pub type OwnersOf = dyn Fn(&Dnode) -> Option<Owners> + Send + Sync;
 
+/// What a set counts beside bytes by user and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Objects.
+    pub objects: bool,
+    /// By project, too.
+    pub projects: bool,
+}
+
+impl Counts {
+    /// As flags of a head.
+    pub(crate) fn flags(self) -> u64 {
+        let flag = |is_counted: bool, flag| if is_counted { flag } else { 0 };
+        BYTES_COUNTED | flag(self.objects, OBJECTS_COUNTED) | flag(self.projects, PROJECTS_COUNTED)
+    }
+}
+
 /// The flags of a new head whose bytes are counted by user and group.
 pub(crate) fn flags_of_new() -> u64 {
     BYTES_COUNTED

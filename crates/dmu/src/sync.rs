@@ -17,6 +17,7 @@
 
 mod accounting;
 mod ledger;
+mod recount;
 mod relocate;
 #[cfg(test)]
 mod tests;
@@ -37,10 +38,12 @@ use zio::BlockWrite;
 
 use crate::node::Node;
 use crate::objset::Root;
-pub use crate::owners::{Owners, OwnersOf};
+pub use crate::owners::{Counts, Owners, OwnersOf};
 use crate::{Object, Objset, Tx};
 use accounting::AccountingSums;
 pub use ledger::Ledger;
+pub(crate) use recount::Recount;
+use recount::{RecountStep, Recounted, is_table};
 use tree::ObjectJob;
 use writer::BlockWriter;
 pub use writer::dsize;
@@ -51,6 +54,7 @@ pub struct Synced {
     root: Root,
     has_large_dnodes: bool,
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
+    recounted: Recounted,
 }
 
 /// Of objects by number: slots, and the dnode; none if it was freed.
@@ -77,6 +81,16 @@ impl Synced {
         self.root.bp
     }
 
+    /// What is counted anew in it, if anything is; see [`Objset::begin_recount`].
+    pub fn counts_anew(&self) -> Option<Counts> {
+        self.recounted.counts()
+    }
+
+    /// Whether all is counted anew with it.
+    pub fn is_recounted(&self) -> bool {
+        self.recounted.is_done()
+    }
+
     /// Whether a dnode of more than one slot was written.
     pub fn has_large_dnodes(&self) -> bool {
         self.has_large_dnodes
@@ -94,9 +108,10 @@ impl Objset {
 
     fn sync_changes(self: &Arc<Self>, tx: &Tx<'_>, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
         let (live, txg) = (self.live()?, tx.txg());
+        let step = self.recount_step(tx);
         let dirty = live.take_dirty(txg);
         let log_header = live.take_log_header();
-        if dirty.is_empty() && log_header.is_none() {
+        if dirty.is_empty() && log_header.is_none() && step.is_none() {
             return Ok(None);
         }
         if !dirty.is_empty() && self.is_encrypted() {
@@ -105,18 +120,24 @@ impl Objset {
         let mut writer = BlockWriter::new(self, txg, live.policy(), ledger);
         let mut written = WrittenObjects::default();
         let mut sums = AccountingSums::default();
-        let (owners_of, flags) = (live.owners_of(), self.phys().flags);
-        self.sync_objects(dirty, &mut writer, &mut written, &mut |before, after| {
-            if let Some(owners_of) = &owners_of {
-                sums.count(&**owners_of, flags, before, after);
+        let (owners_of, counting) = (live.owners_of(), self.counting(step.as_ref()));
+        self.sync_objects(dirty, &mut writer, &mut written, &mut |id, before, after| {
+            if let Some(owners_of) = owners_of.as_ref().filter(|_| !is_table(id)) {
+                sums.count(&**owners_of, &counting, id, before, after);
             }
         })?;
+        let new_flags = step.as_ref().map_or(0, RecountStep::new_flags);
+        let recounted = match step.zip(owners_of) {
+            Some((step, owners_of)) => step.count(self, (&*owners_of, &counting), &mut sums, &mut written.dnodes)?,
+            None => Recounted::default(),
+        };
         sums.apply(self, tx)?;
         // the tables of accounts, which count for nobody
-        self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _| ())?;
+        self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _, _| ())?;
         let has_large_dnodes = written.dnodes.values().flat_map(|(_, dnode)| dnode).any(|dnode| dnode.slots > 1);
-        let root = self.sync_head(self.root(), (written.dnodes, AgainWritten::default()), log_header, &mut writer)?;
-        Ok(Some(Synced { root, has_large_dnodes, nodes: written.nodes }))
+        let before = self.root().with_flags(new_flags);
+        let root = self.sync_head(before, (written.dnodes, AgainWritten::default()), log_header, &mut writer)?;
+        Ok(Some(Synced { root, has_large_dnodes, nodes: written.nodes, recounted }))
     }
 
     /// Writes the changes of objects; `count` gets each dnode as it was, and as it will be.
@@ -125,7 +146,7 @@ impl Objset {
         dirty: Vec<Arc<Node>>,
         writer: &mut BlockWriter<'_>,
         written: &mut WrittenObjects,
-        count: &mut dyn FnMut(&Dnode, Option<&mut Dnode>),
+        count: &mut dyn FnMut(ObjectId, &Dnode, Option<&mut Dnode>),
     ) -> Result<()> {
         let mut jobs = Vec::with_capacity(dirty.len());
         for node in &dirty {
@@ -137,7 +158,7 @@ impl Objset {
         for (job, node) in jobs.into_iter().zip(dirty) {
             let (slots, before) = (job.slots(), job.tree().clone());
             let mut after = job.finish(writer)?;
-            count(&before, after.as_mut());
+            count(node.id, &before, after.as_mut());
             let after = after.map(Arc::new);
             written.dnodes.insert(node.id, (slots, after.clone()));
             written.nodes.push((node, after.unwrap_or_else(|| Arc::new(empty(slots)))));
@@ -209,6 +230,7 @@ impl Objset {
                 live.forget(node.id);
             }
         }
+        synced.recounted.commit(self);
     }
 }
 

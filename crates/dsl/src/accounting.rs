@@ -24,7 +24,7 @@ use format::objset::ObjsetType;
 pub use format::objset::Owner;
 
 use crate::Property;
-use crate::contents::MASTER_NODE;
+use crate::contents::{MASTER_NODE, of_file_system};
 use crate::write::Change;
 
 /// What is counted.
@@ -61,6 +61,9 @@ const FLAG_USED_COMPLETE: u64 = 1;
 const FLAG_OBJECTS_COMPLETE: u64 = 2;
 const FLAG_PROJECTS_COMPLETE: u64 = 4;
 
+/// The first version of file systems that count by user.
+const FILES_VERSION: u64 = 4;
+
 const OBJECTS_PREFIX: &str = "obj-";
 /// Most bytes of a table of domains.
 const DOMAINS_SIZE_MAX: u64 = 1 << 20;
@@ -69,6 +72,11 @@ const DOMAINS_SIZE_MAX: u64 = 1 << 20;
 pub struct Accounts {
     objset: Arc<Objset>,
     domains: HashMap<u64, String>,
+}
+
+/// Whether the file system in `objset` is of a version that counts by user. Errors: those of reading it.
+pub fn has_version_of_accounts(objset: &Arc<Objset>) -> Result<bool> {
+    Ok(of_file_system(objset, Property::Version)?.is_some_and(|version| version >= FILES_VERSION))
 }
 
 impl Accounts {

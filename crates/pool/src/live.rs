@@ -69,6 +69,7 @@ mod props;
 mod prune;
 mod receive;
 mod receives;
+mod recount;
 mod redact;
 mod removal;
 mod replace_root;

@@ -22,6 +22,7 @@ mod iscsi;
 mod killed;
 mod livelists;
 mod nbd;
+mod older_files;
 mod opens;
 mod projects;
 mod properties;

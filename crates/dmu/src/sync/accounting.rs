@@ -17,8 +17,9 @@ use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
+use super::recount::Counting;
 use crate::node::Node;
-use crate::owners::{BYTES_COUNTED, OBJECTS_COUNTED, OwnersOf, PROJECTS_COUNTED};
+use crate::owners::{BYTES_COUNTED, OBJECTS_COUNTED, OwnersOf};
 use crate::policy::INDIRECT_SHIFT;
 use crate::zap::Editor;
 use crate::{Object, Objset, Tx};
@@ -31,27 +32,35 @@ pub(super) struct AccountingSums(BTreeMap<(usize, u64), (i64, i64)>);
 
 impl AccountingSums {
     /// Counts a dnode that changed, and gives it the flags of what was counted.
-    pub(super) fn count(&mut self, owners_of: &OwnersOf, flags: u64, before: &Dnode, after: Option<&mut Dnode>) {
+    pub(super) fn count(
+        &mut self,
+        owners_of: &OwnersOf,
+        counting: &Counting,
+        id: ObjectId,
+        before: &Dnode,
+        after: Option<&mut Dnode>,
+    ) {
+        let flags = counting.flags;
         if flags & BYTES_COUNTED == 0 {
             return;
         }
-        self.add(owners_of, flags, before, -1);
+        self.add(owners_of, id.get() < counting.projects.start, before, -1);
         if let Some(after) = after {
             after.flags |= Dnode::FLAG_USERUSED_ACCOUNTED;
             if flags & OBJECTS_COUNTED != 0 {
                 after.flags |= Dnode::FLAG_USEROBJUSED_ACCOUNTED;
             }
-            self.add(owners_of, flags, after, 1);
+            self.add(owners_of, id.get() < counting.projects.end, after, 1);
         }
     }
 
-    fn add(&mut self, owners_of: &OwnersOf, flags: u64, dnode: &Dnode, sign: i64) {
+    fn add(&mut self, owners_of: &OwnersOf, by_project: bool, dnode: &Dnode, sign: i64) {
         let has = |flag| dnode.flags & flag != 0;
         let Some(owners) = owners_of(dnode).filter(|_| has(Dnode::FLAG_USERUSED_ACCOUNTED)) else { return };
         let used = i64::try_from(dnode.used_bytes).unwrap_or(i64::MAX);
         let bytes = sign * used.saturating_add(DNODE_BYTES);
         let objects = if has(Dnode::FLAG_USEROBJUSED_ACCOUNTED) { sign } else { 0 };
-        let project = (flags & PROJECTS_COUNTED != 0).then_some(owners.project);
+        let project = by_project.then_some(owners.project);
         for (table, owner) in [Some(owners.user), Some(owners.group), project].into_iter().enumerate() {
             let Some(owner) = owner else { continue };
             let sum = self.0.entry((table, owner)).or_default();
@@ -81,6 +90,11 @@ pub(super) fn table_id(table: usize) -> ObjectId {
 }
 
 impl Objset {
+    /// Frees a table of accounts.
+    pub(super) fn free_table(self: &Arc<Self>, tx: &Tx<'_>, table: usize) -> Result<()> {
+        self.free(tx, &self.accounting(tx, table)?)
+    }
+
     /// A table of accounts: of users (0), groups or projects. Made if there is none.
     fn accounting(self: &Arc<Self>, tx: &Tx<'_>, table: usize) -> Result<Object> {
         let live = self.live()?;

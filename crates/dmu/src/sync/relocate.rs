@@ -106,7 +106,8 @@ impl Objset {
             dnodes.insert(id, (slots, after));
         }
         let root = self.sync_head(root, (dnodes, of_meta), None, &mut writer)?;
-        Ok(Some(Synced { root, has_large_dnodes: synced.has_large_dnodes, nodes }))
+        let (has_large_dnodes, recounted) = (synced.has_large_dnodes, synced.recounted.clone());
+        Ok(Some(Synced { root, has_large_dnodes, nodes, recounted }))
     }
 
     /// Blocks of this set by object, heads left out; `None` if some are not of this set.

@@ -1,5 +1,7 @@
 //! Sets that are changed, synced and opened again, against bytes in memory.
 
+mod recount;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -279,7 +281,8 @@ impl World {
         let used: u64 = set.cache().zio().allocator().unwrap().class_space(Class::Normal).allocated;
         let phys = set.phys();
         let sum: u64 = ids.iter().map(|&id| set.object(id).unwrap().dnode().used_bytes).sum();
-        assert_eq!(sum + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
+        let accounts: u64 = phys.accounting.iter().flatten().map(|dnode| dnode.used_bytes).sum();
+        assert_eq!(sum + accounts + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
     }
 }
 

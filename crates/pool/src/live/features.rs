@@ -42,7 +42,8 @@ impl LivePool {
             }
             context.pool.renew_policies()?;
             context.write_config()
-        })
+        })?;
+        self.count_all_anew()
     }
 }
 

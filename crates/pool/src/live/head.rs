@@ -94,7 +94,7 @@ impl Head {
 
     /// Whether there is something to be written in a group.
     pub(super) fn is_dirty(&self, txg: Txg) -> bool {
-        self.objset.is_dirty(txg) || self.log.is_dirty(txg)
+        self.objset.is_dirty(txg) || self.objset.is_recounting(Some(txg)) || self.log.is_dirty(txg)
     }
 
     /// Is written and read as properties say from now on. Errors: `ReadOnly`.

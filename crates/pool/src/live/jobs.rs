@@ -37,6 +37,13 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.frees().stall(),
     },
     LongWork {
+        // its steps are made when heads are written
+        name: "accounts",
+        has_work: |pool| pool.is_counting_anew(),
+        step: |_| Ok(()),
+        stall: |_| (),
+    },
+    LongWork {
         name: "discard",
         has_work: |pool| pool.checkpoint_state().is_discarding(),
         step: |context| context.step_discard(),
@@ -119,6 +126,7 @@ impl LivePool {
         self.sweeps().stall();
         self.removal().stall();
         self.expansion().stall();
+        self.stall_counting(true);
     }
 
     /// Lets jobs go on that could not read something.
@@ -132,6 +140,7 @@ impl LivePool {
         self.scan().wake();
         self.scan().rebuilds().wake();
         self.error_scrub().wake();
+        self.stall_counting(false);
         self.scan().lock().given_up.clear();
     }
 }

@@ -43,6 +43,7 @@ impl LivePool {
     /// file system keeps no such accounts, or does not know the domain; those of writing.
     pub fn set_owner_limit(&self, name: &str, owner: Owner, counted: Counted, who: &OwnerId, limit: u64) -> Result<()> {
         let id = self.view().dsl().find(name)?.id;
+        let not_kept = || self.not_kept_by(id);
         let accounts = self.accounts(id)?.filter(|accounts| accounts.has(owner, counted)).ok_or_else(not_kept)?;
         let unknown = || Error::new(Kind::Unsupported, "dataset does not know that domain");
         let key = accounts.key_of(who).ok_or_else(unknown)?;
@@ -55,6 +56,17 @@ impl LivePool {
         let id = self.view().dsl().find(name)?.id;
         check_kept(self.accounts(id)?.as_ref(), property)?;
         self.change_limits(id, |change| accounting::set_default_limit(change, property, limit))
+    }
+
+    /// Why a head has no accounts.
+    fn not_kept_by(&self, id: DatasetId) -> Error {
+        match self.head(id).ok().and_then(|head| head.recounted_percent()) {
+            None => not_kept(),
+            Some(percent) => {
+                let what = format!("accounts of the dataset are being made: {percent} % of its objects are counted");
+                Error::new(Kind::Unsupported, what)
+            }
+        }
     }
 
     /// Changes the master node of a head, or a table of limits.

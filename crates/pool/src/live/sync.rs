@@ -119,7 +119,11 @@ impl LivePool {
         }
         let mut ledger = HeadLedger::open(change, id)?;
         let objset = head.objset().reading(change.mos.cache().on_failure());
-        let Some(synced) = objset.sync(change.tx, &mut ledger)? else { return Ok(()) };
+        let synced = objset.sync(change.tx, &mut ledger)?;
+        if let Some(error) = objset.take_recount_failure() {
+            tracing::error!(dataset = objset.name(), "accounts are not made anew: {error}");
+        }
+        let Some(synced) = synced else { return Ok(()) };
         let synced = self.finish_writes(change, &objset, synced, &mut ledger)?;
         if synced.has_large_dnodes() {
             ledger.features.insert(LARGE_DNODE);
@@ -127,6 +131,7 @@ impl LivePool {
         for guid in ledger.features {
             feature::use_in(change, id, guid)?;
         }
+        self.note_counted(change, &objset, &synced)?;
         let freed = ledger.inner.finish(change, synced.rootbp())?;
         objset.commit(synced);
         self.env().failpoint("head written");

@@ -14,7 +14,8 @@ impl LivePool {
     /// `Invalid` for an earlier version; those of writing, `Suspended`.
     pub fn upgrade(&self, version: u64) -> Result<()> {
         self.run(move |context| context.upgrade(version))?;
-        self.renew_policies()
+        self.renew_policies()?;
+        self.count_all_anew()
     }
 
     /// Whether a file system may come to a version. Errors: `Unsupported` if the pool has to come first, `Invalid` if it

@@ -3,6 +3,7 @@
 //! `./x lifted` lives with all of them, and asks zdb at each stage; without `CENOTE_LIFTED`, it is one of each kind, and zdb
 //! looks at the end.
 
+mod accounts;
 mod byte_order;
 mod draid;
 mod encrypted;

@@ -1,5 +1,6 @@
 //! Tests of the whole: one binary, as linking takes longer than running.
 
+mod accounts;
 mod cache;
 mod check;
 mod checkpoint;
