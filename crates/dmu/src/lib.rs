@@ -23,6 +23,7 @@ mod owners;
 mod policy;
 mod portion;
 mod prefetch;
+mod recount;
 mod roots;
 mod seek;
 pub mod sync;

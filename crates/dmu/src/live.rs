@@ -22,7 +22,7 @@ use format::objset::{ObjsetPhys, ObjsetType, VERSION_OF_ACCOUNTING};
 use crate::node::Node;
 use crate::owners::{OwnersOf, flags_of_new};
 use crate::policy::{INDIRECT_SHIFT, ObjsetPolicy};
-use crate::sync::Recount;
+use crate::recount::Recount;
 
 const SHARDS: usize = 16;
 /// Nodes without changes that a shard keeps.

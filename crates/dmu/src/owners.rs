@@ -25,14 +25,14 @@ pub type OwnersOf = dyn Fn(&Dnode) -> Option<Owners> + Send + Sync;
 
 /// What a set counts beside bytes by user and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct AccountKinds {
     /// Objects.
     pub objects: bool,
     /// By project, too.
     pub projects: bool,
 }
 
-impl Counts {
+impl AccountKinds {
     /// As flags of a head.
     pub(crate) fn flags(self) -> u64 {
         let flag = |is_counted: bool, flag| if is_counted { flag } else { 0 };

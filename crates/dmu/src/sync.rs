@@ -38,11 +38,10 @@ use zio::BlockWrite;
 
 use crate::node::Node;
 use crate::objset::Root;
-pub use crate::owners::{Counts, Owners, OwnersOf};
+pub use crate::owners::{AccountKinds, Owners, OwnersOf};
 use crate::{Object, Objset, Tx};
 use accounting::AccountingSums;
 pub use ledger::Ledger;
-pub(crate) use recount::Recount;
 use recount::{RecountStep, Recounted, is_table};
 use tree::ObjectJob;
 use writer::BlockWriter;
@@ -82,7 +81,7 @@ impl Synced {
     }
 
     /// What is counted anew in it, if anything is; see [`Objset::begin_recount`].
-    pub fn counts_anew(&self) -> Option<Counts> {
+    pub fn counts_anew(&self) -> Option<AccountKinds> {
         self.recounted.counts()
     }
 

@@ -17,10 +17,10 @@ use format::ids::ObjectId;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
-use super::recount::Counting;
 use crate::node::Node;
 use crate::owners::{BYTES_COUNTED, OBJECTS_COUNTED, OwnersOf};
 use crate::policy::INDIRECT_SHIFT;
+use crate::recount::GroupCounts;
 use crate::zap::Editor;
 use crate::{Object, Objset, Tx};
 
@@ -31,11 +31,11 @@ const DNODE_BYTES: i64 = 512;
 pub(super) struct AccountingSums(BTreeMap<(usize, u64), (i64, i64)>);
 
 impl AccountingSums {
-    /// Counts a dnode that changed, and gives it the flags of what was counted.
+    /// AccountKinds a dnode that changed, and gives it the flags of what was counted.
     pub(super) fn count(
         &mut self,
         owners_of: &OwnersOf,
-        counting: &Counting,
+        counting: &GroupCounts,
         id: ObjectId,
         before: &Dnode,
         after: Option<&mut Dnode>,

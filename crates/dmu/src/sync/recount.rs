@@ -8,7 +8,7 @@
 //! is interrupted. No flag says so of its project: the place of the walk does, which is in memory. So each walk begins
 //! with an empty table of projects, and the head has the flags that tell users of the accounts only when a walk is done.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Block, Error, Result};
@@ -16,43 +16,14 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::ids::{ObjectId, Txg};
 
 use super::accounting::{AccountingSums, table_id};
-use super::{OwnersOf, WrittenDnodes};
-use crate::owners::{Counts, PROJECTS_COUNTED};
+use crate::owners::{AccountKinds, OwnersOf, PROJECTS_COUNTED};
+use crate::recount::{GroupCounts, Recount, RecountPlace};
 use crate::{Objset, OnFailure, Tx};
 
 /// Blocks of dnodes that are walked in one group.
 const BLOCKS_IN_GROUP: usize = if cfg!(test) { 1 } else { 256 };
 /// The number of the table of projects.
 const TABLE_OF_PROJECTS: usize = 2;
-
-/// Accounts that are being made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recount {
-    counts: Counts,
-    place: Place,
-    /// The latest group that made a step.
-    txg: Txg,
-    is_stalled: bool,
-}
-
-/// How far a walk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// The table of projects is to be emptied.
-    Begin,
-    /// Blocks of dnodes before this one have been walked.
-    Block(u64),
-    /// All is counted.
-    End,
-}
-
-/// What is counted in a group.
-pub(super) struct Counting {
-    /// As flags of a head.
-    pub(super) flags: u64,
-    /// Objects before the start were counted by project before the group, those before the end are after it.
-    pub(super) projects: Range<u64>,
-}
 
 /// What the walk does in a group.
 pub(super) struct RecountStep {
@@ -71,16 +42,16 @@ pub(super) struct Recounted {
 }
 
 impl Objset {
-    /// Counts all objects anew, in the groups to come, if the set does not count all of that. What counts already is not
+    /// AccountKinds all objects anew, in the groups to come, if the set does not count all of that. What counts already is not
     /// begun anew, and goes on if it could not read something. Whether there is something to do. Errors: `ReadOnly`.
-    pub fn begin_recount(&self, counts: Counts) -> Result<bool> {
+    pub fn begin_recount(&self, counts: AccountKinds) -> Result<bool> {
         let live = self.live()?;
         if counts.flags() & !self.phys().flags == 0 || live.owners_of().is_none() {
             return Ok(false);
         }
         live.change_recount(|recount| match recount {
             Some(recount) if recount.counts == counts => recount.is_stalled = false,
-            _ => *recount = Some(Recount { counts, place: Place::Begin, txg: Txg::ZERO, is_stalled: false }),
+            _ => *recount = Some(Recount { counts, place: RecountPlace::Begin, txg: Txg::ZERO, is_stalled: false }),
         });
         Ok(true)
     }
@@ -94,9 +65,11 @@ impl Objset {
     /// How much of the objects has been counted anew, in percent; `None` if that is not being done.
     pub fn recounted_percent(&self) -> Option<u64> {
         match self.live().ok()?.recount()?.place {
-            Place::Begin => Some(0),
-            Place::Block(next) => Some(next.saturating_mul(100) / self.phys().meta_dnode.block_max.saturating_add(1)),
-            Place::End => None,
+            RecountPlace::Begin => Some(0),
+            RecountPlace::Block(next) => {
+                Some(next.saturating_mul(100) / self.phys().meta_dnode.block_max.saturating_add(1))
+            }
+            RecountPlace::End => None,
         }
     }
 
@@ -116,9 +89,9 @@ impl Objset {
         let live = self.live().ok()?;
         let before = live.recount().filter(|_| live.owners_of().is_some() && self.is_recounting(Some(tx.txg())))?;
         let step = match before.place {
-            Place::Begin => self.empty_projects(tx).map(|()| (Place::Block(0), Vec::new())),
-            Place::Block(next) => self.read_dnodes(next),
-            Place::End => return None,
+            RecountPlace::Begin => self.empty_projects(tx).map(|()| (RecountPlace::Block(0), Vec::new())),
+            RecountPlace::Block(next) => self.read_dnodes(next),
+            RecountPlace::End => return None,
         };
         match step {
             Ok((place, blocks)) => {
@@ -143,62 +116,54 @@ impl Objset {
     }
 
     /// The blocks of dnodes from one on that are walked in one group, and where the next step begins.
-    fn read_dnodes(self: &Arc<Self>, mut next: u64) -> Result<(Place, Vec<(u64, Block)>)> {
+    fn read_dnodes(self: &Arc<Self>, mut next: u64) -> Result<(RecountPlace, Vec<(u64, Block)>)> {
         let meta = self.reading(OnFailure::Fail).meta();
         meta.prefetch((next..).take(BLOCKS_IN_GROUP).take_while(|blkid| *blkid <= meta.dnode().block_max).collect());
         let mut blocks = Vec::new();
         while blocks.len() < BLOCKS_IN_GROUP {
-            let Some(blkid) = meta.seek_block(next..u64::MAX, true)? else { return Ok((Place::End, blocks)) };
+            let Some(blkid) = meta.seek_block(next..u64::MAX, true)? else { return Ok((RecountPlace::End, blocks)) };
             let block = meta.block(blkid)?;
             // damage is found before the group relies on it
             self.dnodes_in_block(blkid, &block).into_iter().try_for_each(|dnode| dnode.map(drop))?;
             blocks.push((blkid, block));
             next = blkid + 1;
         }
-        Ok((Place::Block(next), blocks))
+        Ok((RecountPlace::Block(next), blocks))
     }
 
     /// What is counted in a group in which the walk makes that step.
-    pub(super) fn counting(&self, step: Option<&RecountStep>) -> Counting {
+    pub(super) fn counting(&self, step: Option<&RecountStep>) -> GroupCounts {
         let phys = self.phys();
         let now = self.live().ok().and_then(|live| live.recount());
         let Some((before, after)) = step.map(|step| (step.before, step.after)).or(now.zip(now)) else {
             let all = if phys.flags & PROJECTS_COUNTED == 0 { 0 } else { u64::MAX };
-            return Counting { flags: phys.flags, projects: all..all };
+            return GroupCounts { flags: phys.flags, projects: all..all };
         };
         let flags = phys.flags | before.counts.flags();
         let per_block = phys.meta_dnode.block_size / SLOT_SIZE as u64;
         let end_of = |place| match place {
             _ if phys.flags & PROJECTS_COUNTED != 0 => u64::MAX,
-            Place::Begin => 0,
-            Place::Block(next) => next.saturating_mul(per_block),
-            Place::End => u64::MAX,
+            RecountPlace::Begin => 0,
+            RecountPlace::Block(next) => next.saturating_mul(per_block),
+            RecountPlace::End => u64::MAX,
         };
-        Counting { flags, projects: end_of(before.place)..end_of(after.place) }
-    }
-}
-
-#[cfg(test)]
-impl Recount {
-    /// As if the first step had been made.
-    pub(super) fn skip_first(&mut self) {
-        self.place = Place::Block(0);
+        GroupCounts { flags, projects: end_of(before.place)..end_of(after.place) }
     }
 }
 
 impl RecountStep {
     /// The flags that the head gets by it.
     pub(super) fn new_flags(&self) -> u64 {
-        if self.after.place == Place::End { self.after.counts.flags() } else { 0 }
+        if self.after.place == RecountPlace::End { self.after.counts.flags() } else { 0 }
     }
 
-    /// Counts the objects that the group does not change, and writes those that get flags.
+    /// AccountKinds the objects that the group does not change, and writes those that get flags.
     pub(super) fn count(
         self,
         objset: &Arc<Objset>,
-        (owners_of, counting): (&OwnersOf, &Counting),
+        (owners_of, counting): (&OwnersOf, &GroupCounts),
         sums: &mut AccountingSums,
-        written: &mut WrittenDnodes,
+        written: &mut BTreeMap<ObjectId, (usize, Option<Arc<Dnode>>)>,
     ) -> Result<Recounted> {
         let mut flagged = Vec::new();
         for (blkid, block) in &self.blocks {
@@ -221,13 +186,13 @@ impl RecountStep {
 
 impl Recounted {
     /// What is counted anew.
-    pub(super) fn counts(&self) -> Option<Counts> {
+    pub(super) fn counts(&self) -> Option<AccountKinds> {
         self.state.map(|(before, _)| before.counts)
     }
 
     /// Whether the walk has come to its end.
     pub(super) fn is_done(&self) -> bool {
-        self.state.is_some_and(|(_, after)| after.place == Place::End)
+        self.state.is_some_and(|(_, after)| after.place == RecountPlace::End)
     }
 
     /// Notes it, when it is on disk.
@@ -237,7 +202,7 @@ impl Recounted {
         live.change_recount(|recount| {
             // another walk may have been asked for meanwhile
             if recount.is_some_and(|now| now == before) {
-                *recount = Some(after).filter(|after| after.place != Place::End);
+                *recount = Some(after).filter(|after| after.place != RecountPlace::End);
             }
         });
     }

@@ -8,7 +8,7 @@
 //! A walk that is interrupted begins again when its file system is opened to be written to.
 
 use base::Result;
-use dmu::sync::Counts;
+use dmu::sync::AccountKinds;
 use dmu::{Objset, Synced};
 use dsl::accounting;
 use dsl::write::{Change, feature};
@@ -18,7 +18,7 @@ use format::objset::{ObjsetType, VERSION_OF_ACCOUNTING};
 
 use super::{LivePool, SyncContext};
 
-/// Groups at most that somebody waits for who has asked for accounts: a small file system has them then.
+/// Groups at most that a request for accounts waits for: a small file system has them then.
 const GROUPS_WAITED_FOR: usize = 16;
 
 impl LivePool {
@@ -38,7 +38,7 @@ impl LivePool {
             return Ok(false);
         }
         let objects = enabled.has(USEROBJ_ACCOUNTING);
-        let begins = objset.begin_recount(Counts { objects, projects: objects && enabled.has(PROJECT_QUOTA) })?;
+        let begins = objset.begin_recount(AccountKinds { objects, projects: objects && enabled.has(PROJECT_QUOTA) })?;
         if begins {
             tracing::info!(dataset = objset.name(), "users, groups and projects are counted anew");
         }
@@ -78,7 +78,7 @@ impl LivePool {
 
     /// Notes what a head that was written counts anew, and tells when all is counted.
     pub(super) fn note_counted(&self, change: &Change<'_>, objset: &Objset, synced: &Synced) -> Result<()> {
-        let Some(Counts { objects, projects }) = synced.counts_anew() else { return Ok(()) };
+        let Some(AccountKinds { objects, projects }) = synced.counts_anew() else { return Ok(()) };
         let used = [(objects, USEROBJ_ACCOUNTING), (projects, PROJECT_QUOTA)];
         for (_, guid) in used.into_iter().filter(|(is_used, _)| *is_used) {
             feature::use_in(change, objset.id(), guid)?;

@@ -1,14 +1,15 @@
 //! Users, groups and projects of file systems that are older than the features by which these are counted.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Env;
-use device::Device;
+use device::{Device, FileDevice, OpenMode};
 use dsl::accounting::{Accounts, Counted, Owner};
 use format::ids::{DatasetId, ObjectId};
-use pool::{Candidate, LivePool, NewPool, NewVdevShape, OpenOptions, PoolState, discover};
+use pool::{LivePool, NewPool, NewVdevShape, PoolState};
+use testkit::workload::{candidate, options};
 use zpl::{New, NewKind, SetFlags, Zpl};
 
 use crate::live::{judge, make_fs, new_pool, reopen};
@@ -16,7 +17,7 @@ use crate::live::{judge, make_fs, new_pool, reopen};
 /// The features.
 pub(super) const FEATURES: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
 /// So many files are counted in several groups.
-const FILES: u64 = 20_000;
+const FILES: u64 = 40_000;
 
 type Sums = BTreeMap<u64, (u64, u64)>;
 
@@ -58,11 +59,9 @@ fn uses(pool: &LivePool) -> Vec<bool> {
     states.to_vec()
 }
 
-fn import(dir: &std::path::Path) -> Arc<LivePool> {
-    let env = Env::real();
-    let found = discover(&env, &[dir.to_path_buf()]).unwrap();
-    let candidate = Candidate::pick(&Candidate::all(&found), "live").unwrap();
-    LivePool::import(&env, &candidate, &OpenOptions::default(), (7, "here".into())).unwrap()
+fn import(dir: &Path) -> Arc<LivePool> {
+    let device = FileDevice::open(dir.join("disk0").to_str().unwrap(), OpenMode::ReadWrite).unwrap();
+    LivePool::import(&Env::real(), &candidate(&[Arc::new(device)]).unwrap(), &options(), (7, "here".into())).unwrap()
 }
 
 fn files_of(pool: &LivePool) -> (DatasetId, Zpl) {
@@ -107,14 +106,15 @@ fn accounts_of_older_files_are_made_in_spite_of_power_cuts() {
     let refused = pool.set_owner_limit("live", Owner::User, Counted::Objects, &(String::new(), 1000), 5).unwrap_err();
     assert!(refused.to_string().contains("% of its objects"), "{refused}");
     pool.snapshot(&["live@middle".to_owned()], &[]).unwrap();
+    assert!(zpl.objset().recounted_percent().is_some(), "it is not at its end");
     pool.abandon();
     drop((zpl, pool, devices));
     for turn in 0..2u64 {
         let pool = import(dir.path());
         let (id, zpl) = files_of(&pool);
         assert!(pool.count_anew(id).unwrap(), "it begins again");
-        for n in 0..300 {
-            let n = (turn * 300 + n) * 17 % FILES;
+        for step in 0..300 {
+            let n = (turn * 300 + step) * 137 % FILES;
             let name = format!("{n}");
             let Ok(ino) = zpl.lookup(zpl.root(), name.as_bytes()) else { continue };
             match n % 3 {
@@ -129,7 +129,7 @@ fn accounts_of_older_files_are_made_in_spite_of_power_cuts() {
                     .map(drop)
                     .unwrap(),
             }
-            if n % 50 == 0 {
+            if step % 100 == 0 {
                 pool.sync().unwrap();
             }
         }

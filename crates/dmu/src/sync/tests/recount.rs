@@ -10,11 +10,11 @@ use format::objset::ObjsetType;
 use proptest::prelude::*;
 
 use super::{Step, World, step};
-use crate::owners::{BYTES_COUNTED, Counts, OBJECTS_COUNTED, Owners};
+use crate::owners::{AccountKinds, BYTES_COUNTED, OBJECTS_COUNTED, Owners};
 use crate::zap::Zap;
 use crate::{Object, Objset, ObjsetPolicy};
 
-const ALL: Counts = Counts { objects: true, projects: true };
+const ALL: AccountKinds = AccountKinds { objects: true, projects: true };
 
 /// Bytes and objects, by table and owner.
 type Sums = BTreeMap<(usize, String), u64>;
@@ -127,7 +127,11 @@ fn a_walk_that_cannot_read_stands_still_until_it_is_woken() {
     world.disk.vanish(true);
     let step = |world: &World| world.set.recount_step(&world.txgs.in_sync(world.txgs.open_txg()));
     assert!(step(&world).is_some(), "the first step reads nothing");
-    world.set.live().unwrap().change_recount(|recount| recount.iter_mut().for_each(super::super::Recount::skip_first));
+    world
+        .set
+        .live()
+        .unwrap()
+        .change_recount(|recount| recount.iter_mut().for_each(crate::recount::Recount::skip_first));
     assert!(step(&world).is_none());
     assert!(!world.set.is_recounting(None));
     assert!(world.set.take_recount_failure().is_some());
@@ -158,7 +162,7 @@ proptest! {
             if chance % 4 == 0 {
                 world.reopen();
             }
-            let counts = if chance % 3 == 0 { Counts { projects: false, ..ALL } } else { ALL };
+            let counts = if chance % 3 == 0 { AccountKinds { projects: false, ..ALL } } else { ALL };
             world.set.begin_recount(counts).unwrap();
             steps.iter().for_each(|step| world.take(step));
             world.sync();
