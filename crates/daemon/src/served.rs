@@ -13,7 +13,9 @@ use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, Events, HealedSnapshot, OfflineReason, Pool, Receiving, RefusedChanges, SweepAction, SweepKind};
+use pool::{
+    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
+};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -111,6 +113,41 @@ impl Served {
         self.given_out.renew();
     }
 
+    fn leaving(&self) -> leaving::Leaving<'_> {
+        leaving::Leaving { pool: &self.pool, streams: &self.streams, exports: &self.exports, mounts: &self.mounts }
+    }
+
+    fn export(&self, force: bool, stays_active: bool, history: &str) -> Result<PoolReply> {
+        let state = if stays_active { PoolState::Active } else { PoolState::Exported };
+        self.leaving().export(force, state, history)?;
+        self.leave_for_good();
+        Ok(PoolReply::Exported)
+    }
+
+    fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
+        self.leaving().destroy(force, history)?;
+        self.leave_for_good();
+        Ok(PoolReply::Exported)
+    }
+
+    /// The pool is no longer in use here.
+    fn leave_for_good(&self) {
+        let file = self.cachefile.lock().take();
+        file.iter().for_each(|file| self.leave_cachefile(file));
+    }
+
+    /// Lets nobody wait for a pool that is suspended: its process ends.
+    pub fn abandon_if_suspended(&self) {
+        if self.pool.suspended().is_some() {
+            self.pool.abandon();
+        }
+    }
+
+    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
+    pub fn close(&self) -> Result<()> {
+        self.pool.close(PoolState::Active)
+    }
+
     /// Whether the pool can be changed.
     pub fn is_writable(&self) -> bool {
         self.pool.is_writable()
@@ -155,6 +192,9 @@ impl Served {
         part: &mut dyn FnMut(PoolReply) -> Result<()>,
     ) -> Result<PoolReply> {
         self.env.failpoint("answer");
+        if request.needs_group() && self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
         match request {
             Request::Report => self.report().map(|report| PoolReply::Report(Box::new(report))),
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
@@ -168,7 +208,7 @@ impl Served {
             Request::History => self.history(part),
             Request::Events { after } => Ok(told::since(self.events().as_deref(), *after)),
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
-            Request::Export { force, stays_active, history } => self.export((*force, *stays_active), history),
+            Request::Export { force, stays_active, history } => self.export(*force, *stays_active, history),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => self.clear(*vdev, history),
             Request::Online { vdev, expand, history } => self.online(*vdev, *expand, history),

@@ -14,8 +14,10 @@ use io_uring::{IoUring, opcode};
 
 /// Jobs in flight at most, per ring.
 pub(crate) const DEPTH: u32 = 128;
-/// Rings that are there when no more can be made: one for each thread that does several jobs at the same time.
+/// Rings that are there at most when no more can be made: one for each thread that does several jobs at the same time.
 const CLOSED_WITH: usize = 32;
+/// The share of the descriptors of this process that these rings take at most.
+const DESCRIPTORS_FOR_ONE: u64 = 16;
 
 /// The rings that no thread uses now.
 static RINGS: Mutex<FreeRings> = Mutex::new(FreeRings { free: Vec::new(), is_closed: false });
@@ -50,7 +52,9 @@ pub(crate) fn give(ring: IoUring) {
 /// there is no io_uring, there are none.
 pub fn close_rings() {
     let mut rings = RINGS.lock();
-    while !rings.is_closed && rings.free.len() < CLOSED_WITH {
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = CLOSED_WITH.min((descriptors / DESCRIPTORS_FOR_ONE) as usize).max(1);
+    while !rings.is_closed && rings.free.len() < most {
         match restricted() {
             Ok(ring) => rings.free.push(ring),
             Err(_) => rings.is_closed = true,

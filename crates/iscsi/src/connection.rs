@@ -7,15 +7,15 @@ use std::io;
 use std::net::Shutdown;
 use std::sync::{Arc, Weak};
 
-use base::{Env, Error, Kind, Mutex, Result};
-use export::{ClientSocket, DataBudget, DataGrant, Gate, LateAnswers, Parking, ServedConnection};
+use base::{Error, Kind, Mutex, Result};
+use export::{ClientSocket, DataBudget, DataGrant, LateAnswers, ServedConnection};
 
 use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
 use crate::login::LoggedIn;
 use crate::outgoing::{CommandAnswer, Outgoing};
+use crate::parts::ServerParts;
 use crate::pdu::{FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
 use crate::scsi::{self, AbortTasks, LogicalUnit, Nexus, Sense};
-use crate::target::Targets;
 use crate::tasks::{CommandWindow, Tasks};
 use crate::texts::Texts;
 
@@ -23,17 +23,6 @@ use crate::texts::Texts;
 const NOT_SUPPORTED: u8 = 0x05;
 const PROTOCOL_ERROR: u8 = 0x04;
 const INVALID_FIELD: u8 = 0x09;
-
-/// What all connections share.
-#[derive(Clone)]
-pub(crate) struct ServerParts {
-    pub(crate) env: Env,
-    pub(crate) targets: Arc<dyn Targets>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) parking: Arc<Parking>,
-    /// Held by what looks for targets: strangers may ask for that, and get one thread's time together.
-    pub(crate) looking: Arc<Mutex<()>>,
-}
 
 /// A unit, as the session of a connection uses it.
 #[derive(Clone)]

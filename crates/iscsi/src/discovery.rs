@@ -8,9 +8,9 @@ use std::time::Duration;
 use base::{Error, Result};
 use export::ClientSocket;
 
-use crate::connection::ServerParts;
 use crate::login::{InTime, LoggedIn};
 use crate::outgoing::write;
+use crate::parts::ServerParts;
 use crate::pdu::{Digests, EARLY_DATA_BYTES_MAX, FINAL, HEAD_BYTES, NO_TAG, Pdu, PduHead, has_ended, opcode};
 use crate::texts::Texts;
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   server.rs       connections, and the logical units that they use; target.rs: what is known of these from outside
 //!   login.rs        what an initiator and a target agree on: params.rs: each key; chap.rs: proofs of names; text.rs: keys
+//!   parts.rs        what connections share
 //!   connection.rs   a connection in its full feature phase: takes PDUs, several threads do what they ask
 //!   discovery.rs    a session that only learns of targets: bounded in time and memory; texts.rs: what text requests get
 //!   incoming.rs     the order of commands, and the data of writes; outgoing.rs: answers, and their numbers
@@ -25,6 +26,7 @@ mod incoming;
 mod login;
 mod outgoing;
 mod params;
+mod parts;
 mod pdu;
 mod scsi;
 mod server;

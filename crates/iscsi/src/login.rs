@@ -16,9 +16,9 @@ use base::{Env, Error, Mutex, Result};
 use export::ClientSocket;
 
 use crate::chap::Chap;
-use crate::connection::ServerParts;
 use crate::outgoing::write;
 use crate::params::Params;
+use crate::parts::ServerParts;
 use crate::pdu::{CONTINUES, Digests, EARLY_DATA_BYTES_MAX, Pdu, PduHead, opcode};
 use crate::scsi::LogicalUnit;
 use crate::target::{Lun, Secret, TargetAccess, Targets};

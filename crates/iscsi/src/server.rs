@@ -8,9 +8,10 @@ use std::sync::{Arc, Weak};
 use base::{Env, Mutex};
 use export::{ClientSocket, ConnectedClient, DiskServer, Gate, Parking, make_room};
 
-use crate::connection::{IscsiConnection, ServerParts};
+use crate::connection::IscsiConnection;
 use crate::discovery;
 use crate::login::{Sessions, log_in};
+use crate::parts::ServerParts;
 use crate::scsi::LogicalUnit;
 use crate::target::{Lun, Targets};
 

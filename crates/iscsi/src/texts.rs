@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use base::Result;
 use export::ClientSocket;
 
-use crate::connection::ServerParts;
 use crate::login::{LoggedIn, is_kept, is_near};
 use crate::params::Params;
+use crate::parts::ServerParts;
 use crate::pdu::{CONTINUES, FINAL, NO_TAG, Pdu, PduHead, opcode};
 use crate::target::Secret;
 use crate::text;

@@ -16,6 +16,7 @@ pub use format::objset::Owner;
 use crate::diff::DiffOrder;
 use crate::lists;
 use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
+pub use crate::wanted::WantedProperty;
 
 /// A request about the datasets of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -365,31 +366,6 @@ pub enum DatasetType {
     Volume,
     Snapshot,
     Bookmark,
-}
-
-/// A property that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum WantedProperty {
-    /// One of the table, by its name there.
-    Native(String),
-    /// One that a user made up; its name has a colon.
-    User(String),
-    /// What a user, group or project uses or may use, such as `userused@alice`.
-    Account {
-        /// The name before `@`.
-        property: String,
-        /// The number of the user, group or project.
-        id: u64,
-        /// Domain of the number, for those from Windows.
-        domain: String,
-    },
-    /// `written@SNAPSHOT` or `written#BOOKMARK`; what is behind `written`.
-    Written(String),
-    /// One whose value nobody has, as `userused@` of a user that does not exist.
-    Nothing,
-    /// Whether the property of that name, which a user made up, offers the volume to programs. The value is 1 if it does,
-    /// or a text, why nobody can use it all the same.
-    Offered(String),
 }
 
 /// The datasets of one pool that were found.

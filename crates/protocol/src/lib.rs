@@ -16,6 +16,7 @@
 //! - [`rundir`]: where sockets and logs are; [`client`]: asking; [`startup`]: starting a process.
 //! - [`owners`]: users and groups by name; [`words`]: numbers, times and errors for people.
 
+mod answer_parts;
 pub mod beside;
 pub mod client;
 pub mod create;
@@ -37,5 +38,6 @@ pub mod startup;
 pub mod streams;
 pub mod vdev_properties;
 pub mod volumes;
+mod wanted;
 pub mod wire;
 pub mod words;

@@ -11,8 +11,6 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use crate::datasets::{FoundDatasets, Response, WantedProperty};
-
 /// Most names of datasets in a request.
 pub const NAMES_MAX: usize = 1 << 16;
 /// Most properties in a request: OpenZFS has about a hundred, and users make some up.
@@ -20,37 +18,24 @@ pub const PROPERTIES_MAX: usize = 1024;
 /// Longest name in a list, in bytes. Names of datasets and of properties have at most 256.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// What a list in a request is made of.
-trait Listed: Eq + Hash + Clone {
+/// An item of a list in a request.
+pub(crate) trait ListItem: Eq + Hash + Clone {
     /// Bytes of its longest text.
     fn text_bytes(&self) -> usize;
 }
 
-impl Listed for String {
+impl ListItem for String {
     fn text_bytes(&self) -> usize {
         self.len()
     }
 }
 
-impl Listed for WantedProperty {
-    fn text_bytes(&self) -> usize {
-        match self {
-            WantedProperty::Native(text)
-            | WantedProperty::User(text)
-            | WantedProperty::Written(text)
-            | WantedProperty::Offered(text) => text.len(),
-            WantedProperty::Account { property, domain, .. } => property.len().max(domain.len()),
-            WantedProperty::Nothing => 0,
-        }
-    }
-}
-
 struct DistinctVisitor<T> {
     count_max: usize,
-    listed: PhantomData<T>,
+    item: PhantomData<T>,
 }
 
-impl<'de, T: Listed + Deserialize<'de>> Visitor<'de> for DistinctVisitor<T> {
+impl<'de, T: ListItem + Deserialize<'de>> Visitor<'de> for DistinctVisitor<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,12 +62,14 @@ impl<'de, T: Listed + Deserialize<'de>> Visitor<'de> for DistinctVisitor<T> {
 
 /// Reads names of datasets. Errors: of the reader; for too many, or one that is too long.
 pub(crate) fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    from.deserialize_seq(DistinctVisitor { count_max: NAMES_MAX, listed: PhantomData })
+    from.deserialize_seq(DistinctVisitor { count_max: NAMES_MAX, item: PhantomData })
 }
 
 /// Reads properties. Errors: as of [`names`].
-pub(crate) fn properties<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WantedProperty>, D::Error> {
-    from.deserialize_seq(DistinctVisitor { count_max: PROPERTIES_MAX, listed: PhantomData })
+pub(crate) fn properties<'de, D: Deserializer<'de>, T: ListItem + Deserialize<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    from.deserialize_seq(DistinctVisitor { count_max: PROPERTIES_MAX, item: PhantomData })
 }
 
 /// The different ones of a list, and for each of the list, which of these it is.
@@ -97,26 +84,6 @@ pub fn distinct<T: Eq + Hash + Clone>(list: &[T]) -> (Vec<T>, Vec<usize>) {
     });
     let places = places.collect();
     (different, places)
-}
-
-impl Response {
-    /// The first part of an answer, and what comes behind it. Only [`Response::Datasets`] and [`Response::Holds`] come
-    /// in parts; of others the later one stays.
-    pub fn followed_by(self, next: Response) -> Response {
-        match (self, next) {
-            (Response::Datasets(mut all), Response::Datasets(FoundDatasets { rows, failures })) => {
-                all.rows.extend(rows);
-                all.failures.extend(failures);
-                Response::Datasets(all)
-            }
-            (Response::Holds(mut all, mut failed), Response::Holds(holds, failures)) => {
-                all.extend(holds);
-                failed.extend(failures);
-                Response::Holds(all, failed)
-            }
-            (_, next) => next,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -305,6 +305,49 @@ impl Request {
         self.cost() != Cost::OfOwner
     }
 
+    /// Whether it waits for a group to be on disk, so that a pool that is suspended refuses it at once. Requests about
+    /// datasets are judged where the change is made.
+    pub fn needs_group(&self) -> bool {
+        match self {
+            Request::Online { .. }
+            | Request::Offline { .. }
+            | Request::Add { .. }
+            | Request::Remove { .. }
+            | Request::CancelRemoval { .. }
+            | Request::Attach { .. }
+            | Request::Detach { .. }
+            | Request::Checkpoint { .. }
+            | Request::Split { .. }
+            | Request::Sweep { .. }
+            | Request::Scrub { .. }
+            | Request::Resilver { .. }
+            | Request::Sync { .. }
+            | Request::Freeze
+            | Request::Set { .. }
+            | Request::SetVdev { .. }
+            | Request::Enable { .. }
+            | Request::Reguid { .. }
+            | Request::Prune { .. } => true,
+            Request::Report
+            | Request::Io
+            | Request::Logs
+            | Request::Damaged
+            | Request::Dedup
+            | Request::History
+            | Request::Events { .. }
+            | Request::ClearEvents
+            | Request::Export { .. }
+            | Request::Destroy { .. }
+            | Request::Clear { .. }
+            | Request::MayRemove { .. }
+            | Request::Reopen { .. }
+            | Request::Prefetch { .. }
+            | Request::Share(_)
+            | Request::Inject(_)
+            | Request::Zfs(_) => false,
+        }
+    }
+
     /// How much an answer can take. Every kind of request is judged here: one that every user may send has an answer
     /// that is bounded by itself, or that comes in parts.
     pub fn cost(&self) -> Cost {

@@ -315,6 +315,9 @@ pub(super) fn redact(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
         return Err(Outcome::misused(command, "too few arguments"));
     }
     let failed = |line: String| Ok(Outcome::failed(format!("{line}\n")));
+    if let Err(error) = pools.has(client::pool_of(snapshot)) {
+        return failed(format!("cannot open '{snapshot}': {}", error.what()));
+    }
     let Ok(pool) = pool_for(pools, snapshot, Types::SNAPSHOTS)? else {
         return failed(format!("provided snapshot {snapshot} does not exist"));
     };

@@ -49,8 +49,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
             return Err(Stop::usage(format!("invalid pool name '{name}'")));
         }
         [name] if !options.clear => {
-            let mut failed = false;
-            if !pools::all(&mut failed)?.contains(name) {
+            if !pools::is_imported(name)? {
                 return Err(Stop::Failed(format!("cannot open '{name}': no such pool")));
             }
         }
@@ -65,7 +64,9 @@ pub fn run(args: &[OsString]) -> CommandResult {
     }
     // those that do not answer are told
     let mut failed = false;
-    pools::all(&mut failed)?;
+    if parsed.operands.is_empty() {
+        pools::all(&mut failed)?;
+    }
     Ok(show(&parsed.operands, &options)? && !failed)
 }
 

@@ -51,7 +51,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
     };
     let mut failed = false;
     if !names.is_empty() {
-        let imported = pools::all(&mut failed)?;
+        let imported: Vec<String> = pools::imported()?.into_iter().map(|hello| hello.pool).collect();
         if let [pool, vdevs @ ..] = names
             && !vdevs.is_empty()
             && imported.contains(pool)
@@ -59,10 +59,11 @@ pub fn run(args: &[OsString]) -> CommandResult {
         {
             return get_vdev::run(pool, vdevs, list, &options);
         }
-        if let Some(name) = names.iter().find(|name| !imported.contains(name)) {
-            return Err(Stop::Failed(format!("Cannot get properties of {name}: no such pool available.")));
+        for name in names {
+            if !imported.contains(name) && !pools::is_imported(name)? {
+                return Err(Stop::Failed(format!("Cannot get properties of {name}: no such pool available.")));
+            }
         }
-        failed = false;
     }
     let columns = if list == "all" { None } else { Some(PoolColumn::parse_list(list)?) };
     let mut reports = Vec::new();

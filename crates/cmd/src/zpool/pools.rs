@@ -64,6 +64,12 @@ impl OpenPool {
     }
 }
 
+/// Whether a pool of that name is imported. Errors: its process does not answer.
+pub fn is_imported(name: &str) -> Result<bool, Stop> {
+    let failed = |e: base::Error| Stop::Failed(format!("cannot open '{name}': {}", e.what()));
+    client::connect(name).map(|connection| connection.is_some()).map_err(failed)
+}
+
 /// The names of all pools. Those whose processes do not answer are complained about, and `failed` set.
 pub fn all(failed: &mut bool) -> Result<Vec<String>, Stop> {
     let survey = client::survey().map_err(|e| Stop::Failed(e.to_string()))?;

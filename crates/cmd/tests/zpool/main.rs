@@ -348,7 +348,7 @@ fn what_goes_wrong_is_said_in_the_usual_words() {
     world.check("import -d /no/such/folder", 0, "no pools available to import\n");
     world.check("list a/b", 1, "cannot open 'a/b': invalid character '/' in pool name\n");
     world.check("get size nope", 1, "Cannot get properties of nope: no such pool available.\n");
-    world.check("export", 2, "missing pool argument\nusage:\n\texport [-af] <pool> ...\n");
+    world.check("export", 2, "missing pool argument\nusage:\n\texport [-afF] <pool> ...\n");
     world.check("history -x", 2, "invalid option 'x'\nusage:\n\thistory [-il] [<pool>] ...\n");
 }
 

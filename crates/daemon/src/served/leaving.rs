@@ -10,15 +10,26 @@ use std::time::Duration;
 
 use base::{Error, Kind, Result};
 use pool::PoolState;
-use protocol::wire::PoolReply;
 
-use super::{Served, suspended};
+use super::{ServedPool, suspended};
+use crate::exports::Exports;
+use crate::mounts::Mounts;
+use crate::streams::RunningStreams;
 
 /// How often is looked whether a pool has been suspended that is being exported by force.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-impl Served {
-    pub(super) fn export(&self, (force, stays_active): (bool, bool), history: &str) -> Result<PoolReply> {
+/// A pool that is about to leave its process, and what uses it.
+pub(super) struct Leaving<'a> {
+    pub(super) pool: &'a ServedPool,
+    pub(super) streams: &'a RunningStreams,
+    pub(super) exports: &'a Exports,
+    pub(super) mounts: &'a Mounts,
+}
+
+impl Leaving<'_> {
+    /// Ends all use of the pool, and leaves it in that state. Errors: it is in use, or suspended, and may not be forced.
+    pub(super) fn export(&self, force: bool, state: PoolState, history: &str) -> Result<()> {
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
         if self.pool.suspended().is_some() {
@@ -26,9 +37,7 @@ impl Served {
                 return Err(failed(suspended()));
             }
             self.pool.abandon();
-            self.stop_exports(force, "export")?;
-            self.leave_for_good();
-            return Ok(PoolReply::Exported);
+            return self.stop_exports(force, "export");
         }
         self.streams.check_none(force, "export", &name)?;
         let close = || {
@@ -36,18 +45,15 @@ impl Served {
             if self.pool.is_writable() {
                 self.record_last(history);
             }
-            let state = if stays_active { PoolState::Active } else { PoolState::Exported };
             self.pool.close(state).map_err(failed)
         };
         match if force { self.unless_suspended(close) } else { close() } {
             Err(error) if force && error.kind() == Kind::Suspended => {
                 self.pool.abandon();
-                self.stop_exports(force, "export")?;
+                self.stop_exports(force, "export")
             }
-            closed => closed?,
+            closed => closed,
         }
-        self.leave_for_good();
-        Ok(PoolReply::Exported)
     }
 
     /// Does something that is to come to an end also if the pool is suspended meanwhile: what is not on disk is given up
@@ -77,7 +83,8 @@ impl Served {
         }
     }
 
-    pub(super) fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
+    /// Ends all use of the pool, and marks it as destroyed. Errors: it is in use, or suspended.
+    pub(super) fn destroy(&self, force: bool, history: &str) -> Result<()> {
         let name = self.pool.view().name().to_owned();
         if self.pool.suspended().is_some() {
             return Err(suspended());
@@ -88,26 +95,7 @@ impl Served {
             self.record_last(history);
             self.pool.close(PoolState::Destroyed)?;
         }
-        self.leave_for_good();
-        Ok(PoolReply::Exported)
-    }
-
-    /// The pool is no longer in use here.
-    fn leave_for_good(&self) {
-        let file = self.cachefile.lock().take();
-        file.iter().for_each(|file| self.leave_cachefile(file));
-    }
-
-    /// Lets nobody wait for a pool that is suspended: its process ends.
-    pub fn abandon_if_suspended(&self) {
-        if self.pool.suspended().is_some() {
-            self.pool.abandon();
-        }
-    }
-
-    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
-    pub fn close(&self) -> Result<()> {
-        self.pool.close(PoolState::Active)
+        Ok(())
     }
 
     /// Errors: `Busy`, and that it keeps the pool from what `verb` says.

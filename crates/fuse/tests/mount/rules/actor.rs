@@ -1,13 +1,18 @@
 //! The actors that take the steps: for each kind of user a process that is that user, with the tree as its root.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use nix::sched::CloneFlags;
+use nix::unistd::{ForkResult, Gid, Uid};
+use rustix::process::DumpableBehavior;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use testkit::rng::Rng;
 
 use super::steps::Step;
-use crate::harness::c_path;
 
 /// A kind of user.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +60,7 @@ struct Actor {
 impl Actors {
     /// Actors that work in `root`, where everybody may write.
     pub fn new(root: &Path) -> Actors {
-        let path = c_path(root);
-        // SAFETY: a live string.
-        assert_eq!(unsafe { libc::chmod(path.as_ptr(), 0o777) }, 0);
+        std::fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
         Actors((0..USERS.len()).map(|user| Actor::new(root, user)).collect())
     }
 
@@ -99,52 +102,51 @@ impl Drop for Actor {
 fn act() {
     let Ok(text) = std::env::var("CENOTE_ACTOR") else { return };
     let (user, root) = text.split_once(' ').unwrap();
-    let (user, root) = (USERS[user.parse::<usize>().unwrap()], c_path(Path::new(root)));
+    let (user, root) = (USERS[user.parse::<usize>().unwrap()], Path::new(root));
     // SAFETY: it only splits off this process.
-    let actor = unsafe { libc::fork() };
-    if actor == 0 {
-        become_user(user, &root);
-        for line in std::io::stdin().lines() {
-            let answer = Step::random(line.unwrap().parse().unwrap()).take();
-            println!("answer {}", answer.unwrap_or_else(|errno| -i64::from(errno)));
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        ForkResult::Parent { child } => drop(nix::sys::wait::waitpid(child, None)),
+        ForkResult::Child => {
+            become_user(user, root);
+            for line in std::io::stdin().lines() {
+                let answer = Step::random(line.unwrap().parse().unwrap()).take();
+                println!("answer {}", answer.unwrap_or_else(|errno| -i64::from(errno)));
+            }
+            std::process::exit(0);
         }
-        // SAFETY: nothing of this process is to be put in order.
-        unsafe { libc::_exit(0) };
     }
-    // SAFETY: a child of ours, and no status.
-    unsafe { libc::waitpid(actor, std::ptr::null_mut(), 0) };
 }
 
 /// Makes this process, which has one thread, that user, with `root` as its root.
-fn become_user(user: User, root: &std::ffi::CStr) {
-    let (uid, gid) = (user.uid, user.gid);
-    // SAFETY: calls with live strings, buffers of the right sizes and plain numbers.
-    unsafe {
-        let enter = || {
-            assert_eq!(libc::chroot(root.as_ptr()), 0);
-            assert_eq!(libc::chdir(c"/".as_ptr()), 0);
-        };
-        let is_apart = matches!(user.rights, Rights::OwnNamespace | Rights::RootOfOwnNamespace);
-        if !is_apart {
-            enter();
+fn become_user(user: User, root: &Path) {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    let enter = || {
+        nix::unistd::chroot(root).unwrap();
+        nix::unistd::chdir("/").unwrap();
+    };
+    let is_apart = matches!(user.rights, Rights::OwnNamespace | Rights::RootOfOwnNamespace);
+    if !is_apart {
+        enter();
+    }
+    let groups: Vec<Gid> = user.groups.iter().map(|&group| Gid::from_raw(group)).collect();
+    nix::unistd::setgroups(&groups).unwrap();
+    nix::unistd::setresgid(gid, gid, gid).unwrap();
+    nix::unistd::setresuid(uid, uid, uid).unwrap();
+    if user.rights == Rights::None {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).unwrap();
+    }
+    if is_apart {
+        // its files in /proc are its own only so
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+        nix::sched::unshare(CloneFlags::CLONE_NEWUSER).unwrap();
+        if user.rights == Rights::RootOfOwnNamespace {
+            std::fs::write("/proc/self/setgroups", "deny").unwrap();
+            std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")).unwrap();
+            std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")).unwrap();
         }
-        assert_eq!(libc::setgroups(user.groups.len(), user.groups.as_ptr()), 0);
-        assert_eq!((libc::setresgid(gid, gid, gid), libc::setresuid(uid, uid, uid)), (0, 0));
-        if user.rights == Rights::None {
-            let (header, sets) = ([0x2008_0522u32, 0], [0u32; 6]);
-            assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()), 0);
-        }
-        if is_apart {
-            // its files in /proc are its own only so
-            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
-            assert_eq!(libc::unshare(libc::CLONE_NEWUSER), 0);
-            if user.rights == Rights::RootOfOwnNamespace {
-                std::fs::write("/proc/self/setgroups", "deny").unwrap();
-                std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")).unwrap();
-                std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")).unwrap();
-            }
-            enter();
-        }
+        enter();
     }
 }
 
