@@ -131,6 +131,14 @@ impl ServedPool {
         self.live().ok()?.suspended()
     }
 
+    /// Errors: `Suspended`, if the pool is.
+    pub fn check_running(&self) -> Result<()> {
+        match self.suspended() {
+            None => Ok(()),
+            Some(_) => Err(Error::new(Kind::Suspended, "pool I/O is currently suspended")),
+        }
+    }
+
     /// Whether it is suspended because another host may have it.
     pub fn is_lost(&self) -> bool {
         self.live().is_ok_and(|live| live.is_lost())

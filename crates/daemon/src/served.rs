@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
+use base::{Env, Mutex, MutexGuard, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
@@ -192,9 +192,18 @@ impl Served {
         part: &mut dyn FnMut(PoolReply) -> Result<()>,
     ) -> Result<PoolReply> {
         self.env.failpoint("answer");
-        if request.needs_group() && self.pool.suspended().is_some() {
-            return Err(suspended());
+        if request.needs_group() {
+            self.pool.check_running()?;
         }
+        self.answer_running(request, descriptors, part)
+    }
+
+    fn answer_running(
+        &self,
+        request: &Request,
+        descriptors: Vec<OwnedFd>,
+        part: &mut dyn FnMut(PoolReply) -> Result<()>,
+    ) -> Result<PoolReply> {
         match request {
             Request::Report => self.report().map(|report| PoolReply::Report(Box::new(report))),
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
@@ -428,8 +437,8 @@ impl Host for Served {
 
     fn unmount(&self, dataset: &str, force: bool, folders: Folders) -> Result<()> {
         // it would wait for what was written last
-        if !force && self.pool.suspended().is_some() {
-            return Err(suspended());
+        if !force {
+            self.pool.check_running()?;
         }
         let ended = self.exports.stop(dataset, force)?;
         if folders == Folders::Remove {
@@ -551,8 +560,4 @@ impl Host for Served {
     fn record(&self, line: &str) -> Result<()> {
         self.pool.record(line)
     }
-}
-
-fn suspended() -> Error {
-    Error::new(Kind::Suspended, "pool I/O is currently suspended")
 }

@@ -35,7 +35,7 @@ pub use limits::Limit;
 pub use mount::is_at_or_below_name;
 
 /// Answers a request; `descriptors` came beside it, and `part` gets what is told before the end of the answer: notes, and
-/// the beginning of a long list ([`Response::followed_by`]). Errors: of reading the
+/// the beginning of a long list ([`Response::joined`]). Errors: of reading the
 /// pool. What only concerns one of the datasets that were asked for is part of the answer.
 pub fn answer(
     host: &dyn Host,

@@ -551,8 +551,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one. Does not wait
-    /// until a pool that is suspended goes on. Errors: `Suspended`; those of writing.
+    /// Ends all writing: syncs, and marks labels as exported or destroyed. Errors: `Suspended`, at once; those of writing.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
         self.stall_jobs();
         if self.txgs().is_frozen() {

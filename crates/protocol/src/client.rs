@@ -156,14 +156,6 @@ fn is_reset(error: &Error) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
-/// What has come of an answer, and its next part.
-fn join(before: Option<datasets::Response>, next: datasets::Response) -> datasets::Response {
-    match before {
-        Some(before) => before.followed_by(next),
-        None => next,
-    }
-}
-
 impl Connection {
     fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
         stream.set_read_timeout(Some(time))?;
@@ -248,16 +240,19 @@ impl Connection {
 
     /// Asks about datasets.
     pub fn zfs(&mut self, request: &datasets::DatasetRequest) -> Result<datasets::Response> {
-        let mut before = None;
-        let last = self.ask_in_parts(&Request::Zfs(request.clone()), |part| {
-            if let PoolReply::Zfs(part) = part {
-                before = Some(join(before.take(), part));
+        let request = Request::Zfs(request.clone());
+        datasets::Response::joined(|add| {
+            let last = self.ask_in_parts(&request, |part| {
+                if let PoolReply::Zfs(part) = part {
+                    // it is only kept
+                    let _ = add(part);
+                }
+            })?;
+            match last {
+                PoolReply::Zfs(last) => Ok(last),
+                _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
             }
-        })?;
-        match last {
-            PoolReply::Zfs(last) => Ok(join(before, last)),
-            _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
-        }
+        })
     }
 
     /// As [`Connection::zfs`], with descriptors beside the request; `note` gets what is told meanwhile.

@@ -89,7 +89,7 @@ pub fn distinct<T: Eq + Hash + Clone>(list: &[T]) -> (Vec<T>, Vec<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datasets::{DatasetRequest, Select};
+    use crate::datasets::{DatasetRequest, Select, WantedProperty};
 
     fn parsed(request: &DatasetRequest) -> Result<DatasetRequest, String> {
         serde_json::from_str(&serde_json::to_string(request).unwrap()).map_err(|error| error.to_string())

@@ -184,12 +184,7 @@ impl Pools for Local {
     fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response> {
         assert_eq!(pool, self.pool.name());
         let request: DatasetRequest = serde_json::from_slice(&serde_json::to_vec(request).unwrap()).unwrap();
-        let mut parts = Vec::new();
-        parts.push(answer(self, &request, Vec::new(), &mut |part| {
-            parts.push(part);
-            Ok(())
-        })?);
-        let response = parts.into_iter().reduce(Response::followed_by).expect("an answer has a part");
+        let response = Response::joined(|part| answer(self, &request, Vec::new(), part))?;
         Ok(serde_json::from_slice(&serde_json::to_vec(&response).unwrap()).unwrap())
     }
 }

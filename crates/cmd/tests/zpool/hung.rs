@@ -107,7 +107,7 @@ fn line_of(program: &str, name: &str) -> &'static str {
 fn run(world: &World, program: &str, line: &str) -> (String, Option<i32>) {
     let line = line.replace("DIR", world.dir.to_str().unwrap());
     let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
-    let out = world.dir.join("said");
+    let out = world.dir.join(format!("said-{program}-{}", line.split_whitespace().next().unwrap()));
     let said = File::create(&out).unwrap();
     command.arg(program).args(line.split_whitespace()).stdin(Stdio::null());
     let mut child = command.stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap();
@@ -126,19 +126,29 @@ fn run(world: &World, program: &str, line: &str) -> (String, Option<i32>) {
     (String::from_utf8_lossy(&fs::read(out).unwrap()).into_owned(), code)
 }
 
-/// Runs all commands, at the end `zpool export -f`; what is wrong with them, as `judge` sees it.
-fn table(world: &World, judge: &dyn Fn(&str, &str, &str, i32) -> Option<&'static str>) -> Vec<String> {
+/// Runs all commands, so many at a time; returns all that is wrong with them, as `judge` sees it.
+fn table(
+    world: &World,
+    at_once: usize,
+    judge: &(dyn Fn(&str, &str, &str, i32) -> Option<&'static str> + Sync),
+) -> Vec<String> {
+    let of = |program: &'static str| commands(world, program).into_iter().map(move |name| (program, name));
+    let all: Vec<(&str, String)> = of("zpool").chain(of("zfs")).collect();
+    let look = |(program, name): &(&'static str, String)| {
+        let (said, code) = run(world, program, line_of(program, name));
+        let why = match code {
+            None => Some("hangs"),
+            Some(_) if FALSE_WORDS.iter().any(|words| said.contains(words)) => Some("says what is not so"),
+            Some(code) => judge(program, name, &said, code),
+        };
+        why.map(|why| format!("{program} {name} {why}: {code:?} {said}"))
+    };
     let mut wrong = Vec::new();
-    for program in ["zpool", "zfs"] {
-        for name in commands(world, program) {
-            let (said, code) = run(world, program, line_of(program, &name));
-            let why = match code {
-                None => Some("hangs"),
-                Some(_) if FALSE_WORDS.iter().any(|words| said.contains(words)) => Some("says what is not so"),
-                Some(code) => judge(program, &name, &said, code),
-            };
-            wrong.extend(why.map(|why| format!("{program} {name} {why}: {code:?} {said}")));
-        }
+    for some in all.chunks(at_once) {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = some.iter().map(|command| scope.spawn(|| look(command))).collect();
+            wrong.extend(runs.into_iter().filter_map(|run| run.join().unwrap()));
+        });
     }
     wrong
 }
@@ -160,7 +170,7 @@ fn every_command_meets_a_process_that_hangs() {
     let process = world.process_of("tank");
     signal(&process, "-STOP");
     let told = format!("pool 'tank': its process (pid {process}) does not answer");
-    let wrong = table(&world, &|program, name, said, code| match (program, name) {
+    let wrong = table(&world, 16, &|program, name, said, code| match (program, name) {
         // of no pool that is there, or of a file
         (_, "version") | ("zfs", "project") => None,
         // that the name or the device is taken is true, too
@@ -193,7 +203,7 @@ fn every_command_meets_a_suspended_pool() {
     let file = world.dir.join("mnt/tank/file");
     let writer = std::thread::spawn(move || write(&file, &noise(60 << 20, 1)));
     wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
-    let wrong = table(&world, &|_, _, _, _| None);
+    let wrong = table(&world, 1, &|_, _, _, _| None);
     let (said, code) = run(&world, "zpool", "export -f tank");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!((said.as_str(), code), ("", Some(0)));

@@ -11,8 +11,8 @@ use std::time::Duration;
 use base::{Error, Kind, Result};
 use pool::PoolState;
 
-use super::{ServedPool, suspended};
 use crate::exports::Exports;
+use crate::live::ServedPool;
 use crate::mounts::Mounts;
 use crate::streams::RunningStreams;
 
@@ -32,9 +32,9 @@ impl Leaving<'_> {
     pub(super) fn export(&self, force: bool, state: PoolState, history: &str) -> Result<()> {
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
-        if self.pool.suspended().is_some() {
+        if let Err(error) = self.pool.check_running() {
             if !force {
-                return Err(failed(suspended()));
+                return Err(failed(error));
             }
             self.pool.abandon();
             return self.stop_exports(force, "export");
@@ -86,9 +86,7 @@ impl Leaving<'_> {
     /// Ends all use of the pool, and marks it as destroyed. Errors: it is in use, or suspended.
     pub(super) fn destroy(&self, force: bool, history: &str) -> Result<()> {
         let name = self.pool.view().name().to_owned();
-        if self.pool.suspended().is_some() {
-            return Err(suspended());
-        }
+        self.pool.check_running()?;
         self.streams.check_none(force, "destroy", &name)?;
         self.stop_exports(force, "destroy")?;
         if self.pool.is_writable() {
