@@ -6,6 +6,7 @@
 //! | `zfs_arc_min` | 1/32 of memory, at least 32 MiB |
 //! | `zfs_arc_meta_limit`, `zfs_arc_meta_limit_percent` | 75 % of the maximum |
 //! | `zfs_arc_meta_min` | 16 MiB, at most half of the minimum |
+//! | `zfs_arc_dnode_limit_percent` | 10 % of what the cache may take now |
 //! | `zfs_arc_sys_free` | 1/64 of memory |
 //!
 //! Memory is the machine's, or what a cgroup leaves of it. As in OpenZFS 0 is as good as unset, and a
@@ -32,12 +33,20 @@ pub struct Budget {
     pub metadata_max: u64,
     /// Metadata up to this stay.
     pub metadata_min: u64,
+    /// Percent of the cache that nodes of objects may take.
+    pub nodes_percent: u64,
 }
 
 impl Budget {
     /// A cache of a fixed size.
     pub fn fixed(bytes: u64) -> Budget {
-        Budget { c_min: bytes, c_max: bytes, metadata_max: bytes, metadata_min: 0 }
+        Budget {
+            c_min: bytes,
+            c_max: bytes,
+            metadata_max: bytes,
+            metadata_min: 0,
+            nodes_percent: tunables::ZFS_ARC_DNODE_LIMIT_PERCENT.default,
+        }
     }
 
     /// What tunables and memory say.
@@ -51,6 +60,7 @@ impl Budget {
         let percent = env.tunable(tunables::ZFS_ARC_META_LIMIT_PERCENT).min(100);
         let metadata_max = set(tunables::ZFS_ARC_META_LIMIT).unwrap_or(c_max / 100 * percent).min(c_max);
         let metadata_min = set(tunables::ZFS_ARC_META_MIN).unwrap_or(METADATA_MIN).min(c_min / 2);
-        Budget { c_min, c_max, metadata_max, metadata_min }
+        let nodes_percent = env.tunable(tunables::ZFS_ARC_DNODE_LIMIT_PERCENT).min(100);
+        Budget { c_min, c_max, metadata_max, metadata_min, nodes_percent }
     }
 }

@@ -16,6 +16,7 @@ use crate::feed::Feeder;
 use crate::held::Held;
 use crate::keep::Keep;
 use crate::kept::{Kept, Unpacking, Use};
+use crate::nodes::Nodes;
 use crate::policy::{AccessPurpose, Contents};
 use crate::pressure::Gauge;
 use crate::shard::{Ask, Lookup};
@@ -93,6 +94,11 @@ impl Cache {
     /// What reading ahead of readers has done.
     pub fn ahead(&self) -> &Ahead {
         &self.store.ahead
+    }
+
+    /// The nodes of objects, which are counted to it.
+    pub fn nodes(&self) -> &Arc<Nodes> {
+        &self.store.nodes
     }
 
     /// The pipeline below.

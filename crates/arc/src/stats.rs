@@ -1,7 +1,7 @@
 //! What the cache has done and holds, with the names and meanings of OpenZFS's arcstats.
 //!
 //! Each shard counts for itself, so that counting is no meeting place of all readers; sums are made when
-//! somebody looks. What Cenote's cache does not have (buffers lent out, a cache of dnodes, memory that is not
+//! somebody looks. What Cenote's cache does not have (buffers lent out, memory that is not
 //! in whole pages) is 0; the rows of cache devices are `l2arc`'s: programs that read the table expect every name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,7 +81,6 @@ const ABSENT: &[&str] = &[
     "hash_chains",
     "hash_chain_max",
     "dbuf_size",
-    "dnode_size",
     "bonus_size",
     "anon_size",
     "anon_evictable_data",
@@ -91,7 +90,6 @@ const ABSENT: &[&str] = &[
     "arc_tempreserve",
     "arc_loaned_bytes",
     "arc_prune",
-    "arc_dnode_limit",
     "async_upgrade_sync",
     "demand_hit_prescient_prefetch",
     "arc_raw_size",
@@ -150,11 +148,13 @@ fn sizes(store: &Store) -> Vec<(&'static str, u64)> {
         ("c", store.c()),
         ("c_min", store.c_min()),
         ("c_max", store.c_max()),
-        ("size", data + metadata + sums.overhead),
+        ("size", data + metadata + sums.overhead + store.nodes.bytes()),
         ("compressed_size", data + metadata - sums.open),
         ("uncompressed_size", sums.contents),
         ("overhead_size", sums.open),
         ("hdr_size", sums.overhead),
+        ("dnode_size", store.nodes.bytes()),
+        ("arc_dnode_limit", store.nodes.bytes_max()),
         ("data_size", data),
         ("metadata_size", metadata),
         ("mru_size", mru_data + mru_metadata),
@@ -169,7 +169,7 @@ fn sizes(store: &Store) -> Vec<(&'static str, u64)> {
         ("mfu_ghost_size", sums.ghosts[1]),
         ("mfu_ghost_evictable_data", sums.ghosts[1]),
         ("mfu_ghost_evictable_metadata", 0),
-        ("arc_meta_used", metadata + sums.overhead),
+        ("arc_meta_used", metadata + sums.overhead + store.nodes.bytes()),
         ("arc_meta_limit", metadata_max),
         ("arc_meta_max", metadata + sums.overhead),
         ("arc_meta_min", metadata_min),

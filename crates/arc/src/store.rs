@@ -10,7 +10,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{Block, Condvar, Mutex};
@@ -20,6 +20,7 @@ use rustc_hash::FxBuildHasher;
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::kept::{Kept, Use};
+use crate::nodes::Nodes;
 use crate::policy::Limits;
 use crate::pressure::MemoryUse;
 use crate::price::Price;
@@ -32,6 +33,8 @@ const SHARDS_MAX: u64 = 64;
 const SOFT_PART: u64 = 64;
 /// Rounds of eviction after which is looked what knowing the blocks takes.
 const OVERHEAD_LOOKS: usize = 256;
+/// The part of the budget that nodes can take from blocks.
+const NODES_PART: u64 = 2;
 /// The part of the budget that one block may take.
 const BLOCK_PART: u64 = 4;
 
@@ -52,6 +55,9 @@ pub(crate) struct Store {
     pub(crate) bell: Arc<Bell>,
     pub(crate) ahead: Ahead,
     pub(crate) price: Price,
+    pub(crate) nodes: Arc<Nodes>,
+    /// The worker waits for longer than usual.
+    rests: AtomicBool,
 }
 
 /// The budget as it is now.
@@ -62,6 +68,7 @@ struct CacheLimits {
     c_max: AtomicU64,
     metadata_max: AtomicU64,
     metadata_min: AtomicU64,
+    nodes_percent: AtomicU64,
 }
 
 /// Wakes the worker.
@@ -103,6 +110,8 @@ impl Store {
             bell: Arc::default(),
             ahead: Ahead::default(),
             price: Price::default(),
+            nodes: Arc::default(),
+            rests: AtomicBool::new(false),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);
         store.set_budget(budget);
@@ -118,6 +127,7 @@ impl Store {
         let c = if budget.c_max > before { budget.c_max } else { self.c() };
         self.limits.metadata_max.store(budget.metadata_max, Ordering::Relaxed);
         self.limits.metadata_min.store(budget.metadata_min, Ordering::Relaxed);
+        self.limits.nodes_percent.store(budget.nodes_percent, Ordering::Relaxed);
         self.set_c(c);
     }
 
@@ -126,6 +136,7 @@ impl Store {
         self.limits.c.store(c.clamp(self.c_min(), self.c_max()), Ordering::Relaxed);
         let c = self.c();
         self.target.fetch_min(c, Ordering::Relaxed);
+        self.nodes.set_bytes_max(c / 100 * self.limits.nodes_percent.load(Ordering::Relaxed));
     }
 
     pub(crate) fn c(&self) -> u64 {
@@ -151,7 +162,13 @@ impl Store {
 
     /// Bytes that the cache takes.
     pub(crate) fn size(&self) -> u64 {
-        self.size.load(Ordering::Relaxed) + self.overhead.load(Ordering::Relaxed)
+        self.size.load(Ordering::Relaxed) + self.beside()
+    }
+
+    /// Bytes that are not for blocks: knowing them takes some, and nodes of objects.
+    fn beside(&self) -> u64 {
+        // nodes with changes can be very many for a while: some blocks stay
+        self.overhead.load(Ordering::Relaxed) + self.nodes.bytes().min(self.c() / NODES_PART)
     }
 
     /// Whether blocks of so many bytes should be packed when room is needed, and that may be soon.
@@ -172,7 +189,7 @@ impl Store {
     fn shard_limits(&self) -> Limits {
         let count = self.shards.len() as u64;
         let (metadata_min, metadata_max) = self.metadata_limits();
-        let blocks = self.c().saturating_sub(self.overhead.load(Ordering::Relaxed));
+        let blocks = self.c().saturating_sub(self.beside());
         Limits {
             budget: blocks / count,
             recent: self.target() / count,
@@ -240,11 +257,12 @@ impl Store {
         if bytes > c / BLOCK_PART {
             return false;
         }
-        let size = self.size.fetch_add(bytes, Ordering::Relaxed) + bytes + self.overhead.load(Ordering::Relaxed);
+        let size = self.size.fetch_add(bytes, Ordering::Relaxed) + bytes + self.beside();
         if size > c {
             self.evict(size - c, true);
         }
-        if size > c - c / SOFT_PART {
+        let ends_rest = || self.rests.load(Ordering::Relaxed) && !is_little(size, self.c_min());
+        if size > c - c / SOFT_PART || ends_rest() {
             self.bell.ring();
         }
         true
@@ -261,6 +279,14 @@ impl Store {
             let moved = |target: u64| Some(target.saturating_add_signed(change.target).min(c));
             let _ = self.target.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
         }
+    }
+
+    /// Whether there is so little that it would not become less if memory were short. For the worker, which is called
+    /// when there is more.
+    pub(crate) fn may_rest(&self) -> bool {
+        let may_rest = is_little(self.size(), self.c_min()) && !self.nodes.is_over();
+        self.rests.store(may_rest, Ordering::Relaxed);
+        may_rest
     }
 
     /// Makes the room that should be free; for the worker.
@@ -329,4 +355,9 @@ impl Store {
     pub(crate) fn sums(&self) -> ShardSums {
         self.shards.iter().map(Shard::sums).fold(ShardSums::default(), ShardSums::plus)
     }
+}
+
+/// Whether a cache of so many bytes is far from having something to give back.
+fn is_little(size: u64, c_min: u64) -> bool {
+    size < c_min / 2
 }

@@ -14,6 +14,8 @@ use crate::store::{Bell, Store};
 
 /// Nanoseconds between looks at memory.
 const LOOK_NS: u64 = 200_000_000;
+/// The same while there is nothing to give back.
+const REST_NS: u64 = 5_000_000_000;
 
 /// Keeps a cache within its budget, for as long as it is there.
 pub struct ArcWorker {
@@ -36,7 +38,8 @@ impl ArcWorker {
     /// Works until the cache is gone; on a thread of its own.
     pub fn run(mut self) {
         loop {
-            self.bell.wait(Duration::from_nanos(LOOK_NS));
+            let rests = self.store.upgrade().is_some_and(|store| store.may_rest());
+            self.bell.wait(Duration::from_nanos(if rests { REST_NS } else { LOOK_NS }));
             if !self.step() {
                 return;
             }
@@ -50,6 +53,10 @@ impl ArcWorker {
         if elapsed_ns >= LOOK_NS {
             self.looked_ns += elapsed_ns;
             self.look(&store, elapsed_ns / 1000);
+            store.nodes.shrink();
+            if store.nodes.have_gone() {
+                base::give_small_memory_back();
+            }
         }
         store.make_room();
         true
@@ -79,6 +86,7 @@ impl ArcWorker {
         if store.c() < before {
             store.count_shrink();
             tracing::debug!(c = store.c(), before, free = memory.free(), "memory is short");
+            store.nodes.shrink();
             store.make_room();
             base::give_memory_back();
         }

@@ -165,12 +165,27 @@ pub fn give_memory_back() {
     }
 }
 
+/// Gives pages back to the system that the allocator of small things keeps, though nothing is in them. That takes a few
+/// milliseconds, and others wait: seldom, and from the background.
+pub fn give_small_memory_back() {
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    // SAFETY: what is in use is not touched.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Unmaps a slab, all of whose places are free.
 fn unmap(slab: usize, size: usize, places: &[FreePlace]) {
     let resident = places.iter().filter(|place| place.is_resident).count();
     FREE_BYTES.fetch_sub(resident * size, Ordering::Relaxed);
-    // SAFETY: mapped with this length, and all of it is free.
-    unsafe { libc::munmap(slab as *mut libc::c_void, slab_bytes(size)) };
+    unmap_range(slab, slab + slab_bytes(size));
+}
+
+/// Unmaps what is part of a mapping of ours, and what nobody uses.
+fn unmap_range(from: usize, to: usize) {
+    // SAFETY: mapped by `map`, and nothing there is in use.
+    unsafe { libc::munmap(from as *mut libc::c_void, to - from) };
 }
 
 /// Takes the memory of a free place.
@@ -226,8 +241,7 @@ fn map(bytes: usize) -> Option<usize> {
     let slab = start.next_multiple_of(SLAB_BYTES);
     for (from, to) in [(start, slab), (slab + bytes, start + all)] {
         if from < to {
-            // SAFETY: part of the new mapping, which nobody knows of.
-            unsafe { libc::munmap(from as *mut libc::c_void, to - from) };
+            unmap_range(from, to);
         }
     }
     Some(slab)

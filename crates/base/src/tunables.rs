@@ -84,6 +84,8 @@ tunables! {
     VDEV_REMOVAL_MAX_SPAN = "vdev_removal_max_span", 32 << 10;
     /// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` make, destroy and rename snapshots: 0 or 1. OpenZFS has 0.
     ZFS_ADMIN_SNAPSHOT = "zfs_admin_snapshot", 1;
+    /// Percent of the cache in RAM that nodes of objects may take which nobody uses at the moment.
+    ZFS_ARC_DNODE_LIMIT_PERCENT = "zfs_arc_dnode_limit_percent", 10;
     /// Most bytes of the cache in RAM; 0: half of the memory.
     ZFS_ARC_MAX = "zfs_arc_max", 0;
     /// Bytes of metadata beyond which these leave the cache first; 0: `zfs_arc_meta_limit_percent`. As in OpenZFS 2.1.

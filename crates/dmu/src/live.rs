@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!   Objset ── root on disk (replaced when a group has been synced)
-//!      └─ Live ─┬─ nodes: changed objects, and those somebody holds   (see `node`)
+//!      └─ Live ─┬─ nodes: changed objects, those somebody holds, and some more   (see `node`)
 //!               ├─ dirty: nodes with changes, for each of the two groups in memory
 //!               └─ numbers: dnode slots that are free
 //! ```
+//!
+//! How many nodes more: up to [`NODES_MAX`] in a shard, and of all sets together what the cache has room for
+//! ([`arc::Nodes`]).
 //!
 //! Changes are made through [`crate::Object`] and a [`crate::Tx`]; `sync` brings them to disk.
 
@@ -13,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc::{NodeKeeper, Nodes};
 use base::{Error, Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
 use format::ids::{ObjectId, Txg};
@@ -25,8 +29,10 @@ use crate::policy::{INDIRECT_SHIFT, ObjsetPolicy};
 use crate::recount::Recount;
 
 const SHARDS: usize = 16;
-/// Nodes without changes that a shard keeps.
+/// Nodes that a shard keeps, other than those with changes and those somebody holds.
 const NODES_MAX: usize = 4096;
+/// The same where all sets together have too many: fewer are not worth looking for.
+const NODES_FEW: usize = 16;
 /// Bytes of a block of dnodes.
 pub(crate) const DNODE_BLOCK_SIZE: u64 = 16 << 10;
 
@@ -44,6 +50,8 @@ pub(crate) struct LiveObjset {
     recount_failure: Mutex<Option<Error>>,
     /// The head of the log that the next head is to have, if it is another.
     log_header: Mutex<Option<[u8; 192]>>,
+    /// Where nodes are counted.
+    counted: Arc<Nodes>,
 }
 
 #[derive(Default)]
@@ -51,6 +59,8 @@ struct NodeShard {
     nodes: HashMap<ObjectId, Arc<Node>>,
     /// How often nodes were dropped: what was read from disk before may be outdated.
     purges: u64,
+    /// There were so few that nobody needs that it is not worth looking again before there are so many in all.
+    purge_at: usize,
 }
 
 /// Free slots of the block of dnodes that is being filled.
@@ -79,7 +89,7 @@ pub(crate) fn empty_head(kind: ObjsetType, pool_version: u64) -> ObjsetPhys {
 }
 
 impl LiveObjset {
-    pub(crate) fn new(policy: ObjsetPolicy) -> LiveObjset {
+    pub(crate) fn new(policy: ObjsetPolicy, counted: Arc<Nodes>) -> LiveObjset {
         LiveObjset {
             shards: Default::default(),
             dirty: Default::default(),
@@ -90,6 +100,7 @@ impl LiveObjset {
             recount: Mutex::default(),
             recount_failure: Mutex::default(),
             log_header: Mutex::default(),
+            counted,
         }
     }
 
@@ -105,8 +116,7 @@ impl LiveObjset {
             let node = Arc::new(load()?);
             shard = self.shard(id);
             if shard.purges == purges && !shard.nodes.contains_key(&id) {
-                shard.purge();
-                shard.nodes.insert(id, node.clone());
+                self.insert(&mut shard, node.clone());
                 return Ok(node);
             }
         }
@@ -114,7 +124,30 @@ impl LiveObjset {
 
     /// Adds the node of a new object.
     pub(crate) fn add(&self, node: Arc<Node>) {
-        self.shard(node.id).nodes.insert(node.id, node);
+        self.insert(&mut self.shard(node.id), node);
+    }
+
+    fn insert(&self, shard: &mut NodeShard, node: Arc<Node>) {
+        if shard.nodes.len() >= shard.purge_at {
+            self.purge(shard);
+        }
+        if shard.nodes.insert(node.id, node).is_none() {
+            self.counted.add();
+        }
+    }
+
+    /// Drops nodes that nobody needs, if there are many.
+    fn purge(&self, shard: &mut NodeShard) {
+        let before = shard.nodes.len();
+        if before >= NODES_MAX || before >= NODES_FEW && self.counted.is_over() {
+            shard.shrink(self.counted.share_of(before.min(NODES_MAX)) / 2);
+            self.counted.remove(before - shard.nodes.len());
+        }
+    }
+
+    /// Drops nodes that nobody needs any more, as a group is on disk, if there are many.
+    pub(crate) fn purge_synced(&self) {
+        self.shards.iter().for_each(|shard| self.purge(&mut shard.lock()));
     }
 
     /// Whether a number is taken by an object that is in memory.
@@ -159,6 +192,7 @@ impl LiveObjset {
         if shard.nodes.get(&id).is_some_and(is_gone) {
             shard.nodes.remove(&id);
             shard.purges += 1;
+            self.counted.remove(1);
         }
     }
 
@@ -227,14 +261,32 @@ impl LiveObjset {
 }
 
 impl NodeShard {
-    /// Drops nodes that nobody needs, if there are many.
-    fn purge(&mut self) {
-        if self.nodes.len() < NODES_MAX {
-            return;
-        }
+    /// Drops nodes that nobody needs, any of them, as long as there are more than so many.
+    fn shrink(&mut self, most: usize) {
         let before = self.nodes.len();
-        self.nodes.retain(|_, node| Arc::strong_count(node) > 1 || !node.read().is_clean());
+        let mut surplus = before.saturating_sub(most);
+        self.nodes.retain(|_, node| {
+            let goes = surplus > 0 && Arc::strong_count(node) == 1 && node.read().is_clean();
+            surplus -= usize::from(goes);
+            !goes
+        });
         self.purges += u64::from(self.nodes.len() < before);
+        self.purge_at = self.nodes.len() + self.nodes.len() / 4;
+        if self.nodes.capacity() / 4 > self.purge_at {
+            self.nodes.shrink_to(self.purge_at);
+        }
+    }
+}
+
+impl NodeKeeper for LiveObjset {
+    fn let_go(&self) {
+        self.purge_synced();
+    }
+}
+
+impl Drop for LiveObjset {
+    fn drop(&mut self) {
+        self.counted.remove(self.shards.iter().map(|shard| shard.lock().nodes.len()).sum());
     }
 }
 

@@ -249,7 +249,10 @@ impl NodeState {
     /// The changes that were frozen are on disk, with this tree.
     pub(crate) fn commit(&mut self, tree: Arc<Dnode>) {
         let Some(layer) = self.syncing.take() else { return };
-        if let Some(dnode) = self.dnode.as_mut().filter(|_| layer.dnode.is_some()) {
+        if self.open.txg == Txg::ZERO && self.dnode.is_some() {
+            // nothing has changed since: both are one in memory
+            self.dnode = Some(tree.clone());
+        } else if let Some(dnode) = self.dnode.as_mut().filter(|_| layer.dnode.is_some()) {
             let dnode = Arc::make_mut(dnode);
             dnode.blkptrs.clone_from(&tree.blkptrs);
             (dnode.levels, dnode.used_bytes, dnode.flags) = (tree.levels, tree.used_bytes, tree.flags);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use arc::NodeKeeper;
 use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
@@ -30,7 +31,7 @@ struct ObjsetState {
     mode: Mode,
     keep: AtomicU8,
     ahead: AtomicU8,
-    live: Option<LiveObjset>,
+    live: Option<Arc<LiveObjset>>,
 }
 
 /// What is on disk of a set.
@@ -119,7 +120,10 @@ impl Objset {
         } else {
             ObjsetState::open(&cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
-        shared.live = Some(LiveObjset::new(policy));
+        let live = Arc::new(LiveObjset::new(policy, cache.nodes().clone()));
+        let keeper: Arc<dyn NodeKeeper> = live.clone();
+        cache.nodes().register(Arc::downgrade(&keeper));
+        shared.live = Some(live);
         Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
     }
 
@@ -254,7 +258,7 @@ impl Objset {
     }
 
     pub(crate) fn live(&self) -> Result<&LiveObjset> {
-        self.shared.live.as_ref().ok_or_else(read_only)
+        self.shared.live.as_deref().ok_or_else(read_only)
     }
 }
 

@@ -229,6 +229,7 @@ impl Objset {
                 live.forget(node.id);
             }
         }
+        live.purge_synced();
         synced.recounted.commit(self);
     }
 }

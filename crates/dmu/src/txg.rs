@@ -302,6 +302,11 @@ impl Txgs {
         self.progress().stopped.clone()
     }
 
+    /// Waits until [`Txgs::stop`] was called, for so long at most; whether it was.
+    pub fn wait_stopped(&self, most: Duration) -> bool {
+        self.moved.wait_timeout_while(self.progress(), most, |progress| progress.stopped.is_none()).stopped.is_some()
+    }
+
     /// A group that is synced cannot go on: waits until it is to be tried again. False if it never is.
     pub fn suspend(&self, why: &str, waits: bool) -> bool {
         self.alarm(why, waits);

@@ -14,7 +14,7 @@
 //! waits for two ticks at most.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::{Condvar, Mutex, MutexGuard};
 
@@ -59,29 +59,49 @@ pub struct Seat<'a>(&'a Turns);
 impl Turns {
     /// Waits until this thread may take requests.
     pub fn enter(&self) -> Seat<'_> {
+        loop {
+            if let Some(seat) = self.enter_while_busy(Duration::MAX) {
+                return seat;
+            }
+        }
+    }
+
+    /// The same, but `None` if no request was taken or done for so long: this thread is not needed.
+    pub fn enter_while_busy(&self, patience: Duration) -> Option<Seat<'_>> {
         let mut gate = self.lock();
         while !self.may_pass(&gate) {
+            let (serial, began) = (self.serial.load(Ordering::SeqCst), Instant::now());
             if gate.has_standby {
-                gate = self.moved.wait(gate);
-                continue;
+                gate = self.moved.wait_timeout(gate, patience);
+            } else {
+                gate.has_standby = true;
+                gate = self.stand_by(gate, patience);
+                gate.has_standby = false;
+                // for the next one to stand by
+                self.moved.notify_one();
             }
-            gate.has_standby = true;
-            gate = self.stand_by(gate);
-            gate.has_standby = false;
-            // for the next one to stand by
-            self.moved.notify_one();
+            let is_idle = began.elapsed() >= patience && self.serial.load(Ordering::SeqCst) == serial;
+            if is_idle && !self.may_pass(&gate) {
+                return None;
+            }
         }
         gate.seated += 1;
-        Seat(self)
+        Some(Seat(self))
+    }
+
+    /// Whether a request is being done.
+    pub fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::SeqCst) > 0
     }
 
     fn may_pass(&self, gate: &Seating) -> bool {
         gate.seated == 0 || self.is_open.load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Waits to pass, and opens the gate when a request takes long.
-    fn stand_by<'a>(&'a self, mut gate: MutexGuard<'a, Seating>) -> MutexGuard<'a, Seating> {
+    /// Waits to pass, and opens the gate when a request takes long. Not longer than so long after the last one.
+    fn stand_by<'a>(&'a self, mut gate: MutexGuard<'a, Seating>, patience: Duration) -> MutexGuard<'a, Seating> {
         let (mut serial, mut ticks) = (self.serial.load(Ordering::SeqCst), 0);
+        let mut since = Instant::now();
         while !self.may_pass(&gate) {
             if ticks < TICKS_MAX {
                 gate = self.called.wait_timeout(gate, TICK);
@@ -89,18 +109,20 @@ impl Turns {
                 self.sleeps.store(true, Ordering::SeqCst);
                 // a thread that took one meanwhile may not have seen that
                 if self.serial.load(Ordering::SeqCst) == serial {
-                    gate = self.called.wait(gate);
+                    gate = self.called.wait_timeout(gate, patience);
                 }
                 self.sleeps.store(false, Ordering::SeqCst);
                 ticks = 0;
             }
             let now = self.serial.load(Ordering::SeqCst);
             if now != serial {
-                (serial, ticks) = (now, 0);
+                (serial, ticks, since) = (now, 0, Instant::now());
             } else if self.at_work.load(Ordering::SeqCst) > 0 {
                 self.calm.store(0, Ordering::Relaxed);
                 self.is_open.store(true, Ordering::SeqCst);
                 self.moved.notify_all();
+            } else if since.elapsed() >= patience {
+                break;
             } else {
                 ticks += 1;
             }
@@ -213,6 +235,26 @@ mod tests {
         });
         turns.done();
         assert!(!seat.is_alone());
+    }
+
+    #[test]
+    fn threads_leave_that_are_not_needed() {
+        let turns = Turns::default();
+        let patience = TICK * (TICKS_MAX + 20);
+        let seat = turns.enter();
+        let leave = || turns.enter_while_busy(patience).is_none();
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(leave)).collect();
+            assert!(waiting.into_iter().all(|thread| thread.join().unwrap()));
+        });
+        // a request that takes long is one to stay for
+        turns.taken(1, false, false);
+        assert!(turns.is_at_work());
+        std::thread::scope(|scope| assert!(!scope.spawn(leave).join().unwrap()));
+        turns.done();
+        assert!(!turns.is_at_work());
+        drop(seat);
+        assert!(turns.enter_while_busy(Duration::ZERO).is_some(), "nobody else is there");
     }
 
     #[test]

@@ -13,11 +13,13 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use base::{AlignedBuf, Block, Data, Error, Result};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::uio::{readv, writev};
+use rustix::event::{Timespec, epoll};
 
 use crate::device::open_device;
 use crate::wire::{
@@ -54,11 +56,10 @@ impl Channel {
         Ok(Channel(other))
     }
 
-    /// The same, from which a request is taken only if there is one.
-    pub(crate) fn another_eager(&self) -> Result<Channel> {
-        let other = self.another()?;
-        fcntl(&other.0, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK)).map_err(std::io::Error::from)?;
-        Ok(other)
+    /// From now on a request is taken from it only if there is one.
+    pub(crate) fn make_eager(&self) -> Result<()> {
+        fcntl(&self.0, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK)).map_err(std::io::Error::from)?;
+        Ok(())
     }
 
     /// Sends a message, which is taken as a whole or not at all.
@@ -120,7 +121,28 @@ impl AsFd for Channel {
     }
 }
 
-/// Where a thread's requests arrive.
+/// Where a thread waits for requests, of which each wakes one thread.
+pub(crate) struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    /// It rings when there is a request for `channel`. Errors: there are too many open files.
+    pub(crate) fn of(channel: &Channel) -> Result<Doorbell> {
+        let bell = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        let when = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        epoll::add(&bell, channel, epoll::EventData::new_u64(0), when).map_err(std::io::Error::from)?;
+        Ok(Doorbell(bell))
+    }
+
+    /// Waits until there may be a request, or all is unmounted. False if `patience` is over.
+    pub(crate) fn wait(&self, patience: Option<Duration>) -> bool {
+        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        // an error is none of the connection, which is asked then
+        epoll::wait(&self.0, &mut events, patience.as_ref()).map_or(true, |count| count > 0)
+    }
+}
+
+/// Where a thread's requests arrive. It has buffers only while requests come.
 pub(crate) struct Inbox {
     head: [u8; HEAD_BYTES],
     buffers: Vec<Block>,
@@ -131,8 +153,17 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new() -> Inbox {
-        let buffers = (0..IO_BYTES_MAX as usize / BUFFER_BYTES).map(|_| buffer()).collect();
-        Inbox { head: [0; HEAD_BYTES], buffers, whole: Vec::new(), len: 0 }
+        Inbox { head: [0; HEAD_BYTES], buffers: Vec::new(), whole: Vec::new(), len: 0 }
+    }
+
+    /// Gives its buffers back, until the next request.
+    pub(crate) fn rest(&mut self) {
+        (self.buffers, self.whole, self.len) = (Vec::new(), Vec::new(), 0);
+    }
+
+    /// Whether it has no buffers.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.buffers.is_empty()
     }
 
     /// Takes the next request from the kernel. Errors: `ENODEV` when all is unmounted;
@@ -140,6 +171,7 @@ impl Inbox {
     pub(crate) fn receive(&mut self, channel: &Channel) -> nix::Result<()> {
         self.let_go();
         self.len = 0;
+        self.buffers.resize_with(IO_BYTES_MAX as usize / BUFFER_BYTES, buffer);
         let mut parts = Vec::with_capacity(1 + self.buffers.len());
         parts.push(IoSliceMut::new(&mut self.head));
         parts.extend(self.buffers.iter_mut().map(|block| IoSliceMut::new(block.make_mut())));

@@ -1,50 +1,15 @@
 //! Requests that fail: their errno, and what is logged of them.
 //!
-//! A damaged pool under a busy reader must not fill the disk of the log: there is a limit on messages.
+//! There is a limit on messages ([`LogLimit`]), for each file system its own.
 
 use std::sync::Arc;
 
-use base::{Env, Error, Kind, Mutex, Result};
+use base::{Env, Error, Kind, LogLimit, Result};
 
 use crate::node::NodeId;
 use crate::reply::Reply;
 use crate::tree::Source;
 use crate::trees::Trees;
-
-/// Messages that pass in one window.
-const BURST: u32 = 20;
-/// Length of a window in seconds.
-const WINDOW_S: u64 = 10;
-
-/// Lets some messages through and counts the others.
-#[derive(Default)]
-pub(crate) struct LogLimit(Mutex<FaultWindow>);
-
-#[derive(Default)]
-struct FaultWindow {
-    began_s: u64,
-    passed: u32,
-    held_back: u64,
-}
-
-impl LogLimit {
-    /// May a message pass at this time? If so, how many were held back since the last one that
-    /// could.
-    pub(crate) fn pass(&self, now_s: u64) -> Option<u64> {
-        let mut window = self.0.lock();
-        // a clock that was set back begins a new window, too
-        if now_s.wrapping_sub(window.began_s) >= WINDOW_S {
-            window.began_s = now_s;
-            window.passed = 0;
-        }
-        if window.passed >= BURST {
-            window.held_back += 1;
-            return None;
-        }
-        window.passed += 1;
-        Some(std::mem::take(&mut window.held_back))
-    }
-}
 
 /// The answers to requests that fail, and what is logged of them.
 pub(crate) struct FaultLog<S: Source> {
@@ -98,22 +63,5 @@ impl<S: Source> FaultLog<S> {
     /// Answers a request whose answer says nothing but that it is done.
     pub(crate) fn answer_done(&self, request: &'static str, node: u64, done: Result<()>, reply: Reply) {
         self.answer(request, node, done, reply, |reply, ()| reply.ok());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_cut() {
-        let flood = LogLimit::default();
-        let passed = |now_s| (0..1000).filter_map(|_| flood.pass(now_s)).collect::<Vec<_>>();
-        assert_eq!(passed(1_000_000), [0; BURST as usize]);
-        assert_eq!(passed(1_000_000 + WINDOW_S - 1), [0; 0]);
-        let next = passed(1_000_000 + WINDOW_S);
-        assert_eq!(next.len(), BURST as usize);
-        assert_eq!(next[0], 1000 - u64::from(BURST) + 1000);
-        assert_eq!(passed(5).len(), BURST as usize);
     }
 }

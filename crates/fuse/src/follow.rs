@@ -46,6 +46,11 @@ impl Follower {
         Follower { all: sched_getaffinity(Pid::from_raw(0)).ok(), ..Follower::default() }
     }
 
+    /// Of a thread that this one starts: that begins where this one runs, and is to leave.
+    pub(crate) fn of_new_thread(&self) -> Follower {
+        Follower { all: self.all, tied_to: self.tied_to, ..Follower::default() }
+    }
+
     /// Is it where the task is?
     pub(crate) fn is_tied(&self) -> bool {
         self.tied_to.is_some()
@@ -166,6 +171,12 @@ mod tests {
             assert!(!follower.is_tied());
             ask(&mut follower, me, CHECK_EVERY);
             assert!(follower.is_tied());
+            let mut other = follower.of_new_thread();
+            let started = std::thread::spawn(move || {
+                other.leave();
+                sched_getaffinity(Pid::from_raw(0)).unwrap()
+            });
+            assert!(started.join().unwrap() == all);
         })
         .join()
         .unwrap();

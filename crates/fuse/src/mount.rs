@@ -4,7 +4,7 @@
 //!   mount()                 thread "fuse"                     kernel
 //!     attach, by the helper  ----------------------------->   mounted, INIT waits
 //!     handshake  <------------------------------------------  INIT
-//!     spawn  ------------>  runs n request threads  <------>  requests
+//!     spawn  ------------>  takes requests, and others with it  <-->  requests
 //!     ...
 //!   unmount()
 //!     detach, by the helper  ----------------------------->   last user gone: ENODEV to all readers
@@ -36,7 +36,7 @@ use crate::life::{Life, MountStage};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
-use crate::serve;
+use crate::serve::{self, RequestThreads};
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
 
@@ -107,13 +107,13 @@ impl Mount {
         let n_threads = self.options.threads();
         let (starts, started) = mpsc::channel();
         let attend = move || {
-            let threads = match serve::start(&session, channel, n_threads) {
+            let threads = match RequestThreads::new(&session, channel, n_threads) {
                 Ok(threads) => threads,
                 Err(error) => return drop(starts.send(Err(error))),
             };
             // it is waited for
             let _ = starts.send(Ok(()));
-            if let Err(error) = threads.wait() {
+            if let Err(error) = threads.run() {
                 tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
             }
             // asked now: once it is gone, another one may be mounted there, and get its device number

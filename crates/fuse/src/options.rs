@@ -158,7 +158,7 @@ impl MountOptions {
     }
 
     /// Several requests wait for devices while others are answered from memory: more threads than
-    /// cores, but each with a stack and a buffer of its own.
+    /// cores, but each with a stack and a buffer of its own, while they are needed.
     pub(crate) fn threads(&self) -> usize {
         match self.n_threads {
             0 => std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 32),
@@ -168,8 +168,8 @@ impl MountOptions {
 
     /// How many files the process that serves the mount has open for it.
     pub fn descriptors(&self) -> usize {
-        // one for each thread, and that of the one that takes requests alone
-        self.threads() + 1
+        // of each thread: where it takes requests, and where it waits for them
+        2 * self.threads()
     }
 
     /// For mount(2).

@@ -286,6 +286,34 @@ impl World {
     }
 }
 
+#[test]
+fn new_objects_do_not_stay_in_memory() {
+    let mut world = World::new();
+    let nodes = world.cache.nodes().clone();
+    let kept = || nodes.bytes() / arc::NODE_BYTES;
+    let create = |world: &mut World, count: usize| {
+        let tx = world.txgs.begin().unwrap();
+        let dnode = || Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 12, 1, 1);
+        let first: Vec<Object> = (0..count).map(|_| world.set.allocate(&tx, dnode()).unwrap()).collect();
+        drop(tx);
+        world.model.extend(first.iter().map(|object| (object.id(), Model::default())));
+        first
+    };
+    // a cache of 1 MiB has room for 102 of them; 16 shards do not look for fewer than 16 each
+    let most = 102 + 16 * 16;
+    for round in 1..=4 {
+        drop(create(&mut world, 2000));
+        assert!(kept() >= 2000, "all have changes");
+        world.sync();
+        assert!(kept() <= most, "{} of {} objects are in memory", kept(), round * 2000);
+    }
+    let held = create(&mut world, 2000);
+    world.sync();
+    assert!((2000..2000 + most).contains(&kept()), "what somebody holds stays: {}", kept());
+    drop((held, world));
+    assert_eq!(kept(), 0);
+}
+
 /// What is found far away is what one block after the other says.
 fn check_search(object: &Object, end: u64) {
     let size = object.dnode().block_size;

@@ -12,16 +12,20 @@ use base::tunables;
 use super::LivePool;
 
 /// How often it is seen whether it is time to look.
-const STEP: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_secs(5);
 
 impl LivePool {
     /// Looks for what hangs every `zfs_deadman_checktime_ms`, until the pool is closed. For a thread of its own.
     pub fn watch_for_hangs(&self) {
         let mut waited = Duration::ZERO;
-        while self.txgs().stopped().is_none() {
-            self.env().pause(STEP);
-            waited += STEP;
-            if waited >= Duration::from_millis(self.env().tunable(tunables::ZFS_DEADMAN_CHECKTIME_MS)) {
+        let every = || Duration::from_millis(self.env().tunable(tunables::ZFS_DEADMAN_CHECKTIME_MS));
+        loop {
+            let step = every().saturating_sub(waited).clamp(Duration::from_millis(1), STEP);
+            if self.txgs().wait_stopped(step) {
+                return;
+            }
+            waited += step;
+            if waited >= every() {
                 waited = Duration::ZERO;
                 self.tell_of_hangs();
             }
