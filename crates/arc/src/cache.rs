@@ -125,6 +125,27 @@ impl Cache {
         read().inspect(|block| self.held.put(request.bp, block.clone()))
     }
 
+    /// The contents of a block if they are in memory: nothing is read for that.
+    pub fn peek(&self, request: &ReadRequest, keep: Keep) -> Option<Block> {
+        if is_held(request, keep) {
+            return self.held.get(&request.bp);
+        }
+        match self.store.hit(&ask(request, AccessPurpose::Prefetch, keep)).filter(|_| is_cacheable(request))? {
+            Lookup::Ready(block) => Some(block),
+            Lookup::Packed(bytes) => self.unpack(request, &bytes).ok(),
+            Lookup::Wait(_) | Lookup::Read(_) | Lookup::Uncached => None,
+        }
+    }
+
+    /// Whether the contents of a block are in memory, packed or not.
+    pub fn holds(&self, request: &ReadRequest, keep: Keep) -> bool {
+        if is_held(request, keep) {
+            return self.held.get(&request.bp).is_some();
+        }
+        let found = self.store.hit(&ask(request, AccessPurpose::Prefetch, keep)).filter(|_| is_cacheable(request));
+        matches!(found, Some(Lookup::Ready(_) | Lookup::Packed(_)))
+    }
+
     /// The contents of many blocks, read in one batch as far as they are not there.
     pub fn get_batch(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Block>> {
         let found: Vec<Lookup> =

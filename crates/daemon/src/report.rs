@@ -12,7 +12,6 @@ use base::Result;
 use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
-use format::feature::{BOOKMARK_V2, ENCRYPTION};
 use format::ids::{DatasetId, Guid, VdevNumber};
 use pool::{Candidate, FeatureState, FoundDevice, LabelKind, LivePool, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
@@ -113,7 +112,7 @@ pub fn tree(tree: &Tree, candidate: &Candidate, tops: &[TopSpace]) -> VdevReport
 pub fn identity(pool: &Pool, report: &mut PoolReport) {
     report.version = pool.uberblock().version;
     report.txg = pool.uberblock().txg;
-    report.errata = errata(pool);
+    report.errata = pool.errata();
     report.features = features(pool);
     report.unwritable = pool.features().unwritable();
     report.spares = spares(pool, &report.root);
@@ -375,17 +374,6 @@ fn features(pool: &Pool) -> Vec<(String, bool)> {
     let features = pool.features();
     let is_active = |guid: &str| features.state(guid) == FeatureState::Active;
     features.guids().map(|guid| (guid.to_owned(), is_active(guid))).collect()
-}
-
-/// The number by which OpenZFS knows an old mistake that a pool suffers from.
-fn errata(pool: &Pool) -> u64 {
-    const ENCRYPTED_BOOKMARKS: u64 = 4;
-    let is_off = |guid| pool.features().state(guid) == FeatureState::Disabled;
-    match pool.config().opt_u64("errata") {
-        Some(number) if number != 0 => number,
-        _ if !is_off(ENCRYPTION) && is_off(BOOKMARK_V2) => ENCRYPTED_BOOKMARKS,
-        _ => 0,
-    }
 }
 
 /// What was done of a scan since a pool was opened in which nothing is done of it.

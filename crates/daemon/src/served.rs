@@ -359,6 +359,8 @@ impl Served {
         report::refresh(&mut report.root, pool.tree());
         report::refresh_growth(&mut report, &pool);
         if report.suspended.is_none() {
+            // it changes without a group
+            report.dedup_cached_bytes = pool.dedup_cached_bytes().unwrap_or(0);
             // other pools may have begun to use them, or have sent them home, without a group of this one
             report.spares = report::spares(&pool, &report.root);
         }

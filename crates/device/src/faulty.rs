@@ -227,6 +227,10 @@ impl Device for FaultyDevice {
     fn sector_bytes(&self) -> u64 {
         self.inner.sector_bytes()
     }
+
+    fn logical_sector_bytes(&self) -> u64 {
+        self.inner.logical_sector_bytes()
+    }
 }
 
 fn touches(ranges: &[Range<u64>], wanted: Range<u64>) -> bool {

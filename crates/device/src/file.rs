@@ -38,6 +38,7 @@ pub struct FileDevice {
     cached: File,
     direct: Option<(File, DirectFile)>,
     sector: u64,
+    logical_sector: u64,
     is_disk: bool,
     writable: bool,
     /// A disk that is to be written, opened so that the kernel gives it to nobody else.
@@ -81,10 +82,11 @@ impl FileDevice {
             OpenMode::ReadOnly | OpenMode::ReadWrite => open_direct(path, writable, &meta, size),
             OpenMode::ReadOnlyCached => None,
         };
-        let sector = if kind.is_block_device() { physical_sector(&cached) } else { 512 };
+        let sector_of = |question| if kind.is_block_device() { sector(&cached, question) } else { 512 };
+        let (sector, logical_sector) = (sector_of(BLKPBSZGET), sector_of(BLKSSZGET));
         let (path, claim, beneath) = (path.to_owned(), Mutex::new(claim), Mutex::default());
         let size = AtomicU64::new(size);
-        Ok(FileDevice { path, size, cached, direct, sector, is_disk, writable, claim, beneath })
+        Ok(FileDevice { path, size, cached, direct, sector, logical_sector, is_disk, writable, claim, beneath })
     }
 
     /// Takes an advisory lock that ends with this device: many openers may hold a shared one, or
@@ -224,6 +226,10 @@ impl Device for FileDevice {
         self.sector
     }
 
+    fn logical_sector_bytes(&self) -> u64 {
+        self.logical_sector
+    }
+
     fn raw(&self) -> Option<Raw> {
         Some(self.raw_fds())
     }
@@ -270,14 +276,16 @@ fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option
     Some((file, direct))
 }
 
-/// The physical sector of a disk, or 512 if the kernel says something impossible.
-fn physical_sector(disk: &File) -> u64 {
-    let bytes = ask_disk(disk, BLKPBSZGET).filter(|bytes| bytes.is_power_of_two());
+/// A sector of a disk, physical or logical as the question is, or 512 if the kernel says something impossible.
+fn sector(disk: &File, question: libc::Ioctl) -> u64 {
+    let bytes = ask_disk(disk, question).filter(|bytes| bytes.is_power_of_two());
     bytes.map_or(512, |bytes| u64::from(bytes).max(512))
 }
 
 /// Asks a disk for its physical sector.
 const BLKPBSZGET: libc::Ioctl = 0x127b;
+/// Asks a disk for its logical sector.
+const BLKSSZGET: libc::Ioctl = 0x1268;
 /// Asks a disk whether it can only be read.
 const BLKROGET: libc::Ioctl = 0x125e;
 

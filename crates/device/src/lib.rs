@@ -111,6 +111,12 @@ pub trait Device: Send + Sync + Debug {
         512
     }
 
+    /// The unit in which the device itself is read and written, in bytes: a power of two, at least 512. Smaller requests
+    /// may work, as a file's page cache reads and writes what is around them, but are more than what was asked for.
+    fn logical_sector_bytes(&self) -> u64 {
+        512
+    }
+
     /// Whether reads that lie next to each other may be asked for as one.
     fn may_join_reads(&self) -> bool {
         true

@@ -96,6 +96,10 @@ impl Device for DeviceSlot {
         self.now().sector_bytes()
     }
 
+    fn logical_sector_bytes(&self) -> u64 {
+        self.now().logical_sector_bytes()
+    }
+
     fn may_join_reads(&self) -> bool {
         !self.faults.mean_single_requests() && self.now().may_join_reads()
     }

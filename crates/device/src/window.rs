@@ -69,6 +69,10 @@ impl Device for Window {
         self.inner.sector_bytes()
     }
 
+    fn logical_sector_bytes(&self) -> u64 {
+        self.inner.logical_sector_bytes()
+    }
+
     fn may_join_reads(&self) -> bool {
         self.inner.may_join_reads()
     }

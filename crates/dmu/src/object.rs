@@ -11,6 +11,9 @@ use crate::node::{BlockSource, Node, SPILL_BLKID};
 use crate::prefetch::{self, Streams};
 use crate::{Block, Keep, Objset, OnFailure, ReadRequest, Which};
 
+/// Blocks of an object that [`Object::cached_bytes`] looks at.
+const LOOKS_MAX: u64 = 1 << 20;
+
 /// An allocated object; clones are cheap and share the state of sequential reading.
 ///
 /// In a set that is being changed, what is read from it is what it holds at that moment; its dnode is as
@@ -226,6 +229,32 @@ impl Object {
     /// The number of the last block of a level that it can have.
     pub fn last_block(&self, level: u8) -> u64 {
         self.number_above(level, self.tree().block_max)
+    }
+
+    /// Bytes of its blocks on disk that are in memory, as long as they are unpacked. Nothing is read: what lies below a
+    /// block that is not there does not count. Of an object of very many blocks, the first [`LOOKS_MAX`] are looked at.
+    pub fn cached_bytes(&self) -> u64 {
+        let tree = self.tree();
+        let (top, mut looks) = (tree.levels.saturating_sub(1), LOOKS_MAX);
+        (0..).zip(&tree.blkptrs).map(|(blkid, bp)| self.cached_below(&tree, bp, (top, blkid), &mut looks)).sum()
+    }
+
+    fn cached_below(&self, tree: &Dnode, bp: &BlkPtr, (level, blkid): (u8, u64), looks: &mut u64) -> u64 {
+        if *looks == 0 || bp.is_hole() || self.check(tree, bp, level, blkid).is_err() {
+            return 0;
+        }
+        *looks -= 1;
+        let request = self.request(*bp, level, blkid);
+        let (cache, keep) = (self.objset.cache(), self.objset.keep());
+        if level == 0 {
+            return if cache.holds(&request, keep) { bp.lsize() } else { 0 };
+        }
+        let Some(block) = cache.peek(&request, keep) else { return 0 };
+        let first = blkid.checked_shl(tree.pointers_shift()).unwrap_or(u64::MAX);
+        let below = (0..).zip(BlkPtr::slice(&block)).map(|(at, bp)| {
+            self.cached_below(tree, bp, (level - 1, first.saturating_add(at)), looks)
+        });
+        below.fold(bp.lsize(), u64::saturating_add)
     }
 
     /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that

@@ -14,6 +14,9 @@ pub(crate) const KEY_FIELD: &str = "com.datto:crypto_key_obj";
 /// Which initialization vectors an encrypted snapshot has: raw streams go on from the same ones only.
 pub(crate) const IVSET_GUID: &str = "com.datto:ivset_guid";
 
+/// The only version of keys that data is written with today. Those of ZFS on Linux before 0.8 have none.
+const VERSION: u64 = 1;
+
 /// Parameters of the wrapped key of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInfo {
@@ -52,6 +55,13 @@ impl Dsl {
             })
         };
         read().map(Some).in_dataset(&dir.name)
+    }
+
+    /// Whether a directory has a key of an old version: what is encrypted with it can only be read.
+    pub fn has_old_key(&self, dir: &Dir) -> Result<bool> {
+        let Some(object) = self.key_object(dir)? else { return Ok(false) };
+        let version = Zap::open(self.mos().object(object)?)?.u64("DSL_CRYPTO_VERSION").in_dataset(&dir.name)?;
+        Ok(version != Some(VERSION))
     }
 
     /// Whether a directory may get another parent without another key: what inherits one goes only where

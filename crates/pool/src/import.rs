@@ -104,12 +104,18 @@ pub struct Pool {
     spares: Vec<NvList>,
     caches: Vec<NvList>,
     known_dedup: OnceLock<Dedup>,
+    /// Whether it has keys of an old version. New ones do not come.
+    old_keys: Arc<OnceLock<bool>>,
 }
 
 impl Pool {
     /// What is known of its dedup tables.
     pub(crate) fn known_dedup(&self) -> &OnceLock<Dedup> {
         &self.known_dedup
+    }
+
+    pub(crate) fn old_keys(&self) -> &OnceLock<bool> {
+        &self.old_keys
     }
 
     /// Opens a pool from the devices that were found.
@@ -221,6 +227,7 @@ impl Pool {
             dsl,
             features,
             known_dedup: OnceLock::new(),
+            old_keys: Arc::default(),
         })
     }
 
@@ -255,8 +262,21 @@ impl Pool {
         };
         let dsl = Dsl::unborn(mos.clone(), name);
         let (name, spares, caches, features) = (name.to_owned(), Vec::new(), Vec::new(), Features::default());
-        let known_dedup = OnceLock::new();
-        Pool { name, candidate, config, uberblock, tree, cache, mos, dsl, features, spares, caches, known_dedup }
+        Pool {
+            name,
+            candidate,
+            config,
+            uberblock,
+            tree,
+            cache,
+            mos,
+            dsl,
+            features,
+            spares,
+            caches,
+            known_dedup: OnceLock::new(),
+            old_keys: Arc::default(),
+        }
     }
 
     /// The same pool as of another group.
@@ -275,6 +295,7 @@ impl Pool {
             caches: aux_list(&mos, "l2cache")?,
             mos,
             known_dedup: OnceLock::new(),
+            old_keys: self.old_keys.clone(),
         })
     }
 

@@ -14,6 +14,7 @@ pub mod check;
 mod clones;
 mod dedup;
 mod discover;
+mod errata;
 mod errlog;
 mod features;
 mod history;

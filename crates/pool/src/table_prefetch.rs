@@ -44,7 +44,8 @@ pub fn prefetch_tables(view: &dyn Fn() -> Arc<Pool>, which: PoolTables) -> Resul
     Ok(())
 }
 
-fn dedup_tables(pool: &Pool) -> Result<Vec<ObjectId>> {
+/// The dedup tables of a pool. Errors: those of reading.
+pub(crate) fn dedup_tables(pool: &Pool) -> Result<Vec<ObjectId>> {
     let mut tables = Vec::new();
     for checksum in checksums() {
         tables.extend(DdtDirectory::find(pool.mos(), checksum)?.tables.into_iter().flatten());

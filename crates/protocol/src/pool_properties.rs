@@ -130,6 +130,7 @@ pub const PROPERTIES: &[Property] = &[
     prop("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", ValueForm::Ratio, |p| number(p.clone_ratio_percent)).fixed(),
     prop("dedup_table_size", "DDTSIZE", "<size>", ValueForm::Size, |p| number(p.dedup_table_bytes)).fixed(),
     prop("dedup_table_quota", "DDTQUOTA", "<size>", ValueForm::Quota, |p| stored(p, "dedup_table_quota", u64::MAX)),
+    prop("dedupcached", "DEDUPCACHED", "", ValueForm::Size, |p| number(p.dedup_cached_bytes)).fixed(),
     prop("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", ValueForm::Number, |p| number(p.last_scrubbed_txg.get())).fixed(),
 ];
 

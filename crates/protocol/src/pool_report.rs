@@ -75,6 +75,8 @@ pub struct PoolReport {
     pub dedup_ratio_percent: u64,
     /// Bytes that the dedup tables take up.
     pub dedup_table_bytes: u64,
+    /// Bytes of them that are in memory.
+    pub dedup_cached_bytes: u64,
     /// Bytes of cloned blocks.
     pub clone_used_bytes: u64,
     /// Bytes that cloning saves.

@@ -93,7 +93,7 @@ impl Builder<'_> {
             VdevKind::Indirect => Placement::Indirect(table.clone().unwrap_or_default()),
             VdevKind::Root | VdevKind::Hole | VdevKind::Missing | VdevKind::DraidSpare { .. } => Placement::None,
         };
-        let state = state.unwrap_or_else(|| self.new_state(&mut spec, above.bytes));
+        let state = state.unwrap_or_else(|| self.new_state(&mut spec, above));
         let id = VdevId { shape: self.shape, index: self.vdevs.len() };
         let is_moving = spec.kind != VdevKind::Indirect && spec.top.as_ref().is_some_and(|top| top.indirect.is_some());
         let mut vdev = Vdev::new(id, parent, spec, place, state);
@@ -109,14 +109,14 @@ impl Builder<'_> {
         Ok(id)
     }
 
-    /// The pool uses so many `bytes` of it.
-    fn new_state(&self, spec: &mut VdevSpec, bytes: u64) -> VdevRecord {
+    /// The record of a vdev that was not there before, of which that is asked.
+    fn new_state(&self, spec: &mut VdevSpec, asked: Asked) -> VdevRecord {
         let device =
             self.devices.get(&spec.guid).filter(|_| matches!(spec.kind, VdevKind::Disk | VdevKind::File)).cloned();
         match &mut spec.leaf {
             Some(leaf) => {
-                let health = health_of_device(spec.kind, leaf, device.as_deref(), bytes);
-                VdevRecord::Leaf(Arc::new(LeafState::new(leaf, device, health)))
+                let health = health_of_device(spec.kind, leaf, device.as_deref(), asked);
+                VdevRecord::Leaf(Arc::new(LeafState::new(leaf, device, (health, asked.ashift))))
             }
             None => VdevRecord::Inner(Arc::default()),
         }

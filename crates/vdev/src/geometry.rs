@@ -141,10 +141,14 @@ pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(Guid) -> Result<u64>) -
     }
 }
 
-/// Binary logarithm of the largest sector of the devices below.
-pub fn sector_shift(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>) -> u32 {
-    let own = devices.get(&spec.guid).map_or(0, |device| device.sector_bytes().max(1).ilog2());
-    spec.children.iter().map(|child| sector_shift(child, devices)).fold(own, u32::max)
+/// Binary logarithm of the largest sector of the devices below, where `sector` says how large one's is.
+pub fn sector_shift(
+    spec: &VdevSpec,
+    devices: &HashMap<Guid, Arc<dyn Device>>,
+    sector: fn(&dyn Device) -> u64,
+) -> u32 {
+    let own = devices.get(&spec.guid).map_or(0, |device| sector(&**device).max(1).ilog2());
+    spec.children.iter().map(|child| sector_shift(child, devices, sector)).fold(own, u32::max)
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub enum Aux {
     SplitPool,
     /// All children are offline.
     ChildrenOffline,
+    /// The sectors of the device are larger than those of the vdev.
+    BadAshift,
 }
 
 /// State, and the reason for it.
@@ -92,7 +94,7 @@ impl Health {
         VdevState::Degraded,
         VdevState::Healthy,
     ];
-    const AUXES: [Aux; 16] = [
+    const AUXES: [Aux; 17] = [
         Aux::None,
         Aux::OpenFailed,
         Aux::CorruptData,
@@ -109,6 +111,7 @@ impl Health {
         Aux::External,
         Aux::SplitPool,
         Aux::ChildrenOffline,
+        Aux::BadAshift,
     ];
 
     /// The word in the STATE column.
@@ -175,6 +178,7 @@ impl Aux {
             Aux::External => "external device fault",
             Aux::SplitPool => "split into new pool",
             Aux::ChildrenOffline => "all children offline",
+            Aux::BadAshift => "unsupported minimum blocksize",
         }
     }
 
@@ -197,6 +201,7 @@ impl Aux {
             Aux::External => "EXTERNAL",
             Aux::SplitPool => "SPLIT_POOL",
             Aux::ChildrenOffline => "CHILDREN_OFFLINE",
+            Aux::BadAshift => "BAD_ASHIFT",
         }
     }
 }

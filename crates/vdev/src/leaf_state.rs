@@ -24,6 +24,7 @@ use format::ids::Txg;
 use crate::dtl::Dtl;
 use crate::error_window::{ErrorRates, ErrorWindow, TooMany};
 use crate::health::{Aux, Health, HealthCell, VdevState, VdevStats};
+use crate::opened::fits_sectors;
 use crate::spec::LeafSpec;
 
 /// How the administrator took a leaf off.
@@ -42,6 +43,8 @@ pub struct LeafState {
     device: OnceLock<DeviceSlot>,
     /// What the device is like.
     health: HealthCell,
+    /// Binary logarithm of the sectors of the top-level vdev above.
+    ashift: u32,
     offline: OfflineCell,
     /// See [`LeafSpec::unspare`].
     unspare: AtomicBool,
@@ -62,9 +65,9 @@ pub struct LeafState {
 }
 
 impl LeafState {
-    /// Of a leaf that has just been opened, and whose device is like that. What the configuration says of its state is
+    /// Of a leaf that has just been opened, whose device is like that, below a top-level vdev of that ashift. What the configuration says of its state is
     /// taken out of that, as it is kept here from now on.
-    pub(crate) fn new(spec: &mut LeafSpec, device: Option<Arc<dyn Device>>, health: Health) -> LeafState {
+    pub(crate) fn new(spec: &mut LeafSpec, device: Option<Arc<dyn Device>>, (health, ashift): (Health, u32)) -> LeafState {
         let (object, offline, faulted) = (
             std::mem::take(&mut spec.dtl_object),
             std::mem::take(&mut spec.offline),
@@ -78,6 +81,7 @@ impl LeafState {
         let state = LeafState {
             device: device.map(|device| OnceLock::from(DeviceSlot::new(device))).unwrap_or_default(),
             health: HealthCell::new(health),
+            ashift,
             offline: OfflineCell::default(),
             unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
             resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg).get()),
@@ -113,6 +117,11 @@ impl LeafState {
     /// Whether that is the device, as it is open now.
     pub fn is_on(&self, device: &Arc<dyn Device>) -> bool {
         self.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), device))
+    }
+
+    /// Whether the sectors of a device are not larger than those of the leaf's vdev.
+    pub fn fits_sectors(&self, device: &dyn Device) -> bool {
+        fits_sectors(device, self.ashift)
     }
 
     /// The device, if it may be used.
@@ -336,7 +345,7 @@ mod tests {
     #[test]
     fn offline_is_apart_from_what_the_device_is_like() {
         let mut spec = LeafSpec { offline: true, faulted: true, dtl_object: ObjectId::new(5), ..LeafSpec::default() };
-        let leaf = LeafState::new(&mut spec, None, Health::HEALTHY);
+        let leaf = LeafState::new(&mut spec, None, (Health::HEALTHY, 9));
         assert_eq!(spec, LeafSpec::default(), "it is kept in one place");
         assert_eq!((leaf.health().state, leaf.health().aux), (VdevState::Faulted, Aux::External));
         leaf.note_in(&mut spec);

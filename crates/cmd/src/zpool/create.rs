@@ -114,6 +114,11 @@ impl Forced {
     pub fn all(force: bool) -> Forced {
         Forced { in_use: force, uneven: force, ashift: force }
     }
+
+    /// Whether any is put aside.
+    pub fn is_any(self) -> bool {
+        self.in_use || self.uneven || self.ashift
+    }
 }
 
 /// Whether devices may be used; `uneven` tells what speaks against how. What no force can put aside is an error whatever

@@ -48,6 +48,8 @@ pub enum Reason {
     MissingDevR,
     /// As above, within the redundancy.
     CorruptLabelR,
+    /// The sectors of devices are larger than those of their vdev, which are not used for that.
+    LargeSectors,
     /// Devices lack what was written while they were away.
     StaleDev,
     /// Devices had errors.
@@ -115,6 +117,9 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if any_here_or_cache(pool, &|vdev| vdev.state == VdevState::Unavail && vdev.aux == Aux::OpenFailed) {
         return Reason::MissingDevR;
     }
+    if any(root, &has_large_sectors) {
+        return Reason::LargeSectors;
+    }
     if any_here_or_cache(pool, &|vdev| vdev.state == VdevState::Unavail) {
         return Reason::CorruptLabelR;
     }
@@ -164,10 +169,15 @@ fn unopened(root: &VdevReport, importing: Option<Importing>) -> Option<Reason> {
         Aux::BadLog => Reason::BadLog,
         _ if any(root, &|vdev| vdev.state == VdevState::Faulted) => Reason::FaultedDevNr,
         _ if any(root, &is_missing) => Reason::MissingDevNr,
+        _ if any(root, &has_large_sectors) => Reason::LargeSectors,
         _ if any(root, &|vdev| vdev.state == VdevState::Unavail) => Reason::CorruptLabelNr,
         Aux::CorruptData => Reason::CorruptPool,
         _ => return None,
     })
+}
+
+fn has_large_sectors(vdev: &VdevReport) -> bool {
+    vdev.state == VdevState::Unavail && vdev.aux == Aux::BadAshift
 }
 
 /// Whether `test` holds for a leaf; those that are being replaced have no say.
@@ -268,6 +278,10 @@ impl Reason {
             Reason::FaultedDevNr => (
                 "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
                 "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
+            ),
+            Reason::LargeSectors => (
+                "One or more devices have larger sectors than their vdev was made for\n\t(property 'ashift'), and are not used.",
+                "Replace them with devices of smaller sectors.  If there are too few\n\tothers, copy them to such devices, byte by byte.",
             ),
             Reason::StaleDev => (
                 "One or more devices were away and lack what was written meanwhile.  Only\n\tthe other devices of the same vdev have it.",

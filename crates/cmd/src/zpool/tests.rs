@@ -24,8 +24,15 @@ const DIFFERENT: [(&str, &str); 5] = [
     ("fragmentation", "as above"),
 ];
 /// Properties that OpenZFS 2.1 did not have.
-const LATER: [&str; 6] =
-    ["bcloneused", "bclonesaved", "bcloneratio", "dedup_table_size", "dedup_table_quota", "last_scrubbed_txg"];
+const LATER: [&str; 7] = [
+    "bcloneused",
+    "bclonesaved",
+    "bcloneratio",
+    "dedup_table_size",
+    "dedup_table_quota",
+    "dedupcached",
+    "last_scrubbed_txg",
+];
 /// The newest feature that OpenZFS 2.1 had.
 const LAST_FEATURE: &str = "feature@draid";
 

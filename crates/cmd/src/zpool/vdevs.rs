@@ -25,6 +25,10 @@ use super::names::{NameStyle, type_name};
 use super::{pools, scan};
 use crate::getopt::{self, Long, Opt};
 
+/// All is forced, or what is named.
+const FORCED_TWICE: &str = "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', \
+                            or '--allow-in-use'";
+
 /// `zpool add`.
 pub fn add(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 3] = [
@@ -34,9 +38,10 @@ pub fn add(args: &[OsString]) -> CommandResult {
     ];
     let parsed = getopt::parse(args, "fgLno:P", &LONG);
     let (mut forced, mut dry_run, mut ashift, mut style) = (Forced::default(), false, None, NameStyle::from_env());
+    let mut force = false;
     for opt in &parsed.opts {
         match opt {
-            Opt::Flag('f') => forced = Forced::all(true),
+            Opt::Flag('f') => force = true,
             Opt::Flag('u') => forced.in_use = true,
             Opt::Flag('r') => forced.uneven = true,
             Opt::Flag('a') => forced.ashift = true,
@@ -51,8 +56,10 @@ pub fn add(args: &[OsString]) -> CommandResult {
     let (name, vdevs) = match &parsed.operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
         [_] => return Err(Stop::usage("missing vdev specification")),
+        _ if force && forced.is_any() => return Err(Stop::usage(FORCED_TWICE)),
         [name, vdevs @ ..] => (name, vdevs),
     };
+    let forced = if force { Forced::all(true) } else { forced };
     let Some(report) = report_of(name)? else { return Ok(false) };
     let spec = NewPoolSpec::parse_more(vdevs).map_err(Stop::Failed)?;
     let uneven = || replication::mismatches(&tops_of(&report), &spec.vdevs, &replication::size);
@@ -159,7 +166,7 @@ pub fn attach(args: &[OsString]) -> CommandResult {
         Some("raidz") => "raidz_expand",
         Some(_) => return Err(failed("can only attach to mirrors and top-level disks")),
     };
-    let ashift = ashift.filter(|&ashift| ashift != 0);
+    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("attach", args);
     let request = Request::Attach { vdev, new: leaf, replaces: false, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;
@@ -188,7 +195,7 @@ pub fn replace(args: &[OsString]) -> CommandResult {
         Some(spare) => (find(&report, old).map_err(&failed)?, spare),
         None => devices_of(&report, old, new, force, &failed)?,
     };
-    let ashift = ashift.filter(|&ashift| ashift != 0);
+    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("replace", args);
     let request = Request::Attach { vdev, new: leaf, replaces: true, sequentially, ashift, history };
     put_beside(name, new, &request, &failed)?;

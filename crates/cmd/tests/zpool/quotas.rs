@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
+use super::World;
 use super::snapshots::Fresh;
 use super::suspended::noise;
 
@@ -143,4 +144,33 @@ fn what_files_take_shows_when_they_are_on_disk() {
     fresh.world.check("sync fresh", 0, "");
     assert!(taken()[3] <= 300, "{:?}", taken());
     fresh.judge();
+}
+
+/// A limit that was taken off is a value of its own, and goes along with `send -p`.
+#[test]
+fn limits_that_were_taken_off_are_sent() {
+    const LIMITS: [&str; 6] =
+        ["quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit"];
+    let world = World::with_pool("no-limits");
+    assert_eq!(world.zfs("create fresh/from"), (String::new(), 0));
+    for limit in LIMITS {
+        assert_eq!(world.zfs(&format!("set {limit}=none fresh/from")), (String::new(), 0));
+    }
+    assert_eq!(world.zfs("snapshot fresh/from@one"), (String::new(), 0));
+    let stream = world.cenote("zfs send -p fresh/from@one").stdout;
+    world.receives("-u fresh/to", &stream);
+    for limit in LIMITS {
+        let expect = (format!("{limit}\tnone\treceived\n"), 0);
+        assert_eq!(world.zfs(&format!("get -Ho property,value,source {limit} fresh/to")), expect);
+    }
+    // what is received later takes their place, and goes back to them
+    assert_eq!(world.zfs("set quota=64M fresh/from"), (String::new(), 0));
+    assert_eq!(world.zfs("snapshot fresh/from@two"), (String::new(), 0));
+    world.receives("-u fresh/to", &world.cenote("zfs send -p -i @one fresh/from@two").stdout);
+    assert_eq!(world.zfs("get -Ho value,source quota fresh/to").0, "64M\treceived\n");
+    assert_eq!(world.zfs("set quota=none fresh/from"), (String::new(), 0));
+    assert_eq!(world.zfs("snapshot fresh/from@three"), (String::new(), 0));
+    world.receives("-u fresh/to", &world.cenote("zfs send -p -i @two fresh/from@three").stdout);
+    assert_eq!(world.zfs("get -Ho value,source quota fresh/to").0, "none\treceived\n");
+    world.judged();
 }

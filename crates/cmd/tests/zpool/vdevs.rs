@@ -37,6 +37,11 @@ fn devices_come_and_go() {
     for option in ["", "--allow-in-use ", "--allow-ashift-mismatch "] {
         world.check(&format!("add -n {option}fresh mirror DIR/b DIR/c"), 1, uneven);
     }
+    for option in ["in-use", "replication-mismatch", "ashift-mismatch"] {
+        let why = "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or \
+                   '--allow-in-use'";
+        world.check(&format!("add -f --allow-{option} fresh DIR/b"), 2, &format!("{why}\nusage:\n{ADD}"));
+    }
     let layout = "would update 'fresh' to the following configuration:\n\n\tfresh\n\t  DIR/a\n\t  mirror\n\t    DIR/b\n\t    DIR/c\n";
     world.check("add -n --allow-replication-mismatch fresh mirror DIR/b DIR/c", 0, layout);
     let twice = "cannot add to 'fresh': one or more vdevs refer to the same device\n";
@@ -85,18 +90,82 @@ fn devices_come_and_go() {
 #[test]
 fn sectors_of_another_size_are_asked_for() {
     let world = World::new("sectors", &[]);
-    world.disks(&["a", "b", "c", "d", "e"]);
+    let larger = |what: &str| {
+        format!(
+            "cannot {what}: The new device cannot have a higher alignment requirement than the top-level vdev.\n"
+        )
+    };
+    world.disks(&["a", "b", "c", "d", "e", "f"]);
     world.check("create -o ashift=12 -O mountpoint=none fresh DIR/a", 0, "");
     let why = "cannot add to 'fresh': adding devices with different physical sector sizes is not allowed\n";
     world.check("add -o ashift=9 fresh DIR/b", 1, why);
-    world.check("add -o ashift=9 fresh log DIR/c", 0, "");
+    // logs and what is set aside are asked for, too, but do not count themselves
+    for class in ["log", "special", "dedup"] {
+        world.check(&format!("add -o ashift=9 fresh {class} DIR/c"), 1, why);
+    }
+    world.check("add --allow-ashift-mismatch -o ashift=9 fresh log DIR/c", 0, "");
     world.check("add fresh DIR/b", 0, "");
+    world.check("attach -o ashift=13 fresh DIR/a DIR/f", 1, &larger("attach DIR/f to DIR/a"));
+    world.check("replace -o ashift=13 fresh DIR/b DIR/f", 1, &larger("replace DIR/b with DIR/f"));
+    world.check("attach -o ashift=9 fresh DIR/a DIR/f", 0, "");
+    world.check("detach fresh DIR/f", 0, "");
     world.check("add --allow-ashift-mismatch -o ashift=9 fresh DIR/d", 0, "");
     // there is nothing left to keep
     world.check("add -o ashift=13 fresh DIR/e", 0, "");
     let ashifts = String::from_utf8(world.zpool("get -Hpo value ashift fresh all-vdevs").stdout).unwrap();
     assert!(["9", "12", "13"].iter().all(|ashift| ashifts.lines().any(|line| line == *ashift)), "{ashifts}");
     world.check("destroy fresh", 0, "");
+}
+
+/// A disk of 4096-byte sectors over a file, and a link to it; `None` where there are no such.
+fn disk_of_large_sectors(world: &World, file: &str, link: &str) -> Option<String> {
+    let made = std::process::Command::new("losetup")
+        .args(["-f", "--show", "--sector-size", "4096"])
+        .arg(world.dir.join(file))
+        .output()
+        .ok()?;
+    let disk = made.status.success().then(|| String::from_utf8(made.stdout).unwrap().trim().to_owned())?;
+    std::os::unix::fs::symlink(&disk, world.dir.join(link)).unwrap();
+    Some(disk)
+}
+
+/// The blocks of a pool of ashift 9 cannot be written alone to a disk of 4096-byte sectors.
+#[test]
+fn disks_of_larger_sectors_are_not_used() {
+    let world = World::new("large-sectors", &[]);
+    world.disks(&["a", "b", "c", "d"]);
+    world.check("create -o ashift=9 -O mountpoint=none alone DIR/a", 0, "");
+    world.check("create -o ashift=9 -O mountpoint=none pair mirror DIR/b DIR/c", 0, "");
+    world.check("export -a", 0, "");
+    let Some(first) = disk_of_large_sectors(&world, "a", "disk-a") else {
+        return eprintln!("SKIPPED large sectors: there are no loop devices here");
+    };
+    let [second, third] = [("c", "disk-c"), ("d", "disk-d")].map(|(file, link)| {
+        disk_of_large_sectors(&world, file, link).unwrap()
+    });
+    let (said, code) = world.told("import -d DIR/disk-a alone");
+    assert!(code == 1 && said.contains("cannot import 'alone': one or more devices is currently unavailable"), "{said}");
+    let (said, code) = world.told("import -d DIR/disk-a");
+    assert!(code == 0 && said.contains("larger sectors") && said.contains("unsupported minimum blocksize"), "{said}");
+    world.check("import -d DIR/b -d DIR/disk-c pair", 0, "");
+    let tree = world.tree("pair");
+    assert!(tree.starts_with("pair DEGRADED\n") && tree.contains("UNAVAIL unsupported minimum blocksize\n"), "{tree}");
+    assert!(world.told("status pair").0.contains("larger sectors than their vdev was made for"));
+    world.told("online pair DIR/disk-c");
+    assert_eq!(world.tree("pair"), tree, "it is not used by a command either");
+    let why = "cannot attach DIR/disk-d to DIR/b: The new device cannot have a higher alignment requirement than the \
+         top-level vdev.\n";
+    world.check("attach -o ashift=9 pair DIR/b DIR/disk-d", 1, why);
+    // of a new pool, an ashift that is too small is no demand
+    world.check("create -o ashift=9 -O mountpoint=none fresh DIR/disk-d", 0, "");
+    assert_eq!(world.told("get -Hpo value ashift fresh DIR/disk-d").0, "12\n");
+    world.check("export -a", 0, "");
+    for disk in [&first, &second, &third] {
+        std::process::Command::new("losetup").args(["-d", disk]).status().unwrap();
+    }
+    world.check("import -d DIR/a alone", 0, "");
+    world.check("import -d DIR/b -d DIR/c pair", 0, "");
+    assert_eq!(world.tree("pair"), "pair ONLINE\nmirror-0 ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\n");
 }
 
 #[test]
@@ -135,6 +204,16 @@ fn devices_with_something_in_them_are_refused() {
             world.check(&format!("{command} DIR/{name}"), 1, &why);
         }
     }
+    // the header of a partition table that is damaged is no partition table
+    for command in ["attach -fw fresh DIR/a", "add -f fresh spare", "add -f fresh cache", "add -f fresh log"] {
+        made("damaged", 512, b"EFI PART");
+        world.check(&format!("{command} DIR/damaged"), 0, "");
+        let leave = if command.starts_with("attach") { "detach" } else { "remove" };
+        world.check(&format!("{leave} fresh DIR/damaged"), 0, "");
+    }
+    made("damaged", 512, b"EFI PART");
+    world.check("add -f fresh DIR/gpt", 0, "");
+    world.check("replace -fw fresh DIR/gpt DIR/damaged", 0, "");
     world.check("attach -f fresh DIR/a DIR/luks", 0, "");
     world.check("add -f fresh spare DIR/lvm", 0, "");
     world.check("destroy fresh", 0, "");

@@ -255,8 +255,8 @@ fn text_of(property: &str, value: &PropertyValue) -> String {
     match value {
         PropertyValue::Text(text) => text.clone(),
         PropertyValue::Number(number) => {
-            let named = Property::find(property).and_then(|property| property.name_of(*number));
-            named.map_or_else(|| number.to_string(), str::to_owned)
+            let text = Property::find(property).and_then(|property| rules::text_of(property, *number));
+            text.unwrap_or_else(|| number.to_string())
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use base::{Error, Kind, Result};
 
-use super::{Applies, DatasetKind, Setting, ValueKind, is_user_property};
+use super::{Applies, DatasetKind, NumberForm, Setting, ValueKind, is_user_property};
 use crate::{Property, PropertyValue};
 
 /// The number that `refreservation=auto` stands for until it has been reckoned how much that is.
@@ -174,6 +174,16 @@ fn check_number(property: Property, text: &str, kind: DatasetKind) -> Result<u64
     }
 }
 
+/// A stored number as [`check`] takes it. `None`: a choice has no such number.
+pub fn text_of(property: Property, number: u64) -> Option<String> {
+    Some(match property.info().kind {
+        ValueKind::Choice(..) => property.name_of(number)?.to_owned(),
+        ValueKind::Number(_, NumberForm::Quota) if number == 0 => "none".to_owned(),
+        ValueKind::Number(_, NumberForm::Limit) if number == u64::MAX => "none".to_owned(),
+        _ => number.to_string(),
+    })
+}
+
 /// A number with a suffix, as `zfs` takes it: `10`, `1.5G`, `128k`, `1TiB`. Errors: `Invalid`, worded as by `zfs`.
 pub fn parse_number(text: &str) -> Result<u64> {
     let too_large = || Error::new(Kind::Invalid, "numeric value is too large");
@@ -292,6 +302,27 @@ mod tests {
         ] {
             assert_eq!(parse_number(text).unwrap_err().what(), why, "{text}");
         }
+    }
+
+    /// A receiver gets numbers, and gives them to `check` as text.
+    #[test]
+    fn stored_numbers_can_be_set_again() {
+        for (name, text) in [
+            ("quota", "none"),
+            ("refquota", "none"),
+            ("reservation", "none"),
+            ("refreservation", "none"),
+            ("filesystem_limit", "none"),
+            ("snapshot_limit", "7"),
+            ("quota", "1234567"),
+            ("recordsize", "4096"),
+            ("atime", "off"),
+            ("compression", "gzip-3"),
+        ] {
+            let property = Property::find(name).unwrap();
+            assert_eq!(text_of(property, number(name, text)).as_deref(), Some(text), "{name}");
+        }
+        assert_eq!(text_of(Property::Atime, 9), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use format::object_type::ObjectType;
 use super::limits::LimitChange;
 use super::{Change, RefusedChanges, counts, feature, props, room};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
+use crate::property::{DatasetKind, ValueOrigin, needs};
 use crate::props::{HAS_RECEIVED, RECEIVED_SUFFIX};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
@@ -121,18 +121,13 @@ fn check_received(change: &Change<'_>, subject: &Subject, name: &str, value: &nv
     if property.is_some_and(|property| property.is_read_only() || property.info().from == ValueOrigin::Contents) {
         return Ok(None);
     }
-    let text = match (value, property.map(|property| (property, property.info().kind))) {
+    let text = match (value, property) {
         (nvlist::Value::Str(text), _) => text.clone(),
-        (nvlist::Value::U64(number), Some((property, ValueKind::Choice(..)))) => {
+        (nvlist::Value::U64(number), Some(property)) => {
             let unknown = || Error::new(Kind::Invalid, format!("'{name}': {number} is no choice"));
-            property.name_of(*number).ok_or_else(unknown)?.to_owned()
+            rules::text_of(property, *number).ok_or_else(unknown)?
         }
-        (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::NumberForm::Limit))))
-            if *number == u64::MAX =>
-        {
-            "none".to_owned()
-        }
-        (nvlist::Value::U64(number), _) => number.to_string(),
+        (nvlist::Value::U64(number), None) => number.to_string(),
         _ => return Err(Error::new(Kind::Invalid, format!("'{name}' is neither a number nor a text"))),
     };
     let given = rules::check(name, &text, subject.kind(), false)?;

@@ -29,6 +29,10 @@ use super::{LivePool, NewLeaf, SyncContext};
 /// Groups that may have begun to write when a leaf comes: the one that is synced, the one that is open, and the next.
 const GROUPS_UNDER_WAY: u64 = 3;
 
+/// OpenZFS's words.
+pub(super) const LARGE_SECTORS: &str =
+    "The new device cannot have a higher alignment requirement than the top-level vdev.";
+
 /// How a new leaf comes beside one that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachAs {
@@ -62,12 +66,12 @@ impl AttachAs {
 
 impl LivePool {
     /// Lets a new leaf come beside the one with `guid`, or on its own device ([`LivePool::overwritten_device`]). Its
-    /// sectors are what `ashift` says, or the device. It lacks everything yet, and the next resilver brings it; but a
-    /// vdev for logs is emptied before.
+    /// sectors are what `ashift` says, or the device if these are larger. It lacks everything yet, and the next resilver
+    /// brings it; but a vdev for logs is emptied before.
     ///
     /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror, a spare stands in for it, or nothing has what
-    /// was on its own device; `TooBig` if the device is too small for the place, `Invalid` if its sectors are too large;
-    /// those of writing; `Suspended`.
+    /// was on its own device; `TooBig` if the device is too small for the place; `Unsupported` also if its sectors are too
+    /// large; those of writing; `Suspended`.
     pub fn attach(
         &self,
         guid: Guid,
@@ -121,13 +125,8 @@ impl LivePool {
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
         }
-        let of_files = || self.env().tunable(tunables::VDEV_FILE_LOGICAL_ASHIFT);
-        let found = device.sector_bytes().max(1).ilog2().into();
-        let sector_shift = ashift.map_or_else(|| if new.is_file { of_files().max(found) } else { found }, u64::from);
-        if sector_shift > spec.ashift.into() {
-            let what = "new device has a different optimal sector size; use the option '-o ashift=N' to override the \
-                        optimal size";
-            return Err(Error::new(Kind::Invalid, what));
+        if self.asked_sector(new, ashift, &*device) > spec.ashift {
+            return Err(Error::new(Kind::Unsupported, LARGE_SECTORS));
         }
         let log = top.is_log().then_some(top.number());
         log.map_or(Ok(()), |number| self.empty_log_vdev(number))?;
@@ -147,6 +146,15 @@ impl LivePool {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
         attached
+    }
+
+    /// Binary logarithm of the sectors that a new leaf asks of the vdev above: those that `ashift` says, or that the device
+    /// can write, if these are larger. Physical sectors of a disk that takes smaller ones, too, are no demand.
+    pub(super) fn asked_sector(&self, new: &NewLeaf, ashift: Option<u32>, device: &dyn Device) -> u32 {
+        let of_files = || self.env().tunable(tunables::VDEV_FILE_LOGICAL_ASHIFT).min(63) as u32;
+        let own = device.logical_sector_bytes().max(1).ilog2();
+        let own = if new.is_file { own.max(of_files()) } else { own };
+        ashift.unwrap_or(0).max(own)
     }
 
     /// The device of the leaf with `guid` if it is at `path` and has lost the leaf's label: somebody has overwritten it

@@ -110,9 +110,13 @@ pub(super) fn label_as(aux: AuxKind, guid: Guid, device: &dyn Device) -> Result<
     device.flush()
 }
 
-/// The guid of a device that is a spare already, of whatever pool.
+/// The guid of a device that is a spare already, of whatever pool. A device with a damaged partition table is none, and
+/// may be taken: the caller has asked about what is on it.
 fn spare_guid(device: &Arc<dyn Device>) -> Result<Option<Guid>> {
-    let found = FoundDevice::examine(device.path(), device.clone())?;
+    let found = match FoundDevice::examine(device.path(), device.clone()) {
+        Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
+        found => found?,
+    };
     Ok(found.iter().find(|found| found.kind() == LabelKind::Spare).and_then(FoundDevice::guid))
 }
 

@@ -309,7 +309,10 @@ fn top_of(
     };
     spec.id = id;
     let has_files = vdev.leaves.iter().any(|leaf| leaf.is_file);
-    let ashift = ashift.unwrap_or_else(|| auto_ashift(env, geometry::sector_shift(&spec, devices), has_files));
+    let sectors = |sector| geometry::sector_shift(&spec, devices, sector);
+    let ashift = ashift.unwrap_or_else(|| auto_ashift(env, sectors(|device| device.sector_bytes()), has_files));
+    // smaller ones than its own a device cannot write, whatever is asked for
+    let ashift = ashift.max(sectors(|device| device.logical_sector_bytes()));
     let measures = geometry::plan(env, &spec, devices, ashift)?;
     spec.top = Some(TopSpec {
         ashift: measures.ashift,

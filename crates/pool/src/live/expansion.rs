@@ -26,6 +26,7 @@ use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 use format::scan::ScanState;
 use vdev::{Edit, LeafVdev, Reflow, Vdev, VdevKind, geometry, label};
 
+use super::attach::LARGE_SECTORS;
 use super::create::leaf_spec;
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
@@ -52,8 +53,8 @@ impl LivePool {
     /// Gives the raidz with `guid` one more child, a new device. Its sectors are what `ashift` says, or the device.
     ///
     /// Errors: `NotFound`; `Unsupported` if the pool lacks the feature, another expansion is under way, or devices of the
-    /// vdev are not there, or are being replaced; `TooBig` if the device is too small; `Invalid` if its sectors are too
-    /// large; those of writing; `Suspended`.
+    /// vdev are not there, or are being replaced; `TooBig` if the device is too small; `Unsupported` also if its sectors
+    /// are too large; those of writing; `Suspended`.
     pub fn widen(&self, guid: Guid, new: &NewLeaf, ashift: Option<u32>, device: Arc<dyn Device>) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
@@ -67,10 +68,8 @@ impl LivePool {
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < least) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
         }
-        let sector_bytes = ashift.map_or(device.sector_bytes(), |shift| 1u64.checked_shl(shift).unwrap_or(u64::MAX));
-        if sector_bytes > 1 << spec.ashift {
-            let what = "The new device cannot have a higher alignment requirement than the top-level vdev.";
-            return Err(Error::new(Kind::Unsupported, what));
+        if self.asked_sector(new, ashift, &*device) > spec.ashift {
+            return Err(Error::new(Kind::Unsupported, LARGE_SECTORS));
         }
         label::initialize(&*device)?;
         device.flush()?;

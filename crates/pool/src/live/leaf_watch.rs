@@ -29,6 +29,7 @@ const LOOK_FOR_GROWTH_EVERY_S: u64 = 5;
 const TRY_NEW_AGAIN_S: u64 = 60;
 /// Why a device is not recognized that nobody has labelled.
 const NO_LABEL: &str = "it has no label";
+const LARGE_SECTORS: &str = "its sectors are larger than those of the vdev";
 
 /// Opens the device at a path for writing, for nobody else's use.
 pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
@@ -287,6 +288,7 @@ impl LeafWatch {
 fn why_not_used(error: &Error) -> Aux {
     match error.kind() {
         Kind::NotFound if error.what() == NO_LABEL => Aux::BadLabel,
+        Kind::Invalid if error.what() == LARGE_SECTORS => Aux::BadAshift,
         Kind::Corrupt => Aux::CorruptData,
         _ => Aux::OpenFailed,
     }
@@ -322,7 +324,7 @@ fn recognize_own(leaf: LeafVdev<'_>, pool_guid: Guid) -> Result<FoundDevice> {
 }
 
 /// The device, or the partition in it, that has the leaf's label. Errors: `NotFound` if there is no label at all,
-/// `Corrupt` if it is that of another device; those of reading.
+/// `Corrupt` if it is that of another device, `Invalid` if its sectors are larger than the vdev's; those of reading.
 pub(super) fn recognize(leaf: LeafVdev<'_>, pool_guid: Guid, device: Arc<dyn Device>) -> Result<FoundDevice> {
     if leaf.state().device().is_some_and(|slot| slot.faults().refuse_opening()) {
         return Err(Error::new(Kind::Missing, "a fault was injected"));
@@ -332,5 +334,9 @@ pub(super) fn recognize(leaf: LeafVdev<'_>, pool_guid: Guid, device: Arc<dyn Dev
         return Err(Error::new(Kind::NotFound, NO_LABEL));
     }
     let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool_guid);
-    found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))
+    let found = found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))?;
+    match leaf.state().fits_sectors(&*found.device) {
+        true => Ok(found),
+        false => Err(Error::new(Kind::Invalid, LARGE_SECTORS)),
+    }
 }

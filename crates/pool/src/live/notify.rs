@@ -229,6 +229,7 @@ fn why_unavailable(aux: Aux) -> &'static str {
         Aux::BadGuidSum => "bad_guid_sum",
         Aux::TooSmall => "too_small",
         Aux::BadLabel => "bad_label",
+        Aux::BadAshift => "bad_ashift",
         _ => "open_failed",
     }
 }

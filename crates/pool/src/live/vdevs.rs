@@ -81,11 +81,11 @@ impl LivePool {
         Ok(())
     }
 
-    /// Whether a new vdev has the sectors of all others: of a pool with several sizes nothing can be removed. Logs and what
-    /// is set aside count for nothing. Errors: `Unsupported`.
+    /// Whether a new vdev, whatever it is for, has the sectors of all others: of a pool with several sizes nothing can be
+    /// removed. Logs and what is set aside do not count among the others, as with OpenZFS. Errors: `Unsupported`.
     fn check_ashift(&self, new: &VdevSpec) -> Result<()> {
         let counted = |spec: &&TopSpec| !spec.is_log && spec.bias.is_none() && spec.ashift != 0;
-        let Some(ashift) = new.top.as_ref().filter(counted).map(|spec| spec.ashift) else { return Ok(()) };
+        let Some(ashift) = new.top.as_ref().map(|spec| spec.ashift) else { return Ok(()) };
         let tree = self.tree();
         let concrete = tree.tops().filter(|top| top.kind().is_concrete());
         let known: Vec<u32> =

@@ -172,6 +172,7 @@ fn status(reason: Reason, indent: &str) -> Option<String> {
             "One or more devices are missing from the system.".to_owned()
         }
         Reason::CorruptLabelR | Reason::CorruptLabelNr => "One or more devices contains corrupted data.".to_owned(),
+        Reason::LargeSectors => "One or more devices have larger sectors than their vdev was made for.".to_owned(),
         Reason::StaleDev => "One or more devices lack what was written while they were away.".to_owned(),
         Reason::OfflineDev => "One or more devices are offlined.".to_owned(),
         Reason::CorruptPool => "The pool metadata is corrupted.".to_owned(),
@@ -244,6 +245,9 @@ fn action(reason: Reason, state: VdevState, indent: &str) -> String {
         (_, Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum) => {
             format!("The pool cannot be imported. Attach the missing\n\t{indent}devices and try again.")
         }
+        (_, Reason::LargeSectors) => format!(
+            "The pool cannot be imported. Copy the devices, byte by byte, to others with\n\t{indent}smaller sectors."
+        ),
         (_, Reason::HostidRequired) => "Set a unique system hostid with the zgenhostid(8) command.".to_owned(),
         _ => "The pool cannot be imported due to damaged devices or data.".to_owned(),
     }

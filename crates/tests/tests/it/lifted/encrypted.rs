@@ -1,6 +1,10 @@
 //! Encrypted datasets beside others are left as they are; what needs no key is done to them.
 
-use base::Kind;
+use base::{Env, Kind};
+use format::feature::ENCRYPTION;
+use pool::{FeatureState, Pool};
+use testkit::seal::{Atlas, Forge, MOS};
+use testkit::workload::{candidate, options};
 use zil::ZilHeader;
 
 use super::{Lifted, destroy_snapshot, live_with, snapshot, sync, zpl_of};
@@ -66,5 +70,28 @@ fn logs_are_claimed_without_a_key() {
     lifted.judge(pool);
     let pool = lifted.import();
     assert_eq!(header(&pool), claimed);
+    lifted.judge(pool);
+}
+
+/// Keys of before ZFS on Linux 0.8 are errata 3, whatever else is there.
+#[test]
+fn old_keys_are_told() {
+    let lifted = Lifted::of("encrypted");
+    let devices = lifted.devices();
+    let open = || Pool::open(&Env::real(), &candidate(&devices).unwrap(), &options()).unwrap();
+    let pool = open();
+    assert_eq!((pool.features().state(ENCRYPTION), pool.errata()), (FeatureState::Active, 0));
+    let dir = pool.dsl().find_dir("t_encrypted/aes-256-gcm/own").unwrap();
+    let key = pool.dsl().key_object(&dir).unwrap().unwrap();
+    let atlas = Atlas::of(&devices).unwrap();
+    let mut forge = Forge::new(&atlas);
+    forge.set_entry(MOS, key, b"DSL_CRYPTO_VERSION", 8, &0u64.to_be_bytes()).unwrap();
+    forge.seal(&devices).unwrap();
+    let pool = open();
+    assert_eq!((pool.dsl().has_old_key(&dir).unwrap(), pool.errata()), (true, 3));
+    drop(pool);
+    let pool = lifted.import();
+    sync(&pool);
+    assert_eq!(pool.view().errata(), 3);
     lifted.judge(pool);
 }
