@@ -23,6 +23,10 @@ const OWNER: u16 = 0x1000;
 const GROUP: u16 = 0x2000;
 const EVERYONE: u16 = 0x4000;
 const IDENTIFIER_GROUP: u16 = 0x0040;
+/// It does not count for the directory itself.
+const INHERIT_ONLY: u16 = 0x8;
+/// Files or directories that are made get it.
+const INHERITED: u16 = 0x1 | 0x2;
 const OWNING_GROUP: u16 = GROUP | IDENTIFIER_GROUP;
 const WHO_MASK: u16 = OWNER | GROUP | EVERYONE | IDENTIFIER_GROUP;
 /// The types that carry GUIDs.
@@ -170,6 +174,34 @@ impl Acl {
         true
     }
 
+    /// The permission bits that `stat` tells of a file with this list that `owner` and `group` have, and whether nobody is
+    /// denied to execute it. The first entry about a permission counts, and of permissions without one nobody has any.
+    pub fn mode(&self, owner: u64, group: u64) -> (u32, bool) {
+        let (mut seen, mut mode, mut is_denied) = (0, 0, false);
+        for ace in self.entries.iter().filter(|ace| ace.kind <= DENY && ace.flags & INHERIT_ONLY == 0) {
+            let classes: &[u32] = match ace.who {
+                Who::Owner => &[6],
+                Who::User(id) if id == owner => &[6],
+                Who::OwningGroup => &[3],
+                Who::Group(id) if id == group => &[3],
+                Who::Everyone => &[6, 3, 0],
+                Who::User(_) | Who::Group(_) => {
+                    is_denied |= ace.kind == DENY && ace.mask & EXECUTE != 0;
+                    continue;
+                }
+            };
+            let bits = [(READ, 4), (WRITE_DATA, 2), (EXECUTE, 1)]
+                .iter()
+                .fold(0, |bits, (permission, bit)| if ace.mask & permission != 0 { bits | bit } else { bits });
+            for class in classes {
+                let new = bits << class & !seen;
+                seen |= new;
+                mode |= if ace.kind == ALLOW { new } else { 0 };
+            }
+        }
+        (mode, !is_denied && mode & 0o111 == 0o111)
+    }
+
     /// The text, one entry a line; `domain` names the domain of a number that is not 0.
     pub fn text(&self, domain: &dyn Fn(u32) -> Option<String>) -> String {
         self.entries.iter().map(|ace| ace.text(domain) + "\n").collect()
@@ -177,10 +209,19 @@ impl Acl {
 }
 
 impl Ace {
+    /// An entry; `fuid` tells which user or group, if the flags do not say that it is about another one.
+    pub fn new(kind: u16, flags: u16, mask: u32, fuid: u64) -> Ace {
+        Ace { kind, flags, mask, who: is_special(flags).unwrap_or_else(|| named(flags, fuid)) }
+    }
+
+    /// Is it inherited by what is made in its directory?
+    pub fn is_inherited(&self) -> bool {
+        self.flags & INHERITED != 0
+    }
+
     fn parse_v0(r: &mut Reader<'_>) -> Result<Ace> {
         let (who, mask, flags, kind) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
-        let special = is_special(flags);
-        Ok(Ace { kind, flags, mask, who: special.unwrap_or_else(|| named(flags, who.into())) })
+        Ok(Ace::new(kind, flags, mask, who.into()))
     }
 
     fn parse_v1(r: &mut Reader<'_>) -> Result<Ace> {
@@ -253,7 +294,8 @@ const PERMISSIONS: [(char, u32); 14] = [
 const ALLOW: u16 = 0;
 const DENY: u16 = 1;
 const READ: u32 = 0x1;
-const WRITE: u32 = 0x2 | 0x4;
+const WRITE: u32 = WRITE_DATA | 0x4;
+const WRITE_DATA: u32 = 0x2;
 const EXECUTE: u32 = 0x20;
 const DELETE_CHILD: u32 = 0x40;
 /// Whatever the mode, all may read the ACL and both kinds of attributes, and synchronize ...
@@ -355,6 +397,23 @@ mod tests {
             entries: vec![named(IDENTIFIER_GROUP, Who::Group(9)), named(OWNER, Who::Owner), named(3, Who::User(5))],
         };
         assert_eq!(Acl::parse(1, &acl.bytes()).unwrap(), acl);
+    }
+
+    #[test]
+    fn what_mode_a_list_says() {
+        for mode in 0..0o1000 {
+            let acl = Acl::trivial(mode, mode % 2 == 0);
+            assert_eq!(acl.mode(5, 6), (mode, mode & 0o111 == 0o111), "{mode:o}");
+        }
+        let deny = |flags, mask, id| Ace::new(DENY, flags, mask, id);
+        let all = Acl::trivial(0o777, false).entries;
+        let with = |ace: Ace| Acl { entries: [vec![ace], all.clone()].concat() };
+        assert_eq!(with(deny(0, 0x20, 9)).mode(5, 6), (0o777, false), "another user");
+        assert_eq!(with(deny(0, 0x22, 5)).mode(5, 6), (0o477, false), "the owner by its number");
+        assert_eq!(with(deny(IDENTIFIER_GROUP, 0x1, 6)).mode(5, 6), (0o737, true), "the group by its number");
+        assert_eq!(with(deny(EVERYONE | INHERIT_ONLY, 0x1, 0)).mode(5, 6), (0o777, true));
+        assert_eq!(with(deny(EVERYONE, 0x1, 0)).mode(5, 6), (0o333, true));
+        assert_eq!(Acl::default().mode(5, 6), (0, false));
     }
 
     #[test]

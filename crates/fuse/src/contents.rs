@@ -32,6 +32,8 @@ struct WriteOrder {
     asker: Asker,
     /// The kernel writes out its pages, and takes every answer that is no error for all of them.
     from_cache: bool,
+    /// The kernel tells by itself when the file was changed: before or after it, and not as the time of this request.
+    keeps_times: bool,
     /// It is to be on disk before it is answered.
     sync: Option<SyncFirst>,
 }
@@ -184,6 +186,7 @@ impl<S: Source> ContentRequests<S> {
             drop_set_ids: flags & WRITE_KILL_SUIDGID != 0,
             asker: Asker::of(header),
             from_cache,
+            keeps_times: from_cache && self.negotiated.keeps_written(),
             sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
         };
         let answer = move |contents: &Self, done: Result<usize>| {
@@ -285,12 +288,16 @@ impl<S: Source> ContentRequests<S> {
 
     /// Writes what there is room for. What keeps the rest out may pass: then all is written again.
     fn write_at(opened: &Opened<<S::Tree as FileTree>::File>, order: WriteOrder, data: Data<'_>) -> Result<usize> {
-        let mut written = opened.file.write(order.offset, data);
+        let write = |offset, data| match order.keeps_times {
+            true => opened.file.write_without_times(offset, data),
+            false => opened.file.write(offset, data),
+        };
+        let mut written = write(order.offset, data);
         while let Ok(done) = written
             && 0 < done
             && done < data.len()
         {
-            match opened.file.write(order.offset + done as u64, data.part(done..data.len())) {
+            match write(order.offset + done as u64, data.part(done..data.len())) {
                 Ok(more) if more > 0 => written = Ok(done + more),
                 Err(error) if order.from_cache || error.kind() == Kind::Suspended => written = Err(error),
                 _ => break,

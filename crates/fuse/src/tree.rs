@@ -293,6 +293,11 @@ pub trait TreeFile: Send + Sync + 'static {
         Err(read_only())
     }
 
+    /// The same of what the kernel has kept for a while: it tells when the file was changed by itself.
+    fn write_without_times(&self, offset: u64, data: Data<'_>) -> Result<usize> {
+        self.write(offset, data)
+    }
+
     /// Does to `len` bytes from `offset` on, at least one, what `how` says. `Unsupported` if it cannot do
     /// that; `NoSpace`, `Quota`, `TooBig`.
     fn allocate(&self, _how: Allocate, _offset: u64, _len: u64) -> Result<()> {
@@ -443,6 +448,10 @@ impl TreeFile for zpl::File {
 
     fn write(&self, offset: u64, data: Data<'_>) -> Result<usize> {
         zpl::File::write(self, offset, data)
+    }
+
+    fn write_without_times(&self, offset: u64, data: Data<'_>) -> Result<usize> {
+        zpl::File::write_without_times(self, offset, data)
     }
 
     fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {

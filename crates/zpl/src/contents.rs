@@ -29,27 +29,44 @@ const STEP_BYTES: usize = 4 << 20;
 const COPY_MAX: u64 = 16 << 20;
 const SECTOR: u64 = 512;
 
+/// Whether a write is a change of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// The file was changed now.
+    Moved,
+    /// When the file was changed is told apart from the write.
+    Kept,
+}
+
 impl File {
     /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were written:
     /// fewer than all only if an error kept the rest out. Errors: `TooBig` behind 2^63 - 1 bytes; `NoSpace`,
     /// `Quota`.
     pub fn write<'a>(&self, offset: u64, data: impl Into<Data<'a>>) -> Result<usize> {
-        let data = data.into();
+        self.write_with(offset, data.into(), Times::Moved)
+    }
+
+    /// The same, but the times of the file stay: they are set afterwards. Errors: as of [`File::write`].
+    pub fn write_without_times<'a>(&self, offset: u64, data: impl Into<Data<'a>>) -> Result<usize> {
+        self.write_with(offset, data.into(), Times::Kept)
+    }
+
+    fn write_with(&self, offset: u64, data: Data<'_>, times: Times) -> Result<usize> {
         let zpl = self.writable()?;
         let room = SIZE_MAX.saturating_sub(offset).min(data.len() as u64) as usize;
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
-        let written = self.write_steps(zpl, offset, data.part(0..room))?;
+        let written = self.write_steps(zpl, offset, data.part(0..room), times)?;
         zpl.counters().written(written);
         zpl.settled(self.ino(), Ok(written))
     }
 
-    fn write_steps(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<usize> {
+    fn write_steps(&self, zpl: &Zpl, offset: u64, data: Data<'_>, times: Times) -> Result<usize> {
         let mut written = 0;
         while written < data.len() {
             let step = data.part(written..written + STEP_BYTES);
-            match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step)) {
+            match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step, times)) {
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => return Ok(written),
                 Ok(some) => written += some,
@@ -59,11 +76,11 @@ impl File {
     }
 
     /// Writes as much of `data` as there is room for. How many bytes that were.
-    fn write_step(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<usize> {
+    fn write_step(&self, zpl: &Zpl, offset: u64, data: Data<'_>, times: Times) -> Result<usize> {
         zpl.check_owners(self.object())?;
         let (op, len) = zpl.begin_some(offset, data.len())?;
         let _held = op.alone(&[self.ino()]);
-        let generation = op.write_bytes(self.object(), offset, data.part(0..len))?;
+        let generation = op.write_bytes(self.object(), offset, data.part(0..len), times)?;
         op.log_write(self.ino(), generation, offset, len as u64);
         Ok(len)
     }
@@ -76,7 +93,7 @@ impl File {
             let op = zpl.begin(data.len() as u64, false)?;
             let _held = op.alone(&[self.ino()]);
             let at = zpl.size_of(&self.object().fresh()?)?;
-            let generation = op.write_bytes(self.object(), at, data.into())?;
+            let generation = op.write_bytes(self.object(), at, data.into(), Times::Moved)?;
             op.log_write(self.ino(), generation, at, data.len() as u64);
             Ok(at)
         };
@@ -185,8 +202,15 @@ impl File {
 }
 
 impl Op<'_> {
-    /// Writes to a file that is locked, and sets its size and times. Returns its generation if it has a name.
-    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: Data<'_>) -> Result<Option<u64>> {
+    /// Writes to a file that is locked, and sets its size, and its times if they move. Returns its generation if it has a
+    /// name.
+    pub(crate) fn write_bytes(
+        &self,
+        object: &Object,
+        offset: u64,
+        data: Data<'_>,
+        times: Times,
+    ) -> Result<Option<u64>> {
         let object = object.fresh()?;
         let node = self.zpl().node_of(object.clone())?;
         let attrs = self.zpl().attributes(&node)?;
@@ -203,10 +227,15 @@ impl Op<'_> {
             }
             return Err(error);
         }
-        let times = [time(Attr::Mtime, self.now()), time(Attr::Ctime, self.now())];
-        match end > size && !data.is_empty() {
-            true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()])?,
-            false => self.change(&object, &times)?,
+        let mut changes = Vec::with_capacity(3);
+        if end > size && !data.is_empty() {
+            changes.push(word(Attr::Size, end));
+        }
+        if times == Times::Moved {
+            changes.extend([time(Attr::Mtime, self.now()), time(Attr::Ctime, self.now())]);
+        }
+        if !changes.is_empty() {
+            self.change(&object, &changes)?;
         }
         Ok(generation)
     }

@@ -12,6 +12,7 @@
 //! Records about one object may come when it is gone, as they may be out of order: they are passed over. Any
 //! other record that cannot be done ends the replay.
 
+mod acl;
 mod attrs;
 mod create;
 
@@ -25,7 +26,7 @@ use format::sa::Attr;
 use zil::{Intent, Record, Rename, Renamed, Replayed, WrittenData};
 
 use crate::attr_tables::{time, word};
-use crate::contents::SIZE_MAX;
+use crate::contents::{SIZE_MAX, Times};
 use crate::op::Op;
 use crate::{Allocate, FileKind, RenameMode, Zpl};
 
@@ -93,9 +94,7 @@ impl Replay<'_> {
             Intent::Truncate { object, offset, len } => self.truncate(*object, *offset, *len),
             Intent::SetAttr(set) => self.zpl.replay_attributes(set),
             Intent::SetXattr { object, name, value } => self.zpl.replay_xattr(*object, name, *value),
-            Intent::SetAcl { .. } => {
-                Err(Error::new(Kind::Unsupported, "access control lists of NFSv4 are not replayed"))
-            }
+            Intent::SetAcl { object, acl, domains } => self.zpl.replay_acl(*object, acl, domains),
             Intent::Clone { object, offset, len, block_size, blocks } => {
                 self.clones(*object, (*offset, *len), *block_size, blocks)
             }
@@ -203,7 +202,7 @@ impl Zpl {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        let generation = op.write_bytes(&object, offset, data.into())?;
+        let generation = op.write_bytes(&object, offset, data.into(), Times::Moved)?;
         op.log_write(ino, generation, offset, data.len() as u64);
         Ok(())
     }

@@ -19,6 +19,7 @@ use format::xattr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
 
 use crate::attr_tables::{AttrChange, AttrValue, time, word};
+use crate::contents::Times;
 use crate::create::SET_GROUP_ID;
 use crate::create::{Birth, acl_flags, acl_of_mode};
 use crate::nodes::{Attributes, FileNode};
@@ -255,7 +256,7 @@ impl Op<'_> {
             }
         };
         self.set_size(&object, 0, &[])?;
-        self.write_bytes(&object, 0, value.into()).map(drop)
+        self.write_bytes(&object, 0, value.into(), Times::Moved).map(drop)
     }
 
     /// Whether there was one.

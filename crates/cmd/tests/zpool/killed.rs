@@ -16,7 +16,7 @@ const KILLS_QUICK: u64 = 10;
 /// How soon it is seen that a command has gone.
 const SEEN: Duration = Duration::from_secs(20);
 
-fn number_from(variable: &str) -> Option<u64> {
+pub(super) fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 

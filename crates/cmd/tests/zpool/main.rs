@@ -3,6 +3,7 @@
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
+mod caches;
 mod confined;
 mod counters;
 mod counts;
@@ -48,6 +49,7 @@ mod vdevs;
 mod vhost;
 mod vhost_killed;
 mod volumes;
+mod ways;
 mod writers;
 mod zinject;
 

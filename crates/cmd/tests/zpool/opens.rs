@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{IFlags, SeekFrom, ioctl_getflags, ioctl_setflags};
-use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestMemory as _, FileOffset, GuestAddress, GuestMemoryMmap};
 
 use super::suspended::wait_for;
 use super::{World, can_mount};
 
 /// File systems of each way that contents take through the kernel: name and properties.
-const MODES: [(&str, &str); 5] = [
+pub(super) const MODES: [(&str, &str); 5] = [
     ("default", "-o atime=on"),
     ("writeback", "-o org.cenote:writeback=on"),
     ("nocache", "-o org.cenote:pagecache=off"),
@@ -25,7 +25,7 @@ const AT: usize = 2 << 20;
 
 /// A world with pool `fresh` mounted at DIR/mnt/fresh, and a file system of each mode. `None`, loudly, where nothing can be
 /// mounted.
-fn mounted(name: &str) -> Option<World> {
+pub(super) fn mounted(name: &str) -> Option<World> {
     if !can_mount(name) {
         return None;
     }
@@ -38,7 +38,7 @@ fn mounted(name: &str) -> Option<World> {
     Some(world)
 }
 
-fn does(world: &World, line: &str) {
+pub(super) fn does(world: &World, line: &str) {
     assert_eq!(world.zfs(line), (String::new(), 0), "{line}");
 }
 
@@ -68,22 +68,34 @@ fn opens(path: &Path) -> Vec<Option<i32>> {
 }
 
 /// A mapping of a file that its stores go to.
-struct Mapped(GuestMemoryMmap);
+pub(super) struct Mapped(GuestMemoryMmap);
 
 impl Mapped {
     /// `None` if the kernel gives no such mapping of the file.
-    fn new(file: &File, len: usize) -> Option<Mapped> {
+    pub(super) fn new(file: &File, len: usize) -> Option<Mapped> {
         let file = FileOffset::new(file.try_clone().unwrap(), 0);
         let range = (GuestAddress(0), len, Some(file));
         GuestMemoryMmap::from_ranges_with_files([range]).ok().map(Mapped)
     }
 
-    fn store(&self, at: usize, bytes: &[u8]) {
+    /// How many bytes are mapped.
+    pub(super) fn len(&self) -> u64 {
+        self.0.last_addr().0 + 1
+    }
+
+    pub(super) fn store(&self, at: usize, bytes: &[u8]) {
         self.0.write_slice(bytes, GuestAddress(at as u64)).unwrap();
+    }
+
+    /// The first bytes.
+    pub(super) fn load(&self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_slice(&mut bytes, GuestAddress(0)).unwrap();
+        bytes
     }
 }
 
-fn place(world: &World, mode: &str, name: &str) -> PathBuf {
+pub(super) fn place(world: &World, mode: &str, name: &str) -> PathBuf {
     world.dir.join("mnt/fresh").join(mode).join(name)
 }
 

@@ -1,6 +1,7 @@
 //! Intent logs, those of OpenZFS and our own: when they have been replayed, the files are as they were when the
 //! power went.
 
+mod acls;
 mod in_place;
 
 use std::collections::BTreeMap;

@@ -68,7 +68,7 @@ impl Zpl {
 
 impl Op<'_> {
     /// Adds what a record says of more attributes.
-    fn extra_changes(&self, node: &FileNode, extra: &Extra, changes: &mut Vec<AttrChange>) -> Result<()> {
+    pub(super) fn extra_changes(&self, node: &FileNode, extra: &Extra, changes: &mut Vec<AttrChange>) -> Result<()> {
         let known = LOGGED.iter().fold(Extra::CRTIME | Extra::PROJECT, |known, (bit, _)| known | bit);
         if extra.which & !known != 0 {
             return Err(Error::new(Kind::Unsupported, format!("attributes 0x{:x}", extra.which & !known)));

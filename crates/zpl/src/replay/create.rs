@@ -16,9 +16,6 @@ use super::RECORD_BYTES;
 
 impl Zpl {
     pub(super) fn replay_create(&self, create: &Create<'_>) -> Result<()> {
-        if create.acl.as_ref().is_some_and(|acl| !acl.entries.is_empty()) || create.extra.is_some() {
-            return Err(Error::new(Kind::Unsupported, "a file made with attributes or an access control list"));
-        }
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[create.dir]);
         if create.made == Made::XattrDirectory {
@@ -49,7 +46,8 @@ impl Zpl {
             ..self.birth(&create.born, (create.dir, kind), &create.domains)?
         };
         let object = op.born(&birth, new)?;
-        if let Err(error) = op.add_name(node.object(), create.name, object.id(), kind) {
+        let named = op.made_with(&object, create);
+        if let Err(error) = named.and_then(|()| op.add_name(node.object(), create.name, object.id(), kind)) {
             self.objset().free_object(op.tx(), object.id())?;
             return Err(error);
         }
@@ -91,6 +89,19 @@ impl Zpl {
 }
 
 impl Op<'_> {
+    /// Gives a new file the access control list and the attributes that it was made with.
+    fn made_with(&self, object: &Object, create: &Create<'_>) -> Result<()> {
+        let node = self.zpl().node_of(object.fresh()?)?;
+        let mut changes = match &create.acl {
+            Some(acl) if !acl.entries.is_empty() => self.acl_changes(&node, acl, &create.domains)?,
+            _ => Vec::new(),
+        };
+        if let Some(extra) = &create.extra {
+            self.extra_changes(&node, extra, &mut changes)?;
+        }
+        if changes.is_empty() { Ok(()) } else { self.change(object, &changes) }
+    }
+
     /// Makes the whiteout that a record of a rename tells of.
     pub(crate) fn logged_whiteout(&self, parent: &ParentDirectory, dir: ObjectId, born: &Born) -> Result<Object> {
         let kind = FileKind::of_mode(born.mode);

@@ -1,0 +1,93 @@
+//! What the kernel keeps of a mount is what the pool has: after random operations of 33 kinds, in every way that contents
+//! take through the kernel, all that can be seen is the same when the kernel has dropped what it had. More of it:
+//! `CENOTE_CACHES_BATCHES=200 CENOTE_CACHES_SEED=7`.
+
+mod seen;
+mod steps;
+
+use std::path::{Path, PathBuf};
+
+use nix::mount::MsFlags;
+use rustix::fs::StatVfsMountFlags;
+use testkit::rng::Rng;
+
+use super::killed::number_from;
+use super::opens::{MODES, does, mounted};
+use super::{World, can_mount};
+use seen::{Detail, Seen};
+use steps::{KINDS, Kind, Steps};
+
+/// Batches of steps in each mode, if nobody asks for more.
+const BATCHES_QUICK: u64 = 4;
+/// Steps in one.
+const STEPS: u64 = 60;
+
+/// Has the kernel drop all that it keeps of a mount and nobody uses: it does so to each that is remounted.
+fn drop_caches(mount: &Path) {
+    let flags = rustix::fs::statvfs(mount).unwrap().f_flag;
+    let of = |given: StatVfsMountFlags, flag: MsFlags| if flags.contains(given) { flag } else { MsFlags::empty() };
+    let kept = of(StatVfsMountFlags::NOSUID, MsFlags::MS_NOSUID)
+        | of(StatVfsMountFlags::NODEV, MsFlags::MS_NODEV)
+        | of(StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME)
+        | of(StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME);
+    let none = None::<&str>;
+    nix::mount::mount(none, mount, none, MsFlags::MS_REMOUNT | kept, none).unwrap();
+}
+
+/// One file system and the steps that are taken in it.
+struct Compared<'a> {
+    world: &'a World,
+    dataset: String,
+    mount: PathBuf,
+    steps: Steps<'a>,
+}
+
+impl Compared<'_> {
+    /// The same is seen before and after the kernel sends what it keeps, and after it drops all.
+    fn compare(&mut self, place: &str) {
+        let see = |detail| Seen::of(&self.mount, detail);
+        let warm = see(Detail::WithoutRoom);
+        // how much room files take is known when all is on disk
+        rustix::fs::syncfs(std::fs::File::open(&self.mount).unwrap()).unwrap();
+        self.world.check("sync fresh", 0, "");
+        let sent = see(Detail::All);
+        let told = |what: &str| format!("{place}: {what}; the last steps: {:#?}", self.steps.last());
+        warm.is_that_of(&sent.without_room(), &told("what the kernel sends changes what is seen"));
+        self.steps.close_all();
+        drop_caches(&self.mount);
+        let cold = see(Detail::All);
+        sent.is_that_of(&cold, &told("what the kernel kept is not what is there"));
+    }
+}
+
+#[test]
+fn what_the_kernel_keeps_is_what_is_there() {
+    if !can_mount("caches") {
+        return;
+    }
+    let Some(world) = mounted("caches") else { return };
+    let batches = number_from("CENOTE_CACHES_BATCHES").unwrap_or(BATCHES_QUICK);
+    let seed = number_from("CENOTE_CACHES_SEED").unwrap_or(1);
+    let mut done = [0; KINDS];
+    for (number, (mode, _)) in MODES.into_iter().enumerate() {
+        let dataset = format!("fresh/{mode}");
+        does(&world, &format!("set acltype=posix {dataset}"));
+        let mount = world.dir.join("mnt").join(&dataset);
+        let rng = Rng::new(seed + ((number as u64) << 32));
+        let steps = Steps::new(&world, &dataset, &mount, rng);
+        let mut compared = Compared { world: &world, dataset, mount, steps };
+        compared.steps.prepare();
+        for batch in 0..batches {
+            for _ in 0..STEPS {
+                compared.steps.take();
+            }
+            compared.compare(&format!("seed {seed}, {}, batch {batch}", compared.dataset));
+        }
+        compared.steps.close_all();
+        done.iter_mut().zip(compared.steps.done()).for_each(|(sum, done)| *sum += done);
+    }
+    let never: Vec<Kind> = Kind::all().filter(|kind| done[*kind as usize] == 0).collect();
+    println!("{batches} batches of {STEPS} steps in each mode: {done:?}");
+    assert!(never.is_empty(), "these never succeeded: {never:?}");
+    world.check("destroy fresh", 0, "");
+}
