@@ -54,6 +54,7 @@ mod inspect;
 mod mount_zfs;
 mod offline;
 mod output;
+mod patience;
 mod progress;
 mod reflink;
 mod serve;

@@ -3,7 +3,6 @@
 //! The process of the pool mounts; this only asks it. So both must be in the same mount namespace.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use base::ShownLines;
@@ -11,6 +10,7 @@ use protocol::client;
 use protocol::datasets::{DatasetRequest, MountAt, Response};
 
 use crate::getopt::{self, Opt};
+use crate::patience::real_path;
 
 /// Exit codes of mount(8).
 const USAGE: u8 = 1;
@@ -59,7 +59,7 @@ fn mount(args: &[OsString]) -> Result<(), (u8, String)> {
         return Err(usage(why[parsed.operands.len().min(2)].to_owned()));
     };
     let failed = |why: String| (SYSTEM, format!("filesystem '{dataset}' cannot be mounted at '{point}': {why}\n"));
-    let real = Path::new(point).canonicalize().map_err(|e| failed(format!("canonicalization error: {e}")))?;
+    let real = real_path(point).map_err(|e| failed(format!("canonicalization error: {e}")))?;
     request.point = real.to_str().ok_or_else(|| failed("its path is not UTF-8".to_owned()))?.to_owned();
     request.dataset.clone_from(dataset);
     if verbose {

@@ -20,6 +20,7 @@ use protocol::share::{ShareOrder, SharedFile};
 use protocol::wire::{PoolReply, Request};
 use protocol::words::nicenum::nicebytes;
 
+use crate::patience::real_path;
 use crate::{output, zfs};
 
 /// Bytes that are copied before it is tried again to share.
@@ -162,7 +163,7 @@ fn place_of(path: &Path, found: &Metadata) -> Result<FilePlace, String> {
     if root.dev() != found.dev() {
         return Err(format!("'{}': not in a file system that the pool has mounted", path.display()));
     }
-    let real = path.canonicalize().map_err(not_there)?;
+    let real = real_path(path).map_err(not_there)?;
     let inside = real.strip_prefix(&mounted.path).unwrap_or(&real);
     let dataset = match snapshot_of(inside) {
         Some(name) => format!("{}@{name}", mounted.dataset),

@@ -39,9 +39,9 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Err(code) => return code,
     };
     match list(&args.names) {
-        Ok(text) => {
+        Ok((text, is_all)) => {
             print!("{text}");
-            ExitCode::SUCCESS
+            if is_all { ExitCode::SUCCESS } else { output::FAILED.into() }
         }
         Err(error) => {
             output::complain("volumes", error);
@@ -50,10 +50,21 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn list(names: &[String]) -> Result<String> {
-    let Some(run) = RunDir::find()? else { return Ok(String::new()) };
-    let (mut text, mut found) = (String::new(), Vec::new());
-    for hello in client::survey()?.hellos {
+/// The lines, and whether all pools have answered that were asked.
+fn list(names: &[String]) -> Result<(String, bool)> {
+    let Some(run) = RunDir::find()? else { return Ok((String::new(), true)) };
+    let (mut text, mut found, mut is_all) = (String::new(), Vec::new(), true);
+    let pools = client::survey()?;
+    for (pool, why) in &pools.silent {
+        let asked = names.iter().filter(|name| name.split(['/', '@']).next() == Some(pool)).cloned();
+        let before = found.len();
+        found.extend(asked);
+        if names.is_empty() || found.len() > before {
+            output::complain("volumes", why.what());
+            is_all = false;
+        }
+    }
+    for hello in pools.hellos {
         let pool = hello.pool;
         let roots: Vec<String> =
             names.iter().filter(|name| name.split(['/', '@']).next() == Some(&pool)).cloned().collect();
@@ -95,7 +106,7 @@ fn list(names: &[String]) -> Result<String> {
     }
     match names.iter().find(|name| !found.contains(name)) {
         Some(name) => Err(Error::new(Kind::NotFound, format!("cannot open '{name}': no such pool"))),
-        None => Ok(text),
+        None => Ok((text, is_all)),
     }
 }
 

@@ -64,17 +64,20 @@ fn ask(connection: &mut Connection, request: InjectionRequest) -> base::Result<V
     }
 }
 
-/// Asks the processes of all pools; what they answer, each with its pool.
+/// Asks the processes of all pools; what they answer, each with its pool. Errors: those that do not answer, when all others
+/// have been asked.
 fn ask_all(request: &InjectionRequest) -> Result<Vec<(String, InjectionReport)>, Stop> {
     let mut found = Vec::new();
-    for hello in client::hellos().map_err(failed)? {
+    let pools = client::survey().map_err(failed)?;
+    for hello in pools.hellos {
         // it may have been exported since
         if let Some(mut connection) = client::connect(&hello.pool).map_err(failed)? {
             let reports = ask(&mut connection, request.clone()).map_err(failed)?;
             found.extend(reports.into_iter().map(|report| (hello.pool.clone(), report)));
         }
     }
-    Ok(found)
+    let silent: Vec<&str> = pools.silent.iter().map(|(_, why)| why.what()).collect();
+    if silent.is_empty() { Ok(found) } else { Err(Stop::Failed(silent.join("\n"))) }
 }
 
 /// The faults of all pools, by number, each with its pool.

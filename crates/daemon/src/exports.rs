@@ -37,9 +37,17 @@ impl Exports {
     /// They are cleared when none is left, and only what lay in none of them: a folder that a file system was mounted on
     /// stays in the one above, where it may be mounted next time, and cannot be made if that is read-only then.
     pub fn stop_all(&self, force: bool) -> Result<(), (String, Error)> {
+        self.stop_all_while(force, &|| true)
+    }
+
+    /// The same, as long as `goes_on` says so. Errors: likewise; `Interrupted`, and what is served yet.
+    pub fn stop_all_while(&self, force: bool, goes_on: &dyn Fn() -> bool) -> Result<(), (String, Error)> {
         let mut ended = Vec::new();
         let outcome = loop {
             let Some(last) = self.0.lock().last().cloned() else { break Ok(()) };
+            if !goes_on() {
+                break Err((last.place(), Error::new(Kind::Interrupted, "it is served yet")));
+            }
             if let Err(error) = last.stop(force) {
                 break Err((last.place(), error));
             }
@@ -238,6 +246,7 @@ mod tests {
         exports.stop("t/a", false).unwrap().clear();
         assert_eq!(exports.stop("t/none", false).err().unwrap().kind(), Kind::NotFound);
         assert_eq!(exports.stop_all(false).unwrap_err().0, "/t/b");
+        assert_eq!(exports.stop_all_while(true, &|| false).unwrap_err().1.kind(), Kind::Interrupted);
         exports.stop_all(true).unwrap();
         let calls = calls.lock().join(", ");
         assert_eq!(

@@ -54,6 +54,7 @@ pub fn create(is_started: bool) -> ExitCode {
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
         let name = new.temporary_name.as_deref().unwrap_or(&new.name);
         let claim = RunDir::make().and_then(|dir| dir.claim(name)).map_err(|e| failed(e.what()))?;
+        claim.check_room().map_err(|e| failed(e.what()))?;
         VolumeExports::check_new(&new.fs_properties).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
@@ -180,7 +181,7 @@ fn serve(
     let watched = pool.live().ok().cloned();
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
     if let Some(file) = places.cachefile
-        && let Err(e) = served.set_cachefile(file)
+        && let Err(e) = served.begin_cachefile(file)
     {
         notify.err(&format!("cannot write cache file '{file}': {e}"));
     }

@@ -167,9 +167,10 @@ pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
         let [size_bytes, allocated_bytes] = cache.bytes;
         report.space = Some(TopSpace { size_bytes, allocated_bytes, ..TopSpace::default() });
         (report.errors, report.device_bytes, report.is_not_present) = (cache.errors, cache.device_bytes, false);
-        (report.state, report.aux) = match cache.is_usable {
-            true => (VdevState::Healthy, Aux::None),
-            false => (VdevState::Faulted, Aux::ErrExceeded),
+        (report.state, report.aux) = match (cache.is_usable, cache.was_pulled) {
+            (true, _) => (VdevState::Healthy, Aux::None),
+            (false, true) => (VdevState::Removed, Aux::None),
+            (false, false) => (VdevState::Faulted, Aux::ErrExceeded),
         };
     }
 }

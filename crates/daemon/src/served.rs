@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use base::{Env, Mutex, MutexGuard, Result};
+use base::{Env, Error, Mutex, MutexGuard, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
@@ -289,18 +289,26 @@ impl Served {
     }
 
     /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.
-    /// Errors: if that cannot be written; the property is set all the same.
+    /// Errors: if that cannot be written; then all is as before.
     pub fn set_cachefile(&self, value: &str) -> Result<()> {
-        let new = (!value.is_empty()).then(|| value.to_owned());
-        let before = {
-            let mut cachefile = self.cachefile.lock();
-            std::mem::replace(&mut *cachefile, new)
-        };
-        match before {
-            Some(file) if file != value => self.leave_cachefile(&file),
-            _ => {}
+        let before = self.put_cachefile(value);
+        if let Err(e) = self.write_cachefile() {
+            *self.cachefile.lock() = before;
+            return Err(Error::new(e.kind(), format!("cannot write cache file '{value}': {e}")));
         }
+        before.iter().filter(|file| *file != value).for_each(|file| self.leave_cachefile(file));
+        Ok(())
+    }
+
+    /// The property as the pool comes. Errors: if the file cannot be written; that is tried again at the next change.
+    pub fn begin_cachefile(&self, value: &str) -> Result<()> {
+        self.put_cachefile(value);
         self.write_cachefile()
+    }
+
+    /// What the property was before.
+    fn put_cachefile(&self, value: &str) -> Option<String> {
+        std::mem::replace(&mut *self.cachefile.lock(), (!value.is_empty()).then(|| value.to_owned()))
     }
 
     /// The pool's name in cache files: what its labels call it.

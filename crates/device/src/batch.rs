@@ -139,7 +139,7 @@ fn run<'a>(mut items: impl ExactSizeIterator<Item = BatchItem<'a>>, together: Ve
     ring::run(&mut jobs);
     let of_joined: Vec<io::Result<()>> = jobs.split_off(places.len()).into_iter().map(|job| job.result).collect();
     for (job, (device, offset, what, result)) in jobs.into_iter().zip(places) {
-        *result = job.result.map_err(|e| io_error(device.path(), offset, what, e));
+        *result = job.result.map_err(|e| io_error(device, offset, what, e));
     }
     let joined = together.into_iter().zip(of_joined);
     let failed: Vec<BatchItem<'a>> = joined.flat_map(|(read, result)| read.finish(result.is_ok())).collect();

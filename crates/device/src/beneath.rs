@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 /// How deep devices may lie in each other.
 const DEPTH_MAX: usize = 16;
 const SECTOR_BYTES: u64 = 512;
+/// What the kernel tells of block devices, by their numbers.
+const OF_DISKS: &str = "/sys/dev/block";
 
 /// A part of a file that a device lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +36,21 @@ pub(crate) fn bottoms(device: &File) -> io::Result<Vec<Bottom>> {
     if !metadata.file_type().is_block_device() {
         return Ok(Vec::new());
     }
-    let number = metadata.rdev();
-    let folder = Path::new("/sys/dev/block").join(format!("{}:{}", libc::major(number), libc::minor(number)));
     let mut found = Vec::new();
-    go_down(&folder, 0..u64::MAX, 0, &mut found);
+    go_down(&folder_of(metadata.rdev()), 0..u64::MAX, 0, &mut found);
     Ok(found)
+}
+
+/// Whether it is a block device that the kernel has no more, though it is open.
+pub(crate) fn is_forgotten(device: &File) -> bool {
+    let number = device.metadata().ok().filter(|metadata| metadata.file_type().is_block_device());
+    let is_missing = |folder: &Path| folder.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    Path::new(OF_DISKS).is_dir() && number.is_some_and(|metadata| is_missing(&folder_of(metadata.rdev())))
+}
+
+/// The folder of `/sys` about a block device.
+fn folder_of(number: libc::dev_t) -> PathBuf {
+    Path::new(OF_DISKS).join(format!("{}:{}", libc::major(number), libc::minor(number)))
 }
 
 /// Follows a folder of `/sys` about a block device; `bytes` are those of it that count. What cannot be followed is no
@@ -58,8 +70,7 @@ fn go_down(folder: &Path, bytes: Range<u64>, depth: usize, found: &mut Vec<Botto
         let bytes = shifted(&bytes, start, limit.map_or(u64::MAX, |limit| start.saturating_add(limit)));
         match std::fs::metadata(&file) {
             Ok(below) if below.file_type().is_block_device() => {
-                let (major, minor) = (libc::major(below.rdev()), libc::minor(below.rdev()));
-                go_down(&Path::new("/sys/dev/block").join(format!("{major}:{minor}")), bytes, depth + 1, found);
+                go_down(&folder_of(below.rdev()), bytes, depth + 1, found);
             }
             Ok(_) => found.push(Bottom { file: file.into(), bytes }),
             Err(_) => {}
@@ -115,7 +126,13 @@ pub(crate) fn unlock(file: &impl AsFd) {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use base::{AlignedBuf, Kind};
+
     use super::*;
+    use crate::{Device, FileDevice, OpenMode, Read, Window, read_batch};
 
     /// A partition of a loop device over a file, as `/sys` shows it.
     #[test]
@@ -160,6 +177,51 @@ mod tests {
         assert!(!lock_range(&c, &(0..u64::MAX), true) && !lock_range(&c, &(99..100), false));
         unlock(&b);
         assert!(lock_range(&c, &(99..100), false) && lock_range(&b, &(60..u64::MAX), false));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Lets a loop device have so many bytes; 0 for all of its file.
+    fn resize(disk: &str, bytes: u64) {
+        const GET_STATUS: libc::Ioctl = 0x4c05;
+        const SET_STATUS: libc::Ioctl = 0x4c04;
+        let disk = File::options().read(true).write(true).open(disk).unwrap();
+        let mut status = [0u8; 232];
+        // SAFETY: the kernel reads and writes 232 bytes, a loop_info64.
+        assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), GET_STATUS, status.as_mut_ptr()) }, 0);
+        status[32..40].copy_from_slice(&bytes.to_ne_bytes());
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), SET_STATUS, status.as_ptr()) }, 0);
+    }
+
+    /// A disk that was pulled has other errors than that it is not there.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no disks")]
+    fn a_disk_that_was_pulled_is_gone() {
+        let path = std::env::temp_dir().join(format!("cenote-pulled-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let made = Command::new("losetup").args(["-f", "--show"]).arg(&path).output();
+        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+            return eprintln!("SKIPPED pulled: there are no loop devices here");
+        };
+        let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&disk, OpenMode::ReadWrite).unwrap());
+        let part = Window::new(device.clone(), "part", 65536, 65536).unwrap();
+        assert!(!device.is_gone() && !part.is_gone());
+        resize(&disk, 4096);
+        assert!(device.is_gone() && part.is_gone());
+        let (mut some, mut others) = (AlignedBuf::zeroed(4096), AlignedBuf::zeroed(4096));
+        let kinds = |device: &dyn Device, buf: &mut [u8]| {
+            [device.read_at(16384, buf), device.write_at(16384, buf)].map(|done| done.unwrap_err().kind())
+        };
+        assert_eq!(kinds(&*device, &mut some), [Kind::Missing; 2]);
+        assert_eq!(kinds(&part, &mut some[1..100]), [Kind::Missing; 2]);
+        let mut reads = [Read::new(&part, 0, &mut some), Read::new(&*device, 32768, &mut others)];
+        read_batch(&mut reads);
+        assert_eq!(reads.map(|read| read.result.unwrap_err().kind()), [Kind::Missing; 2]);
+        resize(&disk, 0);
+        assert!(!device.is_gone());
+        device.read_at(16384, &mut some).unwrap();
+        assert!(Command::new("losetup").args(["-d", &disk]).status().unwrap().success());
         std::fs::remove_file(path).unwrap();
     }
 }

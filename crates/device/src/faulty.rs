@@ -168,6 +168,10 @@ impl Device for FaultyDevice {
         self.inner.grow()
     }
 
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = self.begin(&self.reads, offset)?;
         self.inner.read_at(offset, buf)?;

@@ -159,7 +159,7 @@ impl FileDevice {
         let what = task.name();
         let mut job = RingJob::new(raw, offset, task, None);
         job.run_alone();
-        job.result.map_err(|e| io_error(&self.path, offset, what, e))
+        job.result.map_err(|e| io_error(self, offset, what, e))
     }
 }
 
@@ -186,6 +186,12 @@ impl Device for FileDevice {
 
     fn grow(&self) {
         self.size.fetch_max(self.look_for_growth(), Ordering::AcqRel);
+    }
+
+    fn is_gone(&self) -> bool {
+        // the kernel takes all bytes from a disk that was pulled; older ones only forget the disk
+        let has_all = || (&self.cached).seek(SeekFrom::End(0)).is_ok_and(|found| found >= self.size());
+        self.is_disk && (!has_all() || beneath::is_forgotten(&self.cached))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -218,7 +224,7 @@ impl Device for FileDevice {
         };
         done.map_err(|e| match e.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::ENOTTY) => cannot_discard(&self.path, offset),
-            _ => io_error(&self.path, offset, "discard", e),
+            _ => io_error(self, offset, "discard", e),
         })
     }
 

@@ -72,6 +72,12 @@ pub trait Device: Send + Sync + Debug {
     /// From now on all is used that [`Device::look_for_growth`] finds.
     fn grow(&self) {}
 
+    /// Whether it is a disk that was pulled: all of it that was opened is not there any more. Whatever requests fail with
+    /// then, the device has gone.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// All of `buf` is filled, or the result is an error of [`base::Kind::Io`], or of
@@ -160,11 +166,13 @@ fn refusal(device: &dyn Device, raw: Raw, offset: u64, task: &IoTask<'_>) -> Opt
     (!fits(offset, len, size)).then(|| past_the_end(device.path(), task.name(), offset, len, size))
 }
 
-/// The error when the operating system refused to read, write or flush.
-fn io_error(path: &str, offset: u64, what: &str, source: io::Error) -> Error {
+/// The error when the operating system refused to read, write or flush. A descriptor of a disk that was pulled has any
+/// error: EIO, ENOSPC of a write, no bytes of a read.
+fn io_error(device: &dyn Device, offset: u64, what: &str, source: io::Error) -> Error {
     let kind = match source.raw_os_error() {
         Some(libc::ENXIO | libc::ENODEV) => Kind::Missing,
+        _ if device.is_gone() => Kind::Missing,
         _ => Kind::Io,
     };
-    Error::new(kind, format!("{what} failed")).with_source(source).at_vdev(path).at_offset(offset)
+    Error::new(kind, format!("{what} failed")).with_source(source).at_vdev(device.path()).at_offset(offset)
 }

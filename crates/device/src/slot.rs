@@ -64,6 +64,10 @@ impl Device for DeviceSlot {
         self.now().grow()
     }
 
+    fn is_gone(&self) -> bool {
+        self.now().is_gone()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.faults.is_any() {
             false => self.now().read_at(offset, buf),

@@ -40,6 +40,10 @@ impl Device for Window {
         self.size
     }
 
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if !fits(offset, buf.len(), self.size) {
             return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));

@@ -82,6 +82,8 @@ pub(crate) struct CacheDevice {
     /// Reads, writes, checksums.
     pub(crate) errors: [AtomicU64; 3],
     pub(crate) is_faulted: AtomicBool,
+    /// It is faulted because it was pulled.
+    pub(crate) was_pulled: AtomicBool,
     /// When it failed, of late.
     recent_errors: Mutex<Vec<u64>>,
     pub(crate) is_rebuilding: AtomicBool,
@@ -162,7 +164,7 @@ impl CacheDevice {
             }
         };
         let writer = Mutex::new(FeedWriter { header, pending: Vec::new(), allowance: Allowance::default() });
-        let (errors, is_faulted, is_writing, is_gone) = Default::default();
+        let (errors, is_faulted, was_pulled, is_writing, is_gone) = Default::default();
         let is_rebuilding = AtomicBool::new(has_more);
         Ok((
             CacheDevice {
@@ -173,6 +175,7 @@ impl CacheDevice {
                 meter,
                 errors,
                 is_faulted,
+                was_pulled,
                 recent_errors: Mutex::default(),
                 is_rebuilding,
                 is_writing,
@@ -455,6 +458,9 @@ impl CacheDevice {
             recent.push(now_ns);
         }
         let is_too_much = error.kind() == Kind::Missing || recent.len() as u64 >= ERRORS_MAX;
+        if is_too_much {
+            self.was_pulled.store(self.drive.device().is_gone(), Ordering::Relaxed);
+        }
         if is_too_much && !self.is_faulted.swap(true, Ordering::Relaxed) {
             tracing::error!(vdev = self.drive.device().path(), "the cache device is not used any more: {error}");
         }

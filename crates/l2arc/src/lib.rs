@@ -84,6 +84,8 @@ pub struct CacheDeviceReport {
     pub guid: Guid,
     /// Whether it is used.
     pub is_usable: bool,
+    /// Whether it is not used because it was pulled.
+    pub was_pulled: bool,
     /// Bytes for blocks and logs, and how many are taken.
     pub bytes: [u64; 2],
     /// Errors reading, writing, and in checksums.
@@ -339,9 +341,11 @@ impl L2arc {
                 let ring = device.ring();
                 (ring.capacity(), ring.sums.asize + ring.logs()[1])
             };
+            let is_usable = !device.is_faulted.load(Ordering::Relaxed);
             CacheDeviceReport {
                 guid: device.guid,
-                is_usable: !device.is_faulted.load(Ordering::Relaxed),
+                is_usable,
+                was_pulled: !is_usable && device.was_pulled.load(Ordering::Relaxed),
                 bytes: [capacity, taken],
                 errors: device.errors.each_ref().map(|count| count.load(Ordering::Relaxed)),
                 done: device.drive.done(),

@@ -24,6 +24,8 @@ const ENDS_WITHIN: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// How the message about a process that hangs ends.
 const DOES_NOT_ANSWER: &str = "does not answer";
+/// How long a process may take none of the bytes of a request: it reads one as soon as it comes.
+const WRITE_TIME: Duration = Duration::from_secs(20);
 /// What is between two attempts to connect where many others wait.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(50);
 /// After how long without an answer a process is asked whether it lives: it greets others at any time.
@@ -60,7 +62,8 @@ pub fn survey() -> Result<ImportedPools> {
     Ok(survey)
 }
 
-/// The greetings of all imported pools, sorted by name, for whom those that do not greet make no difference.
+/// The greetings of all imported pools, sorted by name, for those to which pools that do not greet make no difference, or
+/// that have told of these.
 pub fn hellos() -> Result<Vec<Hello>> {
     Ok(survey()?.hellos)
 }
@@ -144,16 +147,26 @@ static SILENT: Mutex<BTreeMap<(PathBuf, String), (Instant, String)>> = Mutex::ne
 
 /// Says that a process does not answer, and notes that.
 fn silent(socket: (PathBuf, String), process: Option<i32>) -> Error {
+    let error = does_not_answer(&socket.1, process);
+    SILENT.lock().insert(socket, (Instant::now(), error.what().to_owned()));
+    error
+}
+
+/// The error of a pool whose process hangs.
+fn does_not_answer(pool: &str, process: Option<impl std::fmt::Display>) -> Error {
     let process = process.map_or(String::new(), |pid| format!(" (pid {pid})"));
-    let what = format!("pool '{}': its process{process} {DOES_NOT_ANSWER}", socket.1);
-    SILENT.lock().insert(socket, (Instant::now(), what.clone()));
-    Error::new(Kind::Interrupted, what)
+    Error::new(Kind::Interrupted, format!("pool '{pool}': its process{process} {DOES_NOT_ANSWER}"))
 }
 
 /// Whether a process that had not answered yet has ended.
 fn is_reset(error: &Error) -> bool {
+    is_of(error, std::io::ErrorKind::ConnectionReset)
+}
+
+/// Whether an error is of that kind for the system.
+fn is_of(error: &Error, kind: std::io::ErrorKind) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.kind() == std::io::ErrorKind::ConnectionReset)
+    source.is_some_and(|source| source.kind() == kind)
 }
 
 impl Connection {
@@ -173,6 +186,7 @@ impl Connection {
         }
         // reading from a pool may take its time
         stream.set_read_timeout(None)?;
+        stream.set_write_timeout(Some(WRITE_TIME))?;
         Ok(Connection { stream, hello })
     }
 
@@ -188,14 +202,24 @@ impl Connection {
 
     /// Asks, and gives the process copies of `descriptors`, as many as [`Request::descriptors`] says.
     pub fn ask_with(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<PoolReply> {
-        beside::send(&self.stream, request, descriptors)?;
+        let sent = beside::send(&self.stream, request, descriptors);
+        self.check_sent(sent)?;
         self.answer(|_| {})
     }
 
     /// Asks, and calls `part` with each part of the answer but the last, which is returned.
     pub fn ask_in_parts(&mut self, request: &Request, part: impl FnMut(PoolReply)) -> Result<PoolReply> {
-        wire::send(&mut self.stream, request)?;
+        let sent = wire::send(&mut self.stream, request);
+        self.check_sent(sent)?;
         self.answer(part)
+    }
+
+    /// Errors: the request was not sent; of a process that took none of it for too long, that it does not answer.
+    fn check_sent(&self, sent: Result<()>) -> Result<()> {
+        sent.map_err(|error| match is_of(&error, std::io::ErrorKind::WouldBlock) {
+            true => does_not_answer(&self.hello.pool, Some(self.hello.pid)),
+            false => error,
+        })
     }
 
     fn answer(&mut self, mut part: impl FnMut(PoolReply)) -> Result<PoolReply> {
@@ -262,7 +286,8 @@ impl Connection {
         descriptors: &[BorrowedFd<'_>],
         note: &mut dyn FnMut(StreamNote),
     ) -> Result<datasets::Response> {
-        beside::send(&self.stream, &Request::Zfs(request.clone()), descriptors)?;
+        let sent = beside::send(&self.stream, &Request::Zfs(request.clone()), descriptors);
+        self.check_sent(sent)?;
         let reply = self.answer(|reply| {
             if let PoolReply::Zfs(datasets::Response::Note(told)) = reply {
                 note(told);
@@ -283,5 +308,26 @@ impl Connection {
         if let Ok(process) = process {
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&ENDS_WITHIN));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that is stopped reads nothing: what waits to be sent to it does not wait for ever.
+    #[test]
+    fn a_request_that_nobody_reads_is_given_up() {
+        let (mut process, stream) = UnixStream::pair().unwrap();
+        wire::send(&mut process, &Hello { protocol: wire::PROTOCOL, pool: "tank".into(), pid: 7, ..Hello::default() })
+            .unwrap();
+        let mut connection = Connection::greet(stream, HELLO_TIME).unwrap();
+        assert_eq!(connection.stream.write_timeout().unwrap(), Some(WRITE_TIME));
+        connection.stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        let long = Request::Set { name: "comment".into(), value: "x".repeat(3 << 20), history: String::new() };
+        let error = connection.ask(&long).unwrap_err();
+        assert_eq!(error.what(), "pool 'tank': its process (pid 7) does not answer");
+        let error = connection.ask_with(&long, &[]).unwrap_err();
+        assert_eq!(error.what(), "pool 'tank': its process (pid 7) does not answer");
     }
 }

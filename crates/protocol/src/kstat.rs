@@ -276,8 +276,12 @@ impl Drop for KstatFiles {
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    std::fs::write(&new, text)?;
-    std::fs::rename(&new, path)
+    let done = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    if done.is_err() {
+        // a full file system has a part of it, which would take room for nothing
+        let _ = std::fs::remove_file(&new);
+    }
+    done
 }
 
 #[cfg(test)]

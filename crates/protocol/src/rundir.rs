@@ -19,6 +19,7 @@
 //! else can enter. The process that holds the lock may remove the socket.
 
 use std::fs::{DirBuilder, File, Permissions};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,10 +31,14 @@ use nix::unistd::geteuid;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::words::of_system;
+
 /// Longest part of a pool's name in a file name: socket addresses are short.
 const NAME_BYTES_MAX: usize = 60;
 
 const OF_ROOT: &str = "/run/cenote";
+/// Room that a log has to have at first.
+const LOG_ROOM_BYTES: usize = 4096;
 
 /// The folder, open.
 pub struct RunDir {
@@ -185,7 +190,11 @@ impl RunDir {
     }
 
     fn short(&self, stem: &str, extension: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{stem}.{extension}", self.folder.as_raw_fd()))
+        self.in_folder(&format!("{stem}.{extension}"))
+    }
+
+    fn in_folder(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))
     }
 }
 
@@ -208,6 +217,24 @@ impl RunDirClaim {
         self.dir.long(&self.stem, extension)
     }
 
+    /// Whether the folder takes what the process of a pool needs there, a socket and a log, before anything of the pool is
+    /// changed. Errors: it does not, as where its file system is full; the message names the folder.
+    pub fn check_room(&self) -> Result<()> {
+        let pid = std::process::id();
+        let [log, socket] = ["log", "sock"].map(|what| format!(".{}.{what}.{pid}", self.stem));
+        let try_both = || -> std::io::Result<()> {
+            let options = &mut File::options();
+            let mut file = options.create_new(true).write(true).mode(0o600).open(self.dir.path.join(&log))?;
+            file.write_all(&[b'\n'; LOG_ROOM_BYTES])?;
+            drop(UnixListener::bind(self.dir.in_folder(&socket))?);
+            Ok(())
+        };
+        let outcome = try_both();
+        // what could not be made is not there
+        [log, socket].iter().for_each(|name| drop(std::fs::remove_file(self.dir.path.join(name))));
+        outcome.map_err(|e| unusable(&self.dir.path, &of_system(&e)))
+    }
+
     /// Removes the socket that a dead process left.
     pub fn clear(&self) -> Result<()> {
         match std::fs::remove_file(self.dir.long(&self.stem, "sock")) {
@@ -220,7 +247,7 @@ impl RunDirClaim {
     pub fn listen(&mut self) -> Result<UnixListener> {
         self.clear()?;
         let path = self.dir.short(&self.stem, "sock");
-        let listener = UnixListener::bind(&path)?;
+        let listener = UnixListener::bind(&path).map_err(|e| unusable(&self.dir.path, &of_system(&e)))?;
         self.is_listening = true;
         // a user that may enter the folder may ask
         std::fs::set_permissions(path, Permissions::from_mode(0o666))?;

@@ -276,7 +276,11 @@ impl LeafState {
     /// A read failed. It has not been counted; a device that has gone is not tried again.
     pub(crate) fn note_failure(&self, error: &Error) {
         if error.kind() == ErrorKind::Missing {
-            self.set_health(Health::new(VdevState::Unavail, Aux::OpenFailed));
+            let is_pulled = self.device().is_some_and(Device::is_gone);
+            self.set_health(match is_pulled {
+                true => Health::new(VdevState::Removed, Aux::None),
+                false => Health::new(VdevState::Unavail, Aux::OpenFailed),
+            });
         }
     }
 

@@ -16,6 +16,8 @@ use protocol::datasets::{
 use protocol::lists;
 use protocol::streams::StreamNote;
 
+use crate::patience::real_path;
+
 /// The imported pools.
 pub trait Pools {
     /// Their names, sorted.
@@ -142,7 +144,7 @@ pub(super) fn mounts(pools: &dyn Pools) -> Result<Vec<Mounted>> {
 /// The file system that the file or directory `path` is in; in its place, a line that says why none.
 pub(super) fn mounted_at(pools: &dyn Pools, path: &Path) -> Result<Result<Mounted, String>> {
     let imported = pools.names()?;
-    let real = match path.canonicalize() {
+    let real = match real_path(path) {
         Ok(real) => real,
         Err(e) => return Ok(Err(format!("cannot open '{}': {}", path.display(), why(&e)))),
     };

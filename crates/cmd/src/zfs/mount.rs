@@ -10,6 +10,7 @@ use super::command::{JSON, Outcome, Stopped, ZfsCommand, lines, parse};
 use super::{client, json};
 use crate::getopt::Opt;
 use crate::output::FAILED;
+use crate::patience::{metadata, real_path};
 
 /// `zfs mount`.
 pub(super) fn mount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
@@ -76,13 +77,13 @@ fn mounted_at(pools: &dyn Pools, path: &str) -> Result<Result<String, String>, S
         Ok(mounted) => mounted,
         Err(line) if !pools.silent()?.is_empty() => return Ok(Err(line)),
         Err(_) => {
-            return Ok(Err(match std::fs::metadata(path) {
+            return Ok(Err(match metadata(path) {
                 Ok(_) => format!("cannot unmount '{path}': not a ZFS filesystem"),
                 Err(e) => format!("cannot open '{path}': {}", client::why(&e)),
             }));
         }
     };
-    let is_the_mountpoint = std::fs::canonicalize(path).is_ok_and(|real| real.as_os_str() == mounted.path.as_str());
+    let is_the_mountpoint = real_path(path).is_ok_and(|real| real.as_os_str() == mounted.path.as_str());
     Ok(if is_the_mountpoint { Ok(mounted.dataset) } else { Err(format!("cannot unmount '{path}': not a mountpoint")) })
 }
 

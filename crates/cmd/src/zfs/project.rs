@@ -23,6 +23,7 @@ use fuse::Project;
 use super::client::{Pools, why};
 use super::command::{Outcome, Stopped, ZfsCommand, parse, usage};
 use crate::getopt::Opt;
+use crate::patience::metadata;
 
 /// What is done to each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +131,7 @@ fn number(text: &str) -> Option<u64> {
 /// Does it to a file that was named, and to what is below.
 fn handle(top: &Path, options: &ProjectLine, out: &mut dyn Write) -> Result<(), String> {
     let failed = |what: &str, error: &io::Error| words(what, top, error);
-    let kind = fs::metadata(top).map_err(|e| failed("stat", &e))?.file_type();
+    let kind = metadata(top).map_err(|e| failed("stat", &e))?.file_type();
     if !kind.is_file() && !kind.is_dir() {
         return Err("only support project quota on regular file or directory".to_owned());
     }

@@ -94,7 +94,7 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<NewPoolSpec, String> {
 /// Whether a device may be overwritten that is no pool's. Errors: why not, for the user; with `force`, only what
 /// no force can put aside.
 pub fn check_device(path: &str, force: bool) -> Result<(), String> {
-    let imported = client::hellos().map_err(|e| e.to_string())?;
+    let imported = pools::imported().map_err(|Stop::Usage(why)| Stop::Failed(why) | why)?;
     check_devices(&NewPoolSpec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
 }
 

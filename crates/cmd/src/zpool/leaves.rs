@@ -12,6 +12,7 @@ use super::command::{CommandResult, Stop, history_line};
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
 use crate::getopt::{self, Opt};
+use crate::patience::real_path;
 
 pub(super) const NO_SUCH_DEVICE: &str = "no such device in pool";
 const IS_SPARE: &str = "device is reserved as a hot spare";
@@ -176,7 +177,7 @@ pub(super) fn find_any<'a>(pool: &'a PoolReport, word: &str) -> Option<&'a VdevR
 
 /// Whether somebody calls a vdev so.
 fn called<'a>(pool: &'a PoolReport, word: &'a str) -> impl Fn(&VdevReport) -> bool + use<'a> {
-    let real = std::fs::canonicalize(word).ok();
+    let real = real_path(word).ok();
     let style = NameStyle::default();
     move |vdev: &VdevReport| {
         let path = vdev.path.as_deref();
@@ -185,7 +186,7 @@ fn called<'a>(pool: &'a PoolReport, word: &'a str) -> impl Fn(&VdevReport) -> bo
                 || path == Some(word)
                 || style.name(vdev, &pool.name) == word
                 || is_short_name(vdev, word)
-                || path.is_some_and(|path| real.is_some() && std::fs::canonicalize(path).ok() == real))
+                || path.is_some_and(|path| real.is_some() && real_path(path).ok() == real))
     }
 }
 

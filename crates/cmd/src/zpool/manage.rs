@@ -136,9 +136,15 @@ pub fn reguid(args: &[OsString]) -> CommandResult {
     let name = one_pool(&parsed.operands, "missing pool name")?;
     let mut connection = connect(name)?;
     let failed = |why: &str| Stop::Failed(format!("cannot reguid '{name}': {why}"));
-    let imported = client::hellos().map_err(|e| failed(e.what()))?;
-    if guid.is_some_and(|guid| imported.iter().any(|hello| hello.guid == guid)) {
-        return Err(failed("pool already exists"));
+    if let Some(guid) = guid {
+        let pools = client::survey().map_err(|e| failed(e.what()))?;
+        if pools.hellos.iter().any(|hello| hello.guid == guid) {
+            return Err(failed("pool already exists"));
+        }
+        // it may have that guid
+        if let Some((_, why)) = pools.silent.first() {
+            return Err(failed(why.what()));
+        }
     }
     match connection.ask(&Request::Reguid { guid, history: history_line("reguid", args) }) {
         Ok(_) => Ok(true),

@@ -2,6 +2,8 @@
 
 use protocol::pool_report::VdevReport;
 
+use crate::patience::real_path;
+
 /// What flags `-g`, `-L` and `-P` ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameStyle {
@@ -55,7 +57,7 @@ impl NameStyle {
     }
 
     fn path_name(self, vdev: &VdevReport, path: &str) -> String {
-        let real = self.real_paths.then(|| std::fs::canonicalize(path).ok()).flatten();
+        let real = self.real_paths.then(|| real_path(path).ok()).flatten();
         let path = real.as_deref().and_then(|path| path.to_str()).unwrap_or(path);
         if self.whole_paths || vdev.kind != "disk" {
             return path.to_owned();

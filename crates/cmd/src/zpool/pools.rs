@@ -8,9 +8,19 @@ use protocol::{pool_names, wire};
 
 use super::command::{CommandResult, Stop};
 
-/// The pools that are imported.
+/// The pools that are imported. Those whose processes do not answer are complained about: what these have is not known.
 pub fn imported() -> Result<Vec<wire::Hello>, Stop> {
-    client::hellos().map_err(|e| Stop::Failed(e.to_string()))
+    Ok(survey(&mut false)?.hellos)
+}
+
+/// The same; `failed` is set if there are such.
+fn survey(failed: &mut bool) -> Result<client::ImportedPools, Stop> {
+    let survey = client::survey().map_err(|e| Stop::Failed(e.to_string()))?;
+    for (name, why) in &survey.silent {
+        eprintln!("cannot open '{name}': {}", why.what());
+        *failed = true;
+    }
+    Ok(survey)
 }
 
 /// A pool whose process can be asked.
@@ -72,12 +82,7 @@ pub fn is_imported(name: &str) -> Result<bool, Stop> {
 
 /// The names of all pools. Those whose processes do not answer are complained about, and `failed` set.
 pub fn all(failed: &mut bool) -> Result<Vec<String>, Stop> {
-    let survey = client::survey().map_err(|e| Stop::Failed(e.to_string()))?;
-    for (name, why) in &survey.silent {
-        eprintln!("cannot open '{name}': {}", why.what());
-        *failed = true;
-    }
-    Ok(survey.hellos.into_iter().map(|hello| hello.pool).collect())
+    Ok(survey(failed)?.hellos.into_iter().map(|hello| hello.pool).collect())
 }
 
 /// Opens the pools of those names, or all. What cannot be opened is complained about, and `failed` set.

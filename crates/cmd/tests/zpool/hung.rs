@@ -1,13 +1,14 @@
-//! Every command of `zpool` and `zfs` meets a pool whose process hangs, and one that is suspended; and a disk that is
-//! pulled and comes back as another one.
+//! Every command of `zpool` and `zfs` meets a pool whose process hangs, one that is suspended, one whose run folder is
+//! full, and one on a host whose file systems are full.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::World;
 use super::suspended::{Small, noise, wait_for, write};
+use super::{World, can_mount};
 
 /// Longest time that a command may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -103,6 +104,16 @@ fn line_of(program: &str, name: &str) -> &'static str {
     }
 }
 
+/// A command line for a pool `tank` that works: what takes a pool or its datasets away is asked of others.
+fn harmless_line_of(program: &str, name: &str) -> &'static str {
+    match (program, name) {
+        ("zpool", "destroy") => "destroy doomed",
+        ("zpool", "export") => "export leaving",
+        ("zfs", "rename") => "rename tank/before tank/after",
+        _ => line_of(program, name),
+    }
+}
+
 /// All that a command says, and its exit code; `None` if it takes too long.
 fn run(world: &World, program: &str, line: &str) -> (String, Option<i32>) {
     let line = line.replace("DIR", world.dir.to_str().unwrap());
@@ -130,6 +141,7 @@ fn run(world: &World, program: &str, line: &str) -> (String, Option<i32>) {
 fn table(
     world: &World,
     at_once: usize,
+    line_of: fn(&str, &str) -> &'static str,
     judge: &(dyn Fn(&str, &str, &str, i32) -> Option<&'static str> + Sync),
 ) -> Vec<String> {
     let of = |program: &'static str| commands(world, program).into_iter().map(move |name| (program, name));
@@ -138,6 +150,8 @@ fn table(
         let (said, code) = run(world, program, line_of(program, name));
         let why = match code {
             None => Some("hangs"),
+            // a disk that is alone has no replica
+            Some(_) if name == "offline" && said.ends_with("disk: no valid replicas\n") => None,
             Some(_) if FALSE_WORDS.iter().any(|words| said.contains(words)) => Some("says what is not so"),
             Some(code) => judge(program, name, &said, code),
         };
@@ -170,7 +184,7 @@ fn every_command_meets_a_process_that_hangs() {
     let process = world.process_of("tank");
     signal(&process, "-STOP");
     let told = format!("pool 'tank': its process (pid {process}) does not answer");
-    let wrong = table(&world, 16, &|program, name, said, code| match (program, name) {
+    let wrong = table(&world, 16, line_of, &|program, name, said, code| match (program, name) {
         // of no pool that is there, or of a file
         (_, "version") | ("zfs", "project") => None,
         // that the name or the device is taken is true, too
@@ -203,61 +217,155 @@ fn every_command_meets_a_suspended_pool() {
     let file = world.dir.join("mnt/tank/file");
     let writer = std::thread::spawn(move || write(&file, &noise(60 << 20, 1)));
     wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
-    let wrong = table(&world, 1, &|_, _, _, _| None);
+    let wrong = table(&world, 1, line_of, &|_, _, _, _| None);
     let (said, code) = run(&world, "zpool", "export -f tank");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!((said.as_str(), code), ("", Some(0)));
     drop(writer.join().unwrap());
 }
 
-fn losetup(file: &Path) -> Option<String> {
-    let made = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
-    made.status.success().then(|| String::from_utf8(made.stdout).unwrap().trim().to_owned())
+/// Takes all room of a file system: first that for bytes, and with `files` that for files, too.
+fn fill(place: &Path, files: bool) {
+    let mut filler = File::create(place.join("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let mut number = 0;
+    while files && File::create(place.join(format!("filler{number}"))).is_ok() {
+        number += 1;
+    }
 }
 
-/// Lets a disk have so many bytes, as the kernel lets one that was pulled have none; 0 for all.
-fn resize(disk: &str, bytes: u64) {
-    const GET_STATUS: libc::Ioctl = 0x4c05;
-    const SET_STATUS: libc::Ioctl = 0x4c04;
-    use std::os::fd::AsRawFd;
-    let disk = File::options().read(true).write(true).open(disk).unwrap();
-    let mut status = [0u8; 232];
-    // SAFETY: the kernel reads and writes 232 bytes, a loop_info64.
-    assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), GET_STATUS, status.as_mut_ptr()) }, 0);
-    status[32..40].copy_from_slice(&bytes.to_ne_bytes());
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), SET_STATUS, status.as_ptr()) }, 0);
-}
-
-/// A disk is pulled, the pool is suspended, and another device with its bytes is at its path: the pool goes on.
-#[test]
-fn a_pulled_disk_comes_back_as_another_one() {
-    let world = World::new("pulled", &[]);
-    fs::create_dir(&world.dir).ok();
-    world.disks(&["bytes"]);
-    let bytes = world.dir.join("bytes");
-    let Some(first) = losetup(&bytes) else { return eprintln!("SKIPPED pulled: there are no loop devices here") };
-    let path = world.dir.join("disk");
-    std::os::unix::fs::symlink(&first, &path).unwrap();
-    world.check("create -O mountpoint=none tank DIR/disk", 0, "");
-    assert_eq!(world.zfs("create tank/home"), (String::new(), 0));
-    world.check("sync tank", 0, "");
-    resize(&first, 4096);
-    std::thread::scope(|scope| {
-        let change = scope.spawn(|| world.zfs("create tank/later"));
-        wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
-        world.check("clear tank", 1, "cannot clear errors for tank: I/O error\n");
-        // another disk over the same bytes
-        let second = losetup(&bytes).unwrap();
-        fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink(&second, &path).unwrap();
-        world.check("clear tank", 0, "");
-        assert_eq!(change.join().unwrap(), (String::new(), 0));
-        let names = world.zfs("list -Ho name");
-        world.check("export tank", 0, "");
-        assert_eq!(names, ("tank\ntank/home\ntank/later\n".to_owned(), 0));
-        for disk in [&first, &second] {
-            Command::new("losetup").args(["-d", disk]).status().unwrap();
+/// Gives it back.
+fn empty(place: &Path) {
+    for entry in place.read_dir().unwrap().flatten() {
+        if entry.file_name().to_str().unwrap().starts_with("filler") {
+            fs::remove_file(entry.path()).unwrap();
         }
-    });
+    }
+}
+
+/// Pools for [`harmless_line_of`], `tank` on a disk in the folder `small`.
+fn pools(world: &World, options: &str) {
+    world.disks(&["free", "doomed", "leaving"]);
+    for name in ["doomed", "leaving"] {
+        world.check(&format!("create -O mountpoint=none {name} DIR/{name}"), 0, "");
+    }
+    world.check(&format!("create {options} tank DIR/small/disk"), 0, "");
+    for line in ["create -o mountpoint=none tank/home", "create -o mountpoint=none tank/before", "snapshot tank/home@s"]
+    {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+}
+
+#[test]
+fn every_command_meets_a_full_run_folder() {
+    let first = World::new("fullrun", &[]);
+    let run = first.dir.join("run");
+    let Some(_small) = Small::mount_sized(&run, "4m,nr_inodes=100,mode=755") else {
+        return eprintln!("SKIPPED fullrun: nothing can be mounted here");
+    };
+    // goes before the mount
+    let world = World { dir: first.dir.clone() };
+    std::mem::forget(first);
+    fs::create_dir(world.dir.join("small")).unwrap();
+    world.disks(&["small/disk", "new"]);
+    pools(&world, "-O mountpoint=none");
+    let no_room = |line: &str, code| {
+        let (said, was) = world.told(line);
+        assert!(
+            was == code && said.contains("cannot use DIR/run") && said.contains("No space left on device"),
+            "{said}"
+        );
+    };
+    fill(&run, false);
+    no_room("zpool create -O mountpoint=none new DIR/new", 1);
+    empty(&run);
+    fill(&run, true);
+    no_room("zpool create -O mountpoint=none new DIR/new", 1);
+    assert!(
+        fs::read(world.dir.join("new")).unwrap().iter().all(|byte| *byte == 0),
+        "a pool that is not there is on disk"
+    );
+    let wrong = table(&world, 1, harmless_line_of, &|_, _, _, _| None);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // that it left is kept nowhere, and nothing of it is lost
+    no_room("zpool import -d DIR leaving", 1);
+    world.kill("tank");
+    no_room("zpool import -f -d DIR/small -d DIR tank", 1);
+    empty(&run);
+    world.check("import -d DIR leaving", 0, "");
+    world.check("import -d DIR/small -d DIR tank", 0, "");
+    assert!(world.zfs("list -Ho name tank/home tank/after") == ("tank/home\ntank/after\n".to_owned(), 0));
+    world.check("create -O mountpoint=none new DIR/new", 0, "");
+    world.check("list -Ho name", 0, "leaving\nnew\ntank\n");
+    world.check("export -a", 0, "");
+}
+
+#[test]
+fn every_command_meets_a_full_host() {
+    let world = World::new("fullhost", &[]);
+    let place = world.dir.join("small");
+    let Some(_small) = Small::mount_sized(&place, "100m,nr_inodes=60").filter(|_| Path::new("/dev/fuse").exists())
+    else {
+        return eprintln!("SKIPPED fullhost: nothing can be mounted here");
+    };
+    fs::write(place.join("disk"), vec![0; 96 << 20]).unwrap();
+    world.disks(&["new"]);
+    pools(&world, "-R DIR/small/mnt -o cachefile=DIR/small/cache");
+    let file = world.dir.join("small/mnt/tank/file");
+    let bytes = noise(1 << 20, 1);
+    write(&file, &bytes).unwrap();
+    fill(&place, true);
+    let is_cached = || fs::read(place.join("cache")).unwrap().windows(4).any(|four| four == b"tank");
+    let (said, code) = world.told("zpool set cachefile=DIR/small/other tank");
+    let refused = "cannot set property for 'tank': cannot write cache file 'DIR/small/other': No space left on device";
+    assert!(code == 1 && said.starts_with(refused), "{said}");
+    world.check("get -Ho value cachefile tank", 0, "DIR/small/cache\n");
+    assert!(is_cached());
+    let (said, code) = world.told("zpool create -o cachefile=DIR/small/other -O mountpoint=none new DIR/new");
+    assert!(code == 0 && said.starts_with("cannot write cache file 'DIR/small/other': No space left"), "{said}");
+    let (said, code) = world.told("zfs create tank/sub");
+    assert!(code == 1 && said.contains("No space left on device") && said.contains("successfully created"), "{said}");
+    let wrong = table(&world, 1, harmless_line_of, &|_, _, _, _| None);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(fs::read(&file).unwrap() == bytes && is_cached());
+    // what could not be written is written when there is room
+    empty(&place);
+    world.check("set comment=y tank", 0, "");
+    world.check("set comment=y new", 0, "");
+    assert!(fs::read(place.join("other")).unwrap().windows(3).any(|three| three == b"new"));
+    world.check("export new", 0, "");
+    world.check("export tank", 0, "");
+    world.check("import -d DIR/small -d DIR tank", 0, "");
+    world.check("export tank", 0, "");
+}
+
+/// Paths that lie on a mount of a process that hangs.
+#[test]
+fn paths_on_a_mount_that_hangs() {
+    if !can_mount("hungmount") {
+        return;
+    }
+    let world = World::new("hungmount", &[]);
+    world.disks(&["a", "free"]);
+    world.check("create -R DIR/mnt tank DIR/a", 0, "");
+    fs::create_dir(world.dir.join("mnt/tank/folder")).unwrap();
+    let process = world.process_of("tank");
+    signal(&process, "-STOP");
+    let lines = [
+        ("zfs", "list DIR/mnt/tank/folder"),
+        ("zfs", "get all DIR/mnt/tank/folder"),
+        ("zfs", "unmount DIR/mnt/tank"),
+        ("zfs", "project DIR/mnt/tank/folder/x"),
+        ("zpool", "create other DIR/mnt/tank/folder/disk"),
+        ("zpool", "add tank DIR/mnt/tank/folder/disk"),
+        ("zpool", "online tank DIR/mnt/tank/folder/disk"),
+    ];
+    let told: Vec<_> = lines.iter().map(|(program, line)| run(&world, program, line)).collect();
+    signal(&process, "-CONT");
+    for ((program, line), (said, code)) in lines.iter().zip(told) {
+        assert!(code.is_some_and(|code| code != 0), "{program} {line}: {code:?} {said}");
+        assert!(said.contains("does not answer") || said.contains("cannot resolve path"), "{program} {line}: {said}");
+    }
+    world.check("list -Ho name", 0, "tank\n");
+    world.check("export tank", 0, "");
 }

@@ -27,6 +27,7 @@ mod older_files;
 mod opens;
 mod projects;
 mod properties;
+mod pulled;
 mod quotas;
 mod rates;
 mod rebuilds;

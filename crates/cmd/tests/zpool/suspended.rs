@@ -212,3 +212,34 @@ fn devices_go_and_come_back() {
     world.check("list -Ho health tank", 0, "ONLINE\n");
     world.check("destroy tank", 0, "");
 }
+
+/// What is unmounted for an export is written first: the devices fail then, and the export is told so.
+#[test]
+fn an_export_ends_when_the_pool_is_suspended_meanwhile() {
+    let world = World::new("suspendedexport", &[]);
+    let place = world.dir.join("small");
+    let Some(_small) = Small::mount_sized(&place, "80m").filter(|_| Path::new("/dev/fuse").exists()) else {
+        return eprintln!("SKIPPED suspendedexport: nothing can be mounted here");
+    };
+    world.tune("zfs_txg_timeout", 3600);
+    File::create(place.join("disk")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -O compression=off -R DIR/mnt tank DIR/small/disk", 0, "");
+    world.check("sync tank", 0, "");
+    let (file, bytes) = (world.dir.join("mnt/tank/file"), noise(16 << 20, 1));
+    fs::write(&file, &bytes).unwrap();
+    // no room is left for what is in memory
+    let filler = place.join("filler");
+    let mut rest = File::create(&filler).unwrap();
+    while rest.write_all(&[1; 4096]).is_ok() {}
+    for _ in 0..2 {
+        world.check("export tank", 1, "cannot export 'tank': pool I/O is currently suspended\n");
+        world.check("list -Ho health tank", 0, "SUSPENDED\n");
+    }
+    world.check("destroy tank", 1, "cannot destroy 'tank': pool I/O is currently suspended\n");
+    fs::remove_file(&filler).unwrap();
+    world.check("clear tank", 0, "");
+    world.check("export tank", 0, "");
+    world.check("import -d DIR/small -R DIR/mnt tank", 0, "");
+    assert!(fs::read(&file).unwrap() == bytes);
+    world.check("export tank", 0, "");
+}

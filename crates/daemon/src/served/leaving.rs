@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   export, destroy ──▶ exports stop ──▶ the last line of the history ──▶ the last group, labels ──▶ the process ends
+//!       suspended meanwhile: an error; what is being unmounted is when the pool goes on, all else stays
 //!   by force        ──▶ the same; if the pool is suspended, before or meanwhile, what is not on disk is given up
 //! ```
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
@@ -16,14 +18,14 @@ use crate::live::ServedPool;
 use crate::mounts::Mounts;
 use crate::streams::RunningStreams;
 
-/// How often is looked whether a pool has been suspended that is being exported by force.
+/// How often is looked whether a pool has been suspended that is being exported.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A pool that is about to leave its process, and what uses it.
 pub(super) struct Leaving<'a> {
     pub(super) pool: &'a ServedPool,
     pub(super) streams: &'a RunningStreams,
-    pub(super) exports: &'a Exports,
+    pub(super) exports: &'a Arc<Exports>,
     pub(super) mounts: &'a Mounts,
 }
 
@@ -41,7 +43,7 @@ impl Leaving<'_> {
         }
         self.streams.check_none(force, "export", &name)?;
         let close = || {
-            self.stop_exports(force, "export")?;
+            self.stop_exports(force, "export").map_err(|e| if e.kind() == Kind::Suspended { failed(e) } else { e })?;
             if self.pool.is_writable() {
                 self.record_last(history);
             }
@@ -96,9 +98,11 @@ impl Leaving<'_> {
         Ok(())
     }
 
-    /// Errors: `Busy`, and that it keeps the pool from what `verb` says.
+    /// Ends all exports. Errors: `Busy`, and that it keeps the pool from what `verb` says; without force, `Suspended` if
+    /// the pool is suspended before they have ended.
     fn stop_exports(&self, force: bool, verb: &str) -> Result<()> {
-        self.exports.stop_all(force).map_err(|(place, e)| {
+        let outcome = if force { self.exports.stop_all(true) } else { self.stop_unless_suspended()? };
+        outcome.map_err(|(place, e)| {
             let is_mount = self.mounts.list().iter().any(|mounted| mounted.path == place);
             let what = match e.kind() {
                 Kind::Busy if is_mount => format!("cannot unmount '{place}': pool or dataset is busy"),
@@ -107,5 +111,31 @@ impl Leaving<'_> {
             };
             Error::new(e.kind(), what)
         })
+    }
+
+    /// Ends all exports by a thread of their own: what is unmounted has to be written, which a pool that is suspended
+    /// makes wait. Errors: `Suspended`; then that thread ends no more than the one that it has begun with.
+    fn stop_unless_suspended(&self) -> Result<std::result::Result<(), (String, Error)>> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let (exports, gives_up) = (self.exports.clone(), is_given_up.clone());
+        let stop = move || {
+            // the export may have been given up
+            let _ = tell.send(exports.stop_all_while(false, &|| !gives_up.load(Ordering::Relaxed)));
+        };
+        std::thread::Builder::new().name("unmount".to_owned()).spawn(stop)?;
+        loop {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(outcome) => return Ok(outcome),
+                Err(mpsc::RecvTimeoutError::Timeout) if self.pool.suspended().is_none() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    is_given_up.store(true, Ordering::Relaxed);
+                    return Err(Error::new(Kind::Suspended, "pool I/O is currently suspended"));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(Kind::Io, "the thread that unmounts has panicked"));
+                }
+            }
+        }
     }
 }

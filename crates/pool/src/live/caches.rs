@@ -82,18 +82,45 @@ impl LivePool {
     /// Forgets the errors of a cache device, and uses the one that is at its path now if that is another one. False if it
     /// is not in use.
     pub(super) fn renew_cache(&self, guid: Guid, open: DeviceOpener<'_>) -> bool {
+        let was_pulled = self.cache().l2arc().reports().iter().any(|cache| cache.guid == guid && cache.was_pulled);
         if !self.cache().l2arc().clear(guid) {
             return false;
         }
-        // the one in use is locked, and not opened once more
         let Some(config) = self.cache_config(guid) else { return true };
-        let Ok(device) = self.find_cache(&config, open) else { return true };
+        let device = match self.find_cache(&config, open) {
+            Ok(device) => device,
+            // the one in use is locked, and not opened once more
+            Err(error) if error.kind() == Kind::Busy || !was_pulled => return true,
+            Err(error) => {
+                tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
+                self.cache().l2arc().remove(guid);
+                return false;
+            }
+        };
         self.cache().l2arc().remove(guid);
         let used = self.use_cache(&config, device);
         if let Err(error) = &used {
             tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
         }
         used.is_ok()
+    }
+
+    /// The configurations of cache devices that were pulled.
+    pub(super) fn pulled_caches(&self) -> Vec<NvList> {
+        let reports = self.cache().l2arc().reports();
+        let pulled = reports.iter().filter(|cache| cache.was_pulled).filter_map(|cache| self.cache_config(cache.guid));
+        pulled.collect()
+    }
+
+    /// Uses a cache device again that was pulled, if it is back.
+    pub(super) fn use_returned_cache(&self, config: &NvList, open: DeviceOpener<'_>) {
+        // opened for a look only: it is closed when it is opened for use
+        let is_back = match self.find_cache(config, open).map(drop) {
+            Ok(()) => true,
+            // in use by this pool: the same device is there again
+            Err(error) => error.kind() == Kind::Busy,
+        };
+        config.opt_guid("guid").filter(|_| is_back).map(|guid| self.renew_cache(guid, open));
     }
 
     /// Uses a cache device again. Its state is then returned. Errors: those of writing.

@@ -11,7 +11,7 @@ mod grow;
 
 use base::{Error, Kind, Result};
 use format::ids::{Guid, VdevNumber};
-use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
+use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevId, VdevState};
 use zio::alloc::Serving;
 
 use super::vdevs::no_such_device;
@@ -33,19 +33,11 @@ impl LivePool {
             Some(guid) => tree.iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?.id(),
         };
         tree.clear_errors(id);
-        let (mut changed, pool_guid) = (false, self.config().guid);
-        if self.suspension().is_suspended() {
-            changed = self.open_anew(open);
-        }
-        for leaf in tree.leaves_of(id) {
-            let health = leaf.state().health();
-            if matches!(health.state, VdevState::Healthy | VdevState::Offline) {
-                continue;
-            }
-            self.leaf_watch().bring_back(leaf, pool_guid, open);
-            self.expect_spare_home(leaf);
-            changed |= leaf.state().health() != health;
-        }
+        // what is not used then is not used for a reason
+        let changed = match self.suspension().is_suspended() {
+            true => self.open_anew(open),
+            false => self.bring_all_back(id, open),
+        };
         if changed {
             // nobody waits for it: devices may fail again
             self.run_later(|context| context.write_config());
@@ -59,6 +51,21 @@ impl LivePool {
             return self.sync_now().or_else(|error| if error.kind() == Kind::Suspended { Ok(()) } else { Err(error) });
         }
         Ok(())
+    }
+
+    /// Uses leaves below a vdev again that are faulted or away. Whether any is in another state now.
+    fn bring_all_back(&self, id: VdevId, open: DeviceOpener<'_>) -> bool {
+        let (mut changed, pool_guid) = (false, self.config().guid);
+        for leaf in self.tree().leaves_of(id) {
+            let health = leaf.state().health();
+            if matches!(health.state, VdevState::Healthy | VdevState::Offline) {
+                continue;
+            }
+            self.leaf_watch().bring_back(leaf, pool_guid, open);
+            self.expect_spare_home(leaf);
+            changed |= leaf.state().health() != health;
+        }
+        changed
     }
 
     /// Uses a leaf again that was offline, faulted or away, and all of it, however large it is by now, if it is to

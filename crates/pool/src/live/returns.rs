@@ -112,8 +112,8 @@ impl LivePool {
     pub(super) fn look_for_devices(&self) {
         let now_s = self.env().now_s();
         let is_due = || self.return_watch().is_due(now_s, LOOK_EVERY_S);
-        if self.away().next().is_none() || self.suspended().is_some() || !is_due() || !self.return_watch().begin_work()
-        {
+        let is_any_away = || self.away().next().is_some() || !self.pulled_caches().is_empty();
+        if self.suspended().is_some() || !is_due() || !is_any_away() || !self.return_watch().begin_work() {
             return;
         }
         let pool = self.weak();
@@ -144,6 +144,7 @@ impl LivePool {
                 tracing::warn!(pool = self.name(), vdev = leaf.name(), "it is back, and not used: {error}");
             }
         }
+        self.pulled_caches().iter().for_each(|config| self.use_returned_cache(config, &open));
         if self.leaf_watch().replaces_by_itself() {
             self.replace_by_new();
         }

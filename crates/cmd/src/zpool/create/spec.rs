@@ -17,6 +17,7 @@ use vdev::spec::Bias;
 
 use super::super::names::DEVICE_FOLDERS;
 use super::draid;
+use crate::patience::{metadata, real_path};
 
 /// Most devices of a raidz.
 const RAIDZ_DEVICES_MAX: usize = 255;
@@ -159,8 +160,8 @@ fn check_count(word: &str, group: SpecGroup, count: usize) -> Result<(), String>
 /// The device that a word stands for.
 fn leaf(word: &str) -> Result<NewLeaf, String> {
     let (path, metadata) = if word.starts_with('/') {
-        let path = std::fs::canonicalize(word).map_err(|_| format!("cannot resolve path '{word}'"))?;
-        let metadata = path.metadata().map_err(|e| format!("cannot open '{}': {}", path.display(), of_system(&e)))?;
+        let path = real_path(word).map_err(|_| format!("cannot resolve path '{word}'"))?;
+        let metadata = metadata(&path).map_err(|e| format!("cannot open '{}': {}", path.display(), of_system(&e)))?;
         (word.to_owned(), metadata)
     } else {
         by_short_name(word).ok_or_else(|| {
