@@ -139,7 +139,8 @@ const GROUPS: &[&[ZpoolCommand]] = &[
              \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-s] [-F [-nX]] -a\n\
              \timport [-o mntopts] [-o property=value] ... \n\
              \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-s] [-t] [-F [-nX]]\n\
-             \t    [--rewind-to-checkpoint] [-T txg | --at-txg txg] <pool | id> [newpool]\n",
+             \t    [--adopt] [--rewind-to-checkpoint] [-T txg | --at-txg txg]\n\
+             \t    <pool | id> [newpool]\n",
             import::run,
         ),
         plain("export", "\texport [-afF] <pool> ...\n", export::run),

@@ -1,33 +1,30 @@
 //! Which initiators of iSCSI may use a volume, by its properties.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use base::{Error, Kind, Result};
+use base::{Error, FileRights, Kind, Result, read_host_file};
 use dsl::{PropertyValue, Subject};
 use iscsi::{ANY_INITIATOR, ChapSecrets, TargetAccess};
-use nix::unistd::geteuid;
 use protocol::volumes::{ISCSI_CHAP, ISCSI_INITIATORS};
 
+use crate::host_rule::HostRule;
 use crate::network_door::is_none;
 
 /// Longest file of secrets, in bytes.
 const SECRETS_BYTES_MAX: u64 = 64 << 10;
 
-/// What may use a volume: names that were set here, and did not come with a stream. Errors: of a file with secrets.
-pub fn access_to(subject: &Subject) -> Result<TargetAccess> {
-    let is_told = |text: &String| !is_none(text);
-    let initiators = subject.levels().find_user_set(ISCSI_INITIATORS).and_then(text).filter(is_told);
+/// What may use a volume: names and secrets that were set on this host. Errors: of a file with secrets.
+pub fn access_to(rule: &HostRule, subject: &Subject) -> Result<TargetAccess> {
+    let value = |name: &str| rule.value(subject.levels(), name).and_then(text).filter(|text| !is_none(text));
+    let initiators = value(ISCSI_INITIATORS);
     let initiators = initiators_in(&initiators.unwrap_or_default()).map(str::to_owned).collect();
-    let chap = subject.levels().find_user(ISCSI_CHAP).and_then(|sourced| text(sourced.value)).filter(is_told);
+    let chap = value(ISCSI_CHAP);
     Ok(TargetAccess { initiators, chap: chap.map(|file| secrets_in(Path::new(&file))).transpose()? })
 }
 
 /// Why nobody may use a volume that is a target, or not everywhere where it seems so.
-pub fn why_closed(subject: &Subject) -> Option<String> {
-    match access_to(subject) {
+pub fn why_closed(rule: &HostRule, subject: &Subject) -> Option<String> {
+    match access_to(rule, subject) {
         Ok(access) if access.initiators.is_empty() => Some(format!("'{ISCSI_INITIATORS}' names nobody")),
         Ok(access) if access.is_for_all() => Some(format!(
             "'{ISCSI_INITIATORS}=any' without '{ISCSI_CHAP}' is for every user of this machine, and nobody may use it at \
@@ -63,14 +60,9 @@ pub fn is_initiator(name: &str) -> bool {
 /// somebody else has made.
 pub fn secrets_in(path: &Path) -> Result<ChapSecrets> {
     let wrong = |what: &str| Error::new(Kind::Invalid, format!("{}: {what}", path.display()));
-    let unread = |error: std::io::Error| wrong(&error.to_string());
-    let file = File::open(path).map_err(unread)?;
-    let about = file.metadata().map_err(unread)?;
-    if !about.is_file() || about.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&about.uid()) {
-        return Err(wrong("a file with secrets is for its owner only: root, or the user of the pool's process"));
-    }
-    let mut text = String::new();
-    file.take(SECRETS_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+    let bytes =
+        read_host_file(path, FileRights::Secret, SECRETS_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
     ChapSecrets::parse(&text).map_err(|error| wrong(error.what()))
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
-use dsl::{PropertySource, Subject};
+use dsl::Subject;
 use export::Export;
 use format::ids::Guid;
 use iscsi::{IscsiServer, Lun, TargetAccess, Targets};
@@ -31,6 +31,7 @@ use protocol::volumes::{
 
 use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
+use crate::host_rule::HostRule;
 use crate::iscsi_access::{access_to, initiators_in, is_initiator, secrets_in, text};
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
@@ -52,6 +53,7 @@ pub struct IscsiExport {
 
 /// The volumes that are targets.
 struct PoolTargets {
+    rule: HostRule,
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
     env: Env,
@@ -75,7 +77,7 @@ impl IscsiExport {
         env: Env,
         run: PathBuf,
     ) -> IscsiExport {
-        let targets = Arc::new(PoolTargets { pool, volumes, env: env.clone() });
+        let targets = Arc::new(PoolTargets { rule: network.rule().clone(), pool, volumes, env: env.clone() });
         IscsiExport { exports, targets, network, env, run, listening: Mutex::default() }
     }
 
@@ -94,7 +96,9 @@ impl IscsiExport {
         let addresses = addresses_in(&self.network.property(&view, ISCSI_LISTEN)?.unwrap_or_default())?;
         let now = match now {
             Some(now) => now,
-            None if addresses.is_empty() || offered(&view, ISCSI_PROPERTY)?.is_empty() => return Ok(()),
+            None if addresses.is_empty() || offered(self.network.rule(), &view, ISCSI_PROPERTY)?.is_empty() => {
+                return Ok(());
+            }
             None => {
                 let new = self.listen(view.name())?;
                 *listening = Arc::downgrade(&new);
@@ -132,7 +136,7 @@ impl IscsiExport {
         let view = self.targets.pool.view();
         let plan = || {
             let addresses = addresses_in(value)?;
-            check_kept(&view, &addresses)?;
+            check_kept(self.network.rule(), &view, &addresses)?;
             Ok(addresses)
         };
         self.network.try_property(view.name(), (dataset, property), plan, &open)
@@ -165,13 +169,13 @@ impl IscsiExport {
 
 /// Looks whether volumes may be given out at these addresses. Errors: `Invalid` at an address that is not loopback if
 /// there is one for all initiators, and without a secret.
-fn check_kept(view: &Pool, addresses: &[SocketAddr]) -> Result<()> {
+fn check_kept(rule: &HostRule, view: &Pool, addresses: &[SocketAddr]) -> Result<()> {
     let Some(address) = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) else {
         return Ok(());
     };
-    for subject in offered(view, ISCSI_PROPERTY)? {
+    for subject in offered(rule, view, ISCSI_PROPERTY)? {
         // one whose secrets cannot be read is for nobody
-        if access_to(&subject).is_ok_and(|access| access.is_for_all()) {
+        if access_to(rule, &subject).is_ok_and(|access| access.is_for_all()) {
             let what = format!(
                 "{address} is no loopback address, and '{}' is for all initiators: it needs '{ISCSI_CHAP}', or names in \
                  '{ISCSI_INITIATORS}'",
@@ -199,14 +203,14 @@ impl Targets for PoolTargets {
             let opened = self.open(subject);
             opened.inspect_err(|error| tracing::warn!(volume = subject.name(), "it is no target: {error}")).ok()
         };
-        Ok(offered(&self.pool.view(), ISCSI_PROPERTY)?.iter().filter_map(opened).collect())
+        Ok(offered(&self.rule, &self.pool.view(), ISCSI_PROPERTY)?.iter().filter_map(opened).collect())
     }
 
     fn find(&self, target_name: &str) -> Result<Option<Arc<dyn Lun>>> {
         // whatever it was called when the initiator learned of it
         let guid = |name: &str| name.rsplit_once(':').map(|(_, guid)| guid.to_owned());
         let wanted = guid(target_name);
-        let all = offered(&self.pool.view(), ISCSI_PROPERTY)?;
+        let all = offered(&self.rule, &self.pool.view(), ISCSI_PROPERTY)?;
         let found = all.iter().find(|subject| {
             let own = subject.dataset().map(|dataset| iscsi_target(subject.name(), dataset.phys.guid));
             own.and_then(|own| guid(&own)) == wanted
@@ -216,12 +220,12 @@ impl Targets for PoolTargets {
 
     fn access(&self, lun: &dyn Lun) -> Result<TargetAccess> {
         let view = self.pool.view();
-        let all = offered(&view, ISCSI_PROPERTY)?;
+        let all = offered(&self.rule, &view, ISCSI_PROPERTY)?;
         let found = all
             .into_iter()
             .find(|subject| subject.dataset().is_some_and(|dataset| dataset.phys.guid.get() == lun.guid()));
         let Some(subject) = found else { return Ok(TargetAccess::default()) };
-        access_to(&subject)
+        access_to(&self.rule, &subject)
     }
 
     fn wait_resumed(&self) -> Result<()> {
@@ -285,8 +289,7 @@ impl Lun for TargetVolume {
 
     fn reservations(&self) -> Result<Option<String>> {
         // those of a volume that it was received from, or is below of, are not its own
-        let found = self.subject()?.levels().find_user(ISCSI_RESERVATIONS);
-        Ok(found.filter(|sourced| sourced.source == PropertySource::Local).and_then(|sourced| text(sourced.value)))
+        Ok(self.subject()?.levels().own_set(ISCSI_RESERVATIONS).and_then(text))
     }
 
     fn keep_reservations(&self, text: &str) -> Result<()> {

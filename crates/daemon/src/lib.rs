@@ -11,8 +11,8 @@
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
 //! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`]; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
-//! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
-//!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
+//! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; `host_state`: whose pools are this
+//!   host's own; [`host_rule`]: what counts as set here; [`hostid`]: this host's id; [`pool_props`], [`compat`]: what pool properties may be.
 //! - `injections`: faults that `zinject` asks for; `process_end`: why the process ends.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
 //!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
@@ -30,6 +30,8 @@ pub mod exports;
 mod file_room;
 mod files_version;
 mod histories;
+pub mod host_rule;
+mod host_state;
 pub mod hostid;
 pub mod import;
 mod injections;

@@ -287,7 +287,7 @@ impl ServedPool {
         properties: &[(String, String)],
         history: &str,
         locks: &DeviceLocks,
-    ) -> Result<()> {
+    ) -> Result<Guid> {
         let (live, mut stored) = (self.live()?, Vec::new());
         let when = pool_props::When::Split(live.view().uberblock().version);
         for (property, value) in properties {
@@ -295,9 +295,9 @@ impl ServedPool {
             let known = known.map_err(|why| Error::new(Kind::Unsupported, why))?;
             stored.extend(known.map(|known| (property.clone(), known)));
         }
-        let paths = live.split(name, vdevs, stored, history)?;
+        let (paths, guid) = live.split(name, vdevs, stored, history)?;
         locks.let_go(&paths);
-        Ok(())
+        Ok(guid)
     }
 
     /// Takes a log device, spare or cache device off, or begins to move what is on another one. Errors: as from [`LivePool::remove`].

@@ -12,9 +12,10 @@
 //! Left out are those with `canmount=off` or `noauto`, with the mountpoint `none` or `legacy`, in use
 //! by a zone, encrypted, redacted, and received in part.
 //!
-//! A pool may be a stranger's: one that was imported below another folder, or that another host had last. Then
+//! A pool may be a stranger's: one that was imported below another folder, or that is not on this host's list. Then
 //! set-id bits and devices do not count in its mounts, whatever the properties say, unless the user that imports or
-//! mounts it says so ([`MountBounds`]).
+//! mounts it says so ([`MountBounds`]), and it is mounted over nothing that is there. Neither do they where a stream brought
+//! the file system, unless that was set on this host; and a mountpoint that came with a stream is passed over ([`HostRule`]).
 //!
 //! Invariant: the order is that of the mountpoints, so that each directory is there before something
 //! is mounted below it.
@@ -26,6 +27,8 @@ use dsl::property::DatasetKind;
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
 use fuse::{Direct, MountOptions, SnapDir};
 use pool::Pool;
+
+use crate::host_rule::HostRule;
 
 /// A file system to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub enum Refusal {
 }
 
 /// What an import lets the properties of file systems say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MountBounds {
     /// The folder that all mountpoints are below.
     pub altroot: Option<String>,
@@ -60,6 +63,8 @@ pub struct MountBounds {
     pub setuid: bool,
     /// Whether device nodes are devices.
     pub devices: bool,
+    /// What counts as set on this host.
+    pub rule: HostRule,
 }
 
 impl MountBounds {
@@ -67,7 +72,8 @@ impl MountBounds {
     /// with commas.
     pub fn new(altroot: Option<&str>, is_own: bool, mount_options: Option<&str>) -> MountBounds {
         let is_asked = |names: [&str; 2]| mount_options.is_some_and(|list| list.split(',').any(|o| names.contains(&o)));
-        let bounds = MountBounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false };
+        let rule = HostRule::plain(is_own);
+        let bounds = MountBounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false, rule };
         let is_trusted = is_own && bounds.root().is_none();
         MountBounds {
             setuid: is_trusted || is_asked(["suid", "setuid"]),
@@ -80,6 +86,39 @@ impl MountBounds {
     fn root(&self) -> Option<&str> {
         self.altroot.as_deref().filter(|root| *root != "/")
     }
+
+    /// The property `mountpoint` of a file system as far as it counts here. No mount leaves the folder of an import, so
+    /// all does there. Errors: those of reading it.
+    pub fn mountpoint(&self, pool: &Pool, subject: &Subject) -> Result<Option<Sourced>> {
+        match self.root() {
+            Some(_) => pool.dsl().property(subject, Property::Mountpoint, 0),
+            None => self.rule.mountpoint(pool, subject),
+        }
+    }
+
+    /// Whether a mountpoint came with a stream, and does not count.
+    pub fn passes_over_mountpoint(&self, subject: &Subject) -> bool {
+        self.root().is_none() && self.rule.passes_over_mountpoint(subject)
+    }
+
+    /// Whether a mount may be over what is there already.
+    fn overlays(&self, pool: &Pool, subject: &Subject) -> Result<bool> {
+        match self.root() {
+            Some(_) => Ok(number(pool, subject, Property::Overlay)? != 0),
+            None if !self.rule.is_own() && self.rule.value(subject.levels(), Property::Overlay.name()).is_none() => {
+                Ok(false)
+            }
+            None => self.rule.gives(pool, subject, Property::Overlay),
+        }
+    }
+}
+
+/// The value of a property that is a number, wherever it was set.
+fn number(pool: &Pool, subject: &Subject, property: Property) -> Result<u64> {
+    Ok(match pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value) {
+        Some(PropertyValue::Number(number)) => number,
+        _ => property.default_number(),
+    })
 }
 
 /// The file systems that are mounted by themselves, of `top` and what is below it in the tree, in the order in which to
@@ -118,14 +157,8 @@ pub fn plan_below(
 
 /// How one file system is mounted, or why it is not.
 pub(super) fn plan(pool: &Pool, bounds: &MountBounds, subject: &Subject) -> Result<Result<PlannedMount, Refusal>> {
-    let get = |property| pool.dsl().property(subject, property, 0);
-    let number = |property: Property| {
-        Ok::<_, base::Error>(match get(property)?.map(|sourced| sourced.value) {
-            Some(PropertyValue::Number(number)) => number,
-            _ => property.default_number(),
-        })
-    };
-    let Some(sourced) = get(Property::Mountpoint)? else { return Ok(Err(Refusal::NoMountpoint)) };
+    let number = |property: Property| number(pool, subject, property);
+    let Some(sourced) = bounds.mountpoint(pool, subject)? else { return Ok(Err(Refusal::NoMountpoint)) };
     let mountpoint = mountpoint_text(subject.name(), &sourced, bounds.altroot.as_deref());
     let refusal = if number(Property::Zoned)? != 0 {
         Some(Refusal::Zoned)
@@ -169,13 +202,7 @@ pub(super) fn contents_refusal(pool: &Pool, subject: &Subject) -> Result<Option<
 
 /// The options that the properties of a file system stand for.
 pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, mountpoint: &str) -> Result<MountOptions> {
-    let number = |property: Property| {
-        let value = pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value);
-        Ok::<_, base::Error>(match value {
-            Some(PropertyValue::Number(number)) => number,
-            _ => property.default_number(),
-        })
-    };
+    let number = |property: Property| number(pool, subject, property);
     let is_on = |property| number(property).map(|number| number != 0);
     let mut options = MountOptions::new(subject.name(), mountpoint);
     options.posix_acl = number(Property::Acltype)? == ACLTYPE_POSIX;
@@ -186,16 +213,16 @@ pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, moun
     options.exec = is_on(Property::Exec)?;
     options.beneath = bounds.root().map(Into::into);
     // only root can mount so that these count
-    options.setuid &= bounds.setuid && is_on(Property::Setuid)?;
-    options.devices &= bounds.devices && is_on(Property::Devices)?;
-    options.overlay = is_on(Property::Overlay)?;
+    options.setuid &= bounds.setuid && bounds.rule.gives(pool, subject, Property::Setuid)?;
+    options.devices &= bounds.devices && bounds.rule.gives(pool, subject, Property::Devices)?;
+    options.overlay = bounds.overlays(pool, subject)?;
     options.snapdir = match number(Property::Snapdir)? {
         1 => SnapDir::Visible,
         2 => SnapDir::Disabled,
         _ => SnapDir::Hidden,
     };
     let says = |property: &str, word: &str| {
-        let value = subject.levels().find_user(property).map(|sourced| sourced.value);
+        let value = bounds.rule.value(subject.levels(), property);
         value == Some(PropertyValue::Text(word.to_owned()))
     };
     options.direct = match number(Property::Direct)? {

@@ -30,6 +30,7 @@ use zvol::Zvol;
 
 use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
+use crate::host_rule::HostRule;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::volume_handle::VolumeHandle;
@@ -55,6 +56,7 @@ pub struct NbdExport {
 
 /// The volumes that have the property.
 struct PoolDisks {
+    rule: HostRule,
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
 }
@@ -68,7 +70,7 @@ impl NbdExport {
         env: Env,
         run: PathBuf,
     ) -> NbdExport {
-        let disks = Arc::new(PoolDisks { pool, volumes });
+        let disks = Arc::new(PoolDisks { rule: network.rule().clone(), pool, volumes });
         NbdExport { exports, disks, network, env, run, tls: Arc::default(), listening: Mutex::default() }
     }
 
@@ -79,7 +81,7 @@ impl NbdExport {
         if let Some(listening) = listening.upgrade().filter(|listening| listening.is_served()) {
             return self.renew_network(&listening);
         }
-        match offered(&self.disks.pool.view(), NBD_PROPERTY) {
+        match offered(&self.disks.rule, &self.disks.pool.view(), NBD_PROPERTY) {
             Ok(volumes) if volumes.is_empty() => return,
             Ok(_) => {}
             Err(error) => return tracing::warn!("volumes are not served by NBD: {error}"),
@@ -234,10 +236,10 @@ impl Disks for PoolDisks {
     fn names(&self) -> Result<Vec<String>> {
         let view = self.pool.view();
         let mut names = Vec::new();
-        for volume in offered(&view, NBD_PROPERTY)? {
+        for volume in offered(&self.rule, &view, NBD_PROPERTY)? {
             names.push(volume.name().to_owned());
             for snapshot in shown_snapshots(&view, &volume)? {
-                if offers(&view, &snapshot, NBD_PROPERTY)? {
+                if offers(&self.rule, &view, &snapshot, NBD_PROPERTY)? {
                     names.push(snapshot.name().to_owned());
                 }
             }
@@ -251,7 +253,9 @@ impl Disks for PoolDisks {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid | Kind::TooLong) => return Ok(None),
             subject => subject?,
         };
-        let Some(dataset) = subject.dataset().filter(|_| offers(&view, &subject, NBD_PROPERTY).unwrap_or(false)) else {
+        let Some(dataset) =
+            subject.dataset().filter(|_| offers(&self.rule, &view, &subject, NBD_PROPERTY).unwrap_or(false))
+        else {
             return Ok(None);
         };
         let handle = VolumeHandle::open(self.pool.clone(), self.volumes.clone(), dataset.id)?;

@@ -1,8 +1,7 @@
 //! The addresses of the network at which an export takes clients.
 //!
-//! Properties of the pool's root file system name them, as far as they are set there, and not received. A pool may be a
-//! stranger's: what another host set last opens no socket here, until somebody sets it anew. A host is known by its id,
-//! or, as many have none, by a mark that it leaves beside such a property: a sum over what it says and machine-id(5), which is secret.
+//! Properties of the pool's root file system name them, as far as they were set on this host ([`HostRule`]): what a stranger's
+//! pool says opens no socket here.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,17 +12,14 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, Result};
 use pool::Pool;
 use rustix::net::{Shutdown, shutdown};
-use sha2::{Digest, Sha256};
 
-use dsl::{PropertySource, PropertyValue, Subject};
+use dsl::PropertyValue;
 
+use crate::host_rule::HostRule;
 use crate::listen_helper::ListenHelper;
 
 /// What is between tries when a client cannot be taken, as when too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// What only this machine knows.
-const MACHINE_ID: &str = "/etc/machine-id";
 
 /// Takes a client.
 pub type TakeClient = dyn Fn(TcpStream) + Send + Sync;
@@ -31,41 +27,35 @@ pub type TakeClient = dyn Fn(TcpStream) + Send + Sync;
 /// Whether, and by which helper, the exports of a pool listen at addresses of the network.
 pub struct NetworkAccess {
     helper: ListenHelper,
-    /// Whether properties were set on this machine.
-    is_trusted: AtomicBool,
+    rule: HostRule,
 }
 
 impl NetworkAccess {
-    /// Of a pool that this machine made, or had last, if `is_trusted`.
-    pub fn new(helper: ListenHelper, is_trusted: bool) -> NetworkAccess {
-        NetworkAccess { helper, is_trusted: AtomicBool::new(is_trusted) }
+    /// Of a pool with that rule.
+    pub fn new(helper: ListenHelper, rule: HostRule) -> NetworkAccess {
+        NetworkAccess { helper, rule }
     }
 
-    fn is_trusted(&self, view: &Pool, root: &Subject, (name, text): (&str, &str)) -> bool {
-        let is_marked = || {
-            let Some((property, mark)) = mark_for(view, name, text) else { return false };
-            root.levels().find_user(&property).is_some_and(|sourced| sourced.value == PropertyValue::Text(mark))
-        };
-        self.is_trusted.load(Ordering::SeqCst) || is_marked()
+    /// What counts as set here.
+    pub fn rule(&self) -> &HostRule {
+        &self.rule
     }
 
     /// What a property of the root file system says here, if it counts. Errors: those of reading it.
     pub fn property(&self, view: &Pool, name: &str) -> Result<Option<String>> {
         let root = view.dsl().root_subject()?;
-        let sourced = root.levels().find_user(name);
-        let text = sourced.and_then(|sourced| match (sourced.value, sourced.source) {
-            (PropertyValue::Text(text), PropertySource::Local) => Some(text),
-            _ => None,
+        let text = self.rule.value(root.levels(), name).and_then(|value| match value {
+            PropertyValue::Text(text) => Some(text),
+            PropertyValue::Number(_) => None,
         });
-        if text.as_ref().is_some_and(|text| !self.is_trusted(view, &root, (name, text))) {
-            tracing::warn!(property = name, "not followed, as another host had this pool last: set it anew");
-            return Ok(None);
+        if text.is_none() && root.levels().find_user(name).is_some() {
+            tracing::warn!(property = name, "not followed, as it was not set on this host: set it anew");
         }
         Ok(text.filter(|text| !is_none(text)))
     }
 
     /// Looks whether an export may listen at what a property of that dataset is to say, by those of the addresses that
-    /// are not open yet; from now on such properties count here. Errors: `Invalid` of other datasets than the root file
+    /// are not open yet. Errors: `Invalid` of other datasets than the root file
     /// system; those of `plan`; as of [`ListenHelper::listen`].
     pub fn try_property(
         &self,
@@ -77,28 +67,10 @@ impl NetworkAccess {
         if dataset != root {
             return Err(Error::new(Kind::Invalid, format!("'{property}' is set on the pool's root file system only")));
         }
-        let was_trusted = self.is_trusted.swap(true, Ordering::SeqCst);
-        let tried = plan().and_then(|addresses| {
-            let mut new = addresses.iter().filter(|address| !open.contains(address));
-            new.try_for_each(|address| self.helper.listen(*address).map(drop))
-        });
-        if tried.is_err() {
-            self.is_trusted.store(was_trusted, Ordering::SeqCst);
-        }
-        tried
+        let addresses = plan()?;
+        let mut new = addresses.iter().filter(|address| !open.contains(address));
+        new.try_for_each(|address| self.helper.listen(*address).map(drop))
     }
-}
-
-/// The property that tells which machine has set another to that text, and what it says; none without a machine-id.
-pub fn mark_for(view: &Pool, name: &str, text: &str) -> Option<(String, String)> {
-    Some((format!("{name}_mark"), mark_of(MACHINE_ID, &format!("{:016x} {name} {text}", view.guid()))?))
-}
-
-/// The mark of a machine under something.
-fn mark_of(file: &str, under: &str) -> Option<String> {
-    let id = std::fs::read_to_string(file).ok().filter(|id| id.trim().len() >= 32)?;
-    let sum = Sha256::digest(format!("cenote listens {} {under}", id.trim()));
-    Some(sum.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }
 
 /// Whether a property says that there is nothing.
@@ -218,7 +190,7 @@ mod tests {
     #[test]
     fn addresses_come_and_go() {
         let (clients, came) = mpsc::channel();
-        let access = Arc::new(NetworkAccess::new(helper(), true));
+        let access = Arc::new(NetworkAccess::new(helper(), HostRule::plain(true)));
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (first, second) = (free(), free());
         let door = NetworkDoor::new(access, Env::real(), move |client| drop(clients.send(client)));
@@ -234,35 +206,15 @@ mod tests {
         assert!(TcpStream::connect(second).is_err());
     }
 
-    /// An attempt that fails makes nothing count that another host has set.
     #[test]
     fn properties_are_tried() {
-        let access = NetworkAccess::new(helper(), false);
+        let access = NetworkAccess::new(helper(), HostRule::plain(false));
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let taken_at = taken.local_addr().unwrap();
         let set = |dataset, open: &[SocketAddr]| {
-            let done = access.try_property("tank", (dataset, "listen"), || Ok(vec![taken_at]), open);
-            (done.is_ok(), access.is_trusted.load(Ordering::SeqCst))
+            access.try_property("tank", (dataset, "listen"), || Ok(vec![taken_at]), open).is_ok()
         };
-        assert_eq!(set("tank/fs", &[taken_at]), (false, false));
-        assert_eq!(set("tank", &[]), (false, false));
-        assert_eq!(set("tank", &[taken_at]), (true, true));
-        assert_eq!(set("tank", &[]), (false, true));
-    }
-
-    #[test]
-    fn marks_are_of_a_machine() {
-        let dir = tempfile::tempdir().unwrap();
-        let id = |name: &str, text: &str| {
-            let file = dir.path().join(name);
-            std::fs::write(&file, text).unwrap();
-            file.to_str().unwrap().to_owned()
-        };
-        let (a, b) = (id("a", &"3".repeat(32)), id("b", &format!("{}\n", "4".repeat(32))));
-        assert_eq!(mark_of(&a, "x").unwrap().len(), 64);
-        assert!(mark_of(&a, "x") == mark_of(&a, "x") && mark_of(&a, "x") != mark_of(&a, "y"));
-        assert!(mark_of(&a, "x") != mark_of(&b, "x"));
-        assert_eq!((mark_of(&id("none", "uninitialized\n"), "x"), mark_of("/none", "x")), (None, None));
+        assert!(!set("tank/fs", &[taken_at]) && !set("tank", &[]) && set("tank", &[taken_at]));
     }
 
     #[test]

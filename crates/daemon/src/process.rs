@@ -1,5 +1,7 @@
 //! Being the process of a pool: from a request to import or make it, until it ends.
 
+mod own;
+
 use std::io::Read;
 use std::process::{ChildStdin, ExitCode};
 use std::sync::{Arc, mpsc};
@@ -15,6 +17,7 @@ use protocol::rundir::{RunDir, RunDirClaim};
 use protocol::startup::Notify;
 use protocol::{kstat, wire};
 
+use crate::host_state::HostState;
 use crate::import::{ImportOptions, acquire};
 use crate::listen_helper::ListenHelper;
 use crate::live::{self, ServedPool};
@@ -39,8 +42,12 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
         };
         let mounts =
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
-        let bounds = MountBounds::new(options.altroot(), acquired.is_own, options.mount_options.as_deref());
-        let places = HostPlaces { bounds, is_own: acquired.is_own, cachefile: options.cachefile_property() };
+        let rule = own::of_imported(&ready.state, &acquired, options, &ready.notify);
+        let bounds = MountBounds {
+            rule: rule.clone(),
+            ..MountBounds::new(options.altroot(), rule.is_own(), options.mount_options.as_deref())
+        };
+        let places = HostPlaces { bounds, cachefile: options.cachefile_property() };
         serve(env, acquired.pool, (acquired.locks, acquired.claim), &places, &mounts, ready)
     })
 }
@@ -60,9 +67,10 @@ pub fn create(is_started: bool) -> ExitCode {
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
-        let bounds =
-            MountBounds { setuid: true, devices: true, ..MountBounds::new(request.altroot.as_deref(), true, None) };
-        let places = HostPlaces { bounds, is_own: true, cachefile };
+        let rule = own::take_in(&ready.state, &pool.view(), &ready.notify);
+        let bounds = MountBounds::new(request.altroot.as_deref(), true, None);
+        let bounds = MountBounds { setuid: true, devices: true, rule, ..bounds };
+        let places = HostPlaces { bounds, cachefile };
         serve(env, pool, (locks, claim), &places, &mounts, ready)
     })
 }
@@ -99,6 +107,8 @@ struct Ready {
     /// Where events go, if there are scripts for them.
     zedlets: Mutex<Option<ChildStdin>>,
     listen_helper: Mutex<Option<ListenHelper>>,
+    /// What this host knows of pools, or why nothing.
+    state: base::Result<Arc<HostState>>,
 }
 
 /// Runs `main` in a process that is ready for it.
@@ -116,8 +126,9 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
     let helper = mount_helper::started().map_err(|e| e.to_string());
     let zedlets = Mutex::new(zedlets::started());
     let listen_helper = Mutex::new(Some(ListenHelper::started()));
+    let state = HostState::open().map(Arc::new);
     let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
-    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets, listen_helper })) {
+    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets, listen_helper, state })) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -131,8 +142,6 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
 struct HostPlaces<'a> {
     /// Where file systems are mounted.
     bounds: MountBounds,
-    /// Whether this machine made the pool, or had it last.
-    is_own: bool,
     /// Property `cachefile`.
     cachefile: Option<&'a str>,
 }
@@ -177,7 +186,7 @@ fn serve(
     let pid = std::process::id();
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid, ..Default::default() };
     let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
-    let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.is_own)));
+    let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.bounds.rule.clone())));
     let watched = pool.live().ok().cloned();
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
     if let Some(file) = places.cachefile

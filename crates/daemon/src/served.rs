@@ -1,6 +1,7 @@
 //! The state of a pool process, and its answers.
 
 mod leaving;
+mod set_here;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,7 +30,7 @@ use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
-use crate::network_door::{NetworkAccess, mark_for};
+use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
 use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
@@ -237,7 +238,8 @@ impl Served {
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
             Request::Checkpoint { discard, history } => self.change_pool(history, |pool| pool.checkpoint(*discard)),
             Request::Split { name, vdevs, properties, history } => {
-                self.change_pool(history, |pool| pool.split(name, vdevs, properties, history, &self.locks))
+                let split = |pool: &ServedPool| self.own(pool.split(name, vdevs, properties, history, &self.locks)?);
+                self.change_pool(history, split)
             }
             Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
@@ -252,7 +254,10 @@ impl Served {
                 self.change_pool(history, |pool| pool.set_vdev_property(*vdev, name, value.as_ref()))
             }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
-            Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
+            Request::Reguid { guid, history } => {
+                let change = |pool: &ServedPool| pool.change_guid(*guid).and_then(|()| self.own(pool.view().guid()));
+                self.change_pool(history, change)
+            }
             Request::Prune { amount, history } => self.change_pool(history, |pool| pool.prune_dedup(*amount)),
             Request::Prefetch { tables } => {
                 pool::prefetch_tables(&|| self.pool.view(), *tables).map(|()| PoolReply::Done)
@@ -474,12 +479,7 @@ impl Host for Served {
             }
             _ => work()?,
         }
-        if let DatasetChange::Set { name, property, value } = change
-            && VolumeExports::is_of_network(property)
-            && let Some((property, value)) = mark_for(&self.pool.view(), property, value)
-        {
-            self.pool.change(&self.env, DatasetChange::Set { name: name.clone(), property, value })?;
-        }
+        self.mark_change(change)?;
         self.volumes.renew(&self.pool)?;
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
@@ -515,6 +515,7 @@ impl Host for Served {
             }
             _ => self.pool.change_snapshots(change)?,
         };
+        self.mark_snapshots(change)?;
         match change {
             SnapshotChange::Clone { .. } => self.give_out_volumes(),
             _ => self.given_out.changed(),

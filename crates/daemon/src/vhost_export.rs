@@ -25,6 +25,7 @@ use zvol::Zvol;
 
 use crate::disk_listening::wait_until;
 use crate::exports::Exports;
+use crate::host_rule::HostRule;
 use crate::live::ServedPool;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered, offers};
@@ -37,6 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What serves a pool's volumes to virtual machines, if anything is to.
 pub struct VhostExport {
+    rule: HostRule,
     exports: Arc<Exports>,
     pool: Arc<ServedPool>,
     volumes: Arc<OpenVolumes>,
@@ -48,6 +50,7 @@ pub struct VhostExport {
 
 /// A volume that has a socket, or still has a machine.
 struct VhostVolume {
+    rule: HostRule,
     pool: Arc<ServedPool>,
     dataset: DatasetId,
     env: Env,
@@ -79,17 +82,18 @@ impl VhostExport {
     pub fn new(
         exports: Arc<Exports>,
         (pool, volumes): (Arc<ServedPool>, Arc<OpenVolumes>),
+        rule: HostRule,
         env: Env,
         run: PathBuf,
     ) -> VhostExport {
-        VhostExport { exports, pool, volumes, env, run, volumes_served: Mutex::default() }
+        VhostExport { rule, exports, pool, volumes, env, run, volumes_served: Mutex::default() }
     }
 
     /// The property may have been set: makes sockets for volumes that have it. This looks through all datasets. That
     /// there can be none keeps nobody from using the pool: it is logged.
     pub fn renew(&self) {
         let view = self.pool.view();
-        let offered = match offered(&view, VHOST_PROPERTY) {
+        let offered = match offered(&self.rule, &view, VHOST_PROPERTY) {
             Ok(offered) => offered,
             Err(error) => return tracing::warn!("volumes are not served by vhost-user: {error}"),
         };
@@ -139,6 +143,7 @@ impl VhostExport {
     fn volume(&self, dataset: DatasetId) -> VhostVolume {
         let source = MachineSource { pool: self.pool.clone(), volumes: self.volumes.clone(), dataset };
         VhostVolume {
+            rule: self.rule.clone(),
             pool: self.pool.clone(),
             dataset,
             env: self.env.clone(),
@@ -237,7 +242,9 @@ impl Export for VhostVolume {
     fn property_changed(&self) -> Result<()> {
         let view = self.pool.view();
         let subject = match view.dsl().name_of(self.dataset).and_then(|name| view.dsl().subject(&name)) {
-            Ok(subject) => Some(subject).filter(|subject| offers(&view, subject, VHOST_PROPERTY).unwrap_or(true)),
+            Ok(subject) => {
+                Some(subject).filter(|subject| offers(&self.rule, &view, subject, VHOST_PROPERTY).unwrap_or(true))
+            }
             Err(error) if error.kind() == Kind::NotFound => None,
             Err(error) => return Err(error),
         };

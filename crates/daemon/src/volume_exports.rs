@@ -7,11 +7,10 @@ use base::{Env, Result};
 use dsl::Dataset;
 use fuse::Helper;
 use pool::{Pool, RefusedChanges};
-use protocol::volumes::{
-    ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_LISTEN, NBD_PROPERTY, NBD_TLS, VHOST_PROPERTY, folder,
-};
+use protocol::volumes::{ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_PROPERTY, VHOST_PROPERTY, folder};
 
 use crate::exports::Exports;
+use crate::host_rule::check_received;
 use crate::iscsi_export::IscsiExport;
 use crate::live::ServedPool;
 use crate::nbd_export::NbdExport;
@@ -45,7 +44,7 @@ impl VolumeExports {
             open: given_out.1.clone(),
             nbd: NbdExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
             iscsi: IscsiExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
-            vhost: VhostExport::new(exports.clone(), pool.clone(), env.clone(), run_of()),
+            vhost: VhostExport::new(exports.clone(), pool.clone(), network.rule().clone(), env.clone(), run_of()),
             files: VolumeMount::new(helper.clone(), exports, pool, env.clone(), folder(run)),
         }
     }
@@ -106,6 +105,7 @@ impl VolumeExports {
     /// Errors: `Invalid` for a value that one of these properties cannot have, or that dataset cannot, which need not be
     /// there yet; why nobody can listen so.
     pub fn check_property(&self, dataset: &str, property: &str, value: &str) -> Result<()> {
+        check_received(property, value)?;
         self.nbd.check_property(dataset, property, value)?;
         self.iscsi.check_property(dataset, property, value)?;
         self.vhost.check_property(dataset, property, value)
@@ -120,6 +120,7 @@ impl VolumeExports {
     pub fn check_new(properties: &[(String, String)]) -> Result<()> {
         NbdExport::check_new(properties)?;
         for (property, value) in properties {
+            check_received(property, value)?;
             IscsiExport::check_value(property, value)?;
             VhostExport::check_value(property, value)?;
         }
@@ -130,10 +131,5 @@ impl VolumeExports {
     pub fn is_about(property: &str) -> bool {
         property == "volmode"
             || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY].iter().any(|name| property.starts_with(name))
-    }
-
-    /// Whether a property says where to listen, which a stranger's pool is not to say.
-    pub fn is_of_network(property: &str) -> bool {
-        [NBD_LISTEN, NBD_TLS, ISCSI_LISTEN].contains(&property)
     }
 }

@@ -8,11 +8,12 @@ use dsl::{PropertyValue, Subject};
 use pool::Pool;
 use protocol::volumes::is_on;
 
+use crate::host_rule::HostRule;
 use crate::volume_tree::is_shown;
 
 /// The volumes that a property offers to programs, by name. This looks through all datasets. Errors: those of reading
 /// the pool.
-pub fn offered(view: &Pool, property: &str) -> Result<Vec<Subject>> {
+pub fn offered(rule: &HostRule, view: &Pool, property: &str) -> Result<Vec<Subject>> {
     let (mut found, mut entered) = (Vec::new(), HashSet::new());
     let mut waiting = vec![view.dsl().root_subject()?];
     while let Some(subject) = waiting.pop() {
@@ -22,7 +23,7 @@ pub fn offered(view: &Pool, property: &str) -> Result<Vec<Subject>> {
         }
         if subject.kind() == DatasetKind::FileSystem {
             waiting.extend(view.dsl().subjects_below(&subject)?.into_iter().flatten());
-        } else if offers(view, &subject, property)? {
+        } else if offers(rule, view, &subject, property)? {
             found.push(subject);
         }
     }
@@ -38,12 +39,12 @@ pub fn check_switch(property: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Whether a property offers a volume, or a snapshot of one, to programs: one that was set here, as what a stream brought
-/// would give out a backup wherever it is received. Errors: those of reading its properties.
-pub fn offers(view: &Pool, subject: &Subject, property: &str) -> Result<bool> {
-    let is_on = match subject.levels().find_user_set(property) {
-        Some(PropertyValue::Text(text)) => is_on(&text),
-        _ => false,
-    };
-    Ok(is_on && is_shown(view, subject)?)
+/// Whether a property offers a volume, or a snapshot of one, to programs: one that was set on this host, as what a stream
+/// brought would give out a backup wherever it is received. What a stream says can only keep it from being offered.
+/// Errors: those of reading its properties.
+pub fn offers(rule: &HostRule, view: &Pool, subject: &Subject, property: &str) -> Result<bool> {
+    let says_on = |value: PropertyValue| matches!(value, PropertyValue::Text(text) if is_on(&text));
+    let levels = subject.levels();
+    let is_off = levels.is_received(property) && !levels.find_user(property).is_some_and(|found| says_on(found.value));
+    Ok(!is_off && rule.value(levels, property).is_some_and(says_on) && is_shown(view, subject)?)
 }

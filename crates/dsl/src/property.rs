@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   name ──▶ Property ──▶ its row: column header, type and default, what sets it, what it applies to,
-//!                                  how it is shown, where its value comes from
+//!                                  how it is shown, where its value comes from, what it says of the host
 //! ```
 //!
 //! The rows are in the order of OpenZFS's property numbers, which is that of `zfs get all`. Names,
@@ -35,6 +35,8 @@ pub struct PropertyInfo {
     pub applies: Applies,
     /// Where its value comes from.
     pub from: ValueOrigin,
+    /// What it says of the host.
+    pub reach: HostReach,
     /// The values that it can have, for the usage text; none for those that are not shown unasked.
     pub values: Option<&'static str>,
 }
@@ -120,6 +122,40 @@ pub enum ValueOrigin {
     Available,
     /// The mounts, which only the system knows.
     System,
+}
+
+/// What a property says of the host that has the pool. What a stream or another host says does not count for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostReach {
+    /// Nothing: it is about the dataset itself.
+    Inside,
+    /// Where on the host the dataset is mounted: does not count if it came with a stream.
+    Place,
+    /// It names something of the host, lets others in, or gives rights there: counts only if it was set on this host.
+    Door,
+}
+
+/// All properties of Cenote's own, and what they say of the host. A property without a row is a [`HostReach::Door`].
+pub const OWN_PROPERTIES: [(&str, HostReach); 12] = [
+    ("org.cenote:iscsi", HostReach::Door),
+    ("org.cenote:iscsi_chap", HostReach::Door),
+    ("org.cenote:iscsi_initiators", HostReach::Door),
+    ("org.cenote:iscsi_listen", HostReach::Door),
+    ("org.cenote:iscsi_reservations", HostReach::Inside),
+    ("org.cenote:nbd", HostReach::Door),
+    ("org.cenote:nbd_listen", HostReach::Door),
+    ("org.cenote:nbd_tls", HostReach::Door),
+    ("org.cenote:pagecache", HostReach::Inside),
+    ("org.cenote:received", HostReach::Door),
+    ("org.cenote:vhost", HostReach::Door),
+    ("org.cenote:writeback", HostReach::Inside),
+];
+
+/// What a property, native or of Cenote's own, says of the host; nothing if Cenote does not know it.
+pub fn reach_of(name: &str) -> HostReach {
+    let own = || OWN_PROPERTIES.iter().find(|(own, _)| *own == name).map(|(_, reach)| *reach);
+    let unknown = if name.starts_with("org.cenote:") { HostReach::Door } else { HostReach::Inside };
+    Property::find(name).map(|property| property.info().reach).or_else(own).unwrap_or(unknown)
 }
 
 impl Applies {
@@ -224,6 +260,24 @@ fn is_lower_of(name: &str, column: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// The native properties that say something of the host.
+    const DOORS: [&str; 14] = [
+        "mountpoint",
+        "sharenfs",
+        "devices",
+        "setuid",
+        "iscsioptions",
+        "sharesmb",
+        "stmf_sbd_lu",
+        "mlslabel",
+        "context",
+        "fscontext",
+        "defcontext",
+        "rootcontext",
+        "overlay",
+        "keylocation",
+    ];
+
     #[test]
     fn rows_are_where_their_numbers_say() {
         for (i, info) in table::TABLE.iter().enumerate() {
@@ -234,6 +288,36 @@ mod tests {
                 assert!(has_default || info.name == "version", "{}", info.name);
             }
         }
+    }
+
+    #[test]
+    fn what_reaches_the_host_is_judged() {
+        let doors: Vec<&str> =
+            Property::all().filter(|one| one.info().reach != HostReach::Inside).map(Property::name).collect();
+        assert_eq!(doors, DOORS);
+        // all names in the sources have a row
+        let mut waiting = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+        let mut found = std::collections::BTreeSet::new();
+        while let Some(folder) = waiting.pop() {
+            for entry in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+                let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+                if entry.is_dir() && !["tests", "target", "testkit"].contains(&name.as_str()) {
+                    waiting.push(entry);
+                } else if name.ends_with(".rs") && !name.contains("test") {
+                    let text = std::fs::read_to_string(&entry).unwrap();
+                    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+                    let names = text.split("\"org.cenote:").skip(1).map(|rest| rest.split(|c| !is_of_name(c)).next());
+                    found.extend(
+                        names.flatten().filter(|name| !name.is_empty()).map(|name| format!("org.cenote:{name}")),
+                    );
+                }
+            }
+        }
+        let judged: std::collections::BTreeSet<String> =
+            OWN_PROPERTIES.iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(found, judged);
+        assert_eq!(reach_of("org.cenote:new"), HostReach::Door);
+        assert_eq!((reach_of("com.example:x"), reach_of("compression")), (HostReach::Inside, HostReach::Inside));
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct Sourced {
 #[derive(Debug)]
 pub struct Level {
     name: String,
+    /// The directory or snapshot, as an object of the MOS.
+    object: ObjectId,
     stored: Vec<(String, PropertyValue)>,
     above: Option<Arc<Level>>,
 }
@@ -100,7 +102,8 @@ impl Dsl {
         }
         let mut level = None;
         while let Some(dir) = path.pop() {
-            level = Some(Arc::new(Level { stored: self.stored_props(&dir)?, name: dir.name, above: level }));
+            let (stored, object) = (self.stored_props(&dir)?, dir.id.object());
+            level = Some(Arc::new(Level { stored, object, name: dir.name, above: level }));
         }
         Ok(level.expect("the path has at least one directory"))
     }
@@ -108,13 +111,14 @@ impl Dsl {
     /// The properties of `dir`, whose parent's are known.
     pub fn level_below(&self, above: &Arc<Level>, dir: &Dir) -> Result<Arc<Level>> {
         let stored = self.stored_props(dir)?;
-        Ok(Arc::new(Level { name: dir.name.clone(), stored, above: Some(above.clone()) }))
+        Ok(Arc::new(Level { name: dir.name.clone(), object: dir.id.object(), stored, above: Some(above.clone()) }))
     }
 
     /// The properties of a snapshot of the directory with those of `head`.
     pub fn level_of_snapshot(&self, head: &Arc<Level>, snapshot: &Dataset) -> Result<Arc<Level>> {
         let stored = self.snapshot_props(snapshot)?;
-        Ok(Arc::new(Level { name: snapshot.name.clone(), stored, above: Some(head.clone()) }))
+        let (name, object) = (snapshot.name.clone(), snapshot.id.object());
+        Ok(Arc::new(Level { name, object, stored, above: Some(head.clone()) }))
     }
 
     fn props_in(&self, zap: ObjectId) -> Result<Vec<(String, PropertyValue)>> {
@@ -147,10 +151,43 @@ impl Level {
         self.find_name(name, true, &|_| false)
     }
 
-    /// The same if a command has set it, here or above: none if the value that counts came with a stream.
-    pub fn find_user_set(&self, name: &str) -> Option<PropertyValue> {
-        let (_, value, source) = self.nearest(name, true, &|_| false)?;
-        (source == PropertySource::Local).then_some(value)
+    /// The value of the nearest level, here or above, that a command has set and that `counts`, which gets the object that
+    /// has it; levels with others, and with values that came with a stream, are passed over.
+    pub fn find_set(&self, name: &str, counts: &dyn Fn(&Level, &PropertyValue) -> bool) -> Option<Sourced> {
+        let is_inherited = Property::find(name).is_none_or(Property::is_inherited);
+        let mut level = Some(self);
+        while let Some(at) = level {
+            let set = at.own(name, &|_| false).filter(|(_, source)| *source == PropertySource::Local);
+            if let Some((value, source)) = set.filter(|(value, _)| counts(at, value)) {
+                let source = if std::ptr::eq(at, self) { source } else { PropertySource::Inherited(at.name.clone()) };
+                return Some(Sourced { value, source });
+            }
+            level = at.above.as_deref().filter(|_| is_inherited);
+        }
+        None
+    }
+
+    /// What a command has set here, and not above.
+    pub fn own_set(&self, name: &str) -> Option<PropertyValue> {
+        self.own(name, &|_| false).filter(|(_, source)| *source == PropertySource::Local).map(|(value, _)| value)
+    }
+
+    /// Whether the value that counts here came with a stream, here or above.
+    pub fn is_received(&self, name: &str) -> bool {
+        let is_inherited = Property::find(name).is_none_or(Property::is_inherited);
+        let nearest = self.nearest(name, is_inherited, &|_| false);
+        nearest.is_some_and(|(_, _, source)| source == PropertySource::Received)
+    }
+
+    /// Whether a stream has brought the dataset, or a version of it; of a snapshot, its head.
+    pub fn has_received(&self) -> bool {
+        let head = if self.name.contains('@') { self.above.as_deref() } else { None };
+        [Some(self), head].into_iter().flatten().any(|level| level.get(HAS_RECEIVED, "").is_some())
+    }
+
+    /// The directory or snapshot whose properties they are, as an object of the MOS.
+    pub fn object(&self) -> ObjectId {
+        self.object
     }
 
     /// All properties that users made up and that have a value here, in the order of the tables.
@@ -221,7 +258,7 @@ mod tests {
 
     fn level(name: &str, above: Option<Arc<Level>>, stored: &[(&str, PropertyValue)]) -> Arc<Level> {
         let stored = stored.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        Arc::new(Level { name: name.to_owned(), stored, above })
+        Arc::new(Level { name: name.to_owned(), object: ObjectId::NONE, stored, above })
     }
 
     fn found(level: &Level, property: Property) -> Option<(u64, PropertySource)> {
@@ -270,14 +307,26 @@ mod tests {
     #[test]
     fn what_a_stream_brought_is_told_from_what_was_set() {
         let text = |text: &str| Text(text.to_owned());
-        let top = level("t", None, &[("a:b", text("on"))]);
-        let mid = level("t/a", Some(top.clone()), &[("a:b$recvd", text("on"))]);
+        let top = level("t", None, &[("a:b", text("one"))]);
+        let mid = level("t/a", Some(top.clone()), &[("a:b$recvd", text("two"))]);
         let low = level("t/a/b", Some(mid.clone()), &[]);
-        assert_eq!((top.find_user_set("a:b"), mid.find_user_set("a:b")), (Some(text("on")), None));
-        assert_eq!((low.find_user_set("a:b"), low.find_user("a:b").map(|found| found.value)), (None, Some(text("on"))));
-        let set = level("t/a/b", Some(mid), &[("a:b", text("off"))]);
-        assert_eq!(set.find_user_set("a:b"), Some(text("off")));
-        assert_eq!(level("t/c", Some(top), &[]).find_user_set("a:b"), Some(text("on")));
+        let set = |level: &Level| level.find_set("a:b", &|_, _| true).map(|found| found.value);
+        // passed over, not taken for nothing: what is set above is not lost
+        assert_eq!([set(&top), set(&mid), set(&low)], [const { Some("one") }; 3].map(|value| value.map(text)));
+        assert_eq!(low.find_user("a:b").map(|found| found.value), Some(text("two")));
+        assert_eq!([&top, &mid, &low].map(|level| level.is_received("a:b")), [false, true, true]);
+        let own = level("t/a/b", Some(mid), &[("a:b", text("three"))]);
+        assert_eq!(
+            (set(&own), own.own_set("a:b"), low.own_set("a:b")),
+            (Some(text("three")), Some(text("three")), None)
+        );
+        let of_top = |level: &Level, _: &PropertyValue| level.name == "t";
+        let found = own.find_set("a:b", &of_top).unwrap();
+        assert_eq!((found.value, found.source), (text("one"), Inherited("t".into())));
+        assert_eq!(own.find_set("a:b", &|_, _| false), None);
+        let marked = level("t/m", Some(top.clone()), &[("$hasrecvd", Number(0))]);
+        let below = |name: &str| level(name, Some(marked.clone()), &[]).has_received();
+        assert!(!top.has_received() && marked.has_received() && below("t/m@s") && !below("t/m/x"));
     }
 
     #[test]

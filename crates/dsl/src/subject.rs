@@ -337,6 +337,18 @@ impl Dsl {
         Ok(Some(self.head(&self.dir(id, &name)?)?.phys.prev_snap))
     }
 
+    /// Random numbers that the pool has had since it was made, and that no command tells others.
+    pub fn hidden_numbers(&self) -> Result<[u64; 4]> {
+        let of = |dataset: &Dataset| [dataset.phys.guid.get(), dataset.phys.fsid_guid];
+        let root = self.head(&self.root()?)?;
+        let origin = match self.empty_snapshot()? {
+            Some(id) => self.dataset(id, "$ORIGIN@$ORIGIN")?,
+            None => root.clone(),
+        };
+        let ([a, b], [c, d]) = (of(&origin), of(&root));
+        Ok([a, b, c, d])
+    }
+
     fn previous_snapshot(&self, subject: &Subject, head: &Dataset) -> Result<Option<String>> {
         let id = head.phys.prev_snap;
         if head.is_snapshot() || id.is_none() || Some(id) == self.empty_snapshot()? {

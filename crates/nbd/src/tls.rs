@@ -8,12 +8,11 @@
 //! These names are those of QEMU and libnbd. One thread reads from a session, another writes to it: the state of the
 //! session is held only while bytes are coded, never while the socket is waited for.
 
-use std::fs;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Error, Kind, Mutex, Result};
+use base::{Error, FileRights, Kind, Mutex, Result, read_host_file};
 use export::ClientSocket;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,6 +21,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 /// Coded bytes that are read at a time.
 const INCOMING_BYTES: usize = 32 << 10;
+/// Longest file of certificates, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What the server needs to speak TLS.
 #[derive(Clone)]
@@ -31,25 +32,32 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// From a folder of certificates. Errors: `Invalid`, with what is wrong with which of them.
+    /// From a folder of certificates, which nobody but root and the user of this process may write, and whose key nobody
+    /// else may read. Errors: `Invalid`, with what is wrong with which of them.
     pub fn load(folder: &Path) -> Result<Tls> {
         let wrong = |name: &str, why: &dyn std::fmt::Display| {
             Error::new(Kind::Invalid, format!("{}: {why}", folder.join(name).display()))
         };
-        let chain = |name: &str| -> Result<Vec<CertificateDer<'static>>> {
-            let all = CertificateDer::pem_file_iter(folder.join(name)).and_then(Iterator::collect);
+        let read = |name: &str, rights| read_host_file(&folder.join(name), rights, FILE_BYTES_MAX);
+        let certificates_in = |name: &str, bytes: &[u8]| -> Result<Vec<CertificateDer<'static>>> {
+            let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
             all.map_err(|error| wrong(name, &error))
         };
-        let certificates = chain("server-cert.pem")?;
-        let key = PrivateKeyDer::from_pem_file(folder.join("server-key.pem"));
-        let key = key.map_err(|error| wrong("server-key.pem", &error))?;
+        let public = |name: &str| read(name, FileRights::Public).map_err(|error| wrong(name, &error));
+        let certificates = certificates_in("server-cert.pem", &public("server-cert.pem")?)?;
+        let key = read("server-key.pem", FileRights::Secret).map_err(|error| wrong("server-key.pem", &error))?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| wrong("server-key.pem", &error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| wrong("", &error))?;
-        let is_client_known = fs::exists(folder.join("ca-cert.pem"))?;
-        let builder = if is_client_known {
+        let authorities = match read("ca-cert.pem", FileRights::Public) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => Some(read.map_err(|error| wrong("ca-cert.pem", &error))?),
+        };
+        let is_client_known = authorities.is_some();
+        let builder = if let Some(authorities) = authorities {
             let mut roots = RootCertStore::empty();
-            for certificate in chain("ca-cert.pem")? {
+            for certificate in certificates_in("ca-cert.pem", &authorities)? {
                 roots.add(certificate).map_err(|error| wrong("ca-cert.pem", &error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
@@ -169,6 +177,8 @@ impl TlsSession {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -193,6 +203,7 @@ mod tests {
             [("server-cert.pem", server.pem()), ("server-key.pem", key.serialize_pem()), ("ca-cert.pem", ca.pem())]
         {
             fs::write(folder.path().join(name), text).unwrap();
+            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
         }
         let mut roots = RootCertStore::empty();
         roots.add(ca.der().clone()).unwrap();
@@ -262,7 +273,19 @@ mod tests {
             assert_eq!((&stream).read_exact(&mut [0; 5]).unwrap_err().kind(), ErrorKind::InvalidData);
             stream.shutdown(std::net::Shutdown::Both).unwrap();
         });
-        fs::write(folder.path().join("server-key.pem"), "none").unwrap();
-        assert!(Tls::load(folder.path()).err().unwrap().what().contains("server-key.pem"));
+        let key = folder.path().join("server-key.pem");
+        let refused = |word: &str| {
+            let error = Tls::load(folder.path()).err().unwrap();
+            assert!(error.what().contains("server-key.pem") && error.what().contains(word), "{error}");
+        };
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        refused("chmod 600");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&key, "none").unwrap();
+        refused("");
+        // nobody writes it: an open would wait for ever
+        fs::remove_file(&key).unwrap();
+        assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&key).status().unwrap().success());
+        refused("no regular file");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 
 use testkit::seal::MOS;
 
@@ -135,14 +136,73 @@ fn set_id_bits_are_the_hosts_to_give() {
         world.done("zfs mount -o suid,dev ev");
         assert!(!world.mounted_at("DIR/in/ev").unwrap().contains("nosuid"));
     }
-    // without another root, the id tells whose it is
+    // without another root, it is the host's own that has made it, or taken it in, if no other had it meanwhile
     world.done(&world.text("zfs set mountpoint=DIR/in/ev ev"));
-    for (hostid, is_own) in [("7", true), ("8", false), ("8", true), ("0", false), ("0", false)] {
+    for (hostid, options, is_own) in [
+        ("7", "", false),
+        ("7", "--adopt", true),
+        ("7", "", true),
+        ("8", "", false),
+        ("8", "", false),
+        ("8", "--adopt", true),
+        ("8", "", true),
+        ("0", "", false),
+        ("0", "--adopt", true),
+        ("0", "", true),
+    ] {
         world.done("zpool export ev");
-        let imported = world.run_as("zpool import -f -d DIR/img ev", hostid);
-        assert_eq!((imported.code, &*imported.err), (Some(0), ""));
+        let imported = world.run_as(&format!("zpool import -f {options} -d DIR/img ev"), hostid);
+        assert_eq!((imported.code, imported.err.is_empty()), (Some(0), is_own), "{hostid} {options}: {}", imported.err);
+        assert!(is_own || imported.err.lines().count() == 1 && imported.err.contains("'zpool import --adopt ev'"));
         let flags = world.mounted_at("DIR/in/ev").unwrap();
-        assert_eq!(!flags.contains("nosuid"), is_own, "{hostid}: {flags}");
+        assert_eq!(!flags.contains("nosuid"), is_own, "{hostid} {options}: {flags}");
+    }
+    world.check();
+}
+
+/// An image of somebody that knows what everybody may know of this host and its pool: the id, the name and the guid.
+#[test]
+fn a_forged_host_id_is_no_key() {
+    let Some(world) = World::of("mounts::a_forged_host_id_is_no_key") else { return };
+    world.create();
+    let guid = world.done("zpool get -H -o value guid ev");
+    assert!(world.run("zfs get -H -o value guid ev/$ORIGIN@$ORIGIN").err.contains("does not exist"));
+    world.done("zpool export ev");
+    world.done("zpool import -d DIR/img ev -N");
+    world.done("zpool export ev");
+    let enemy = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        let line = world.text(line);
+        command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", world.dir.join("enemy"));
+        let done = world.finish(
+            {
+                command.env("ZFS_HOSTID", "7");
+                command
+            },
+            &line,
+        );
+        assert_eq!((done.code, &*done.err), (Some(0), ""), "{line}");
+    };
+    fs::create_dir(world.dir.join("theirs")).unwrap();
+    fs::File::create(world.dir.join("theirs/0")).unwrap().set_len(128 << 20).unwrap();
+    enemy("zpool create -o cachefile=none -R DIR/in ev DIR/theirs/0");
+    enemy(&format!("zpool reguid -g {} ev", guid.trim()));
+    enemy("zfs set mountpoint=/place ev");
+    enemy("zpool export ev");
+    // as it would be mounted without another root
+    let full = world.dir.join("in/place");
+    fs::create_dir_all(&full).unwrap();
+    fs::write(full.join("own"), "x").unwrap();
+    for options in ["", "-o suid"] {
+        let imported = world.run_as(&format!("zpool import -f -N -d DIR/theirs {options} ev"), "7");
+        assert_eq!(imported.code, Some(0), "{}", imported.err);
+        world.done(&world.text("zfs set -u mountpoint=DIR/in/place ev"));
+        // over nothing that is there, as nobody here has asked for that
+        let refused = world.run("zfs mount ev");
+        assert!(refused.code == Some(1) && refused.err.contains("directory is not empty"), "{}", refused.err);
+        world.done("zfs mount -O ev");
+        assert_eq!(world.mounted_at("DIR/in/place").unwrap().contains("nosuid"), options.is_empty());
+        world.done("zpool export ev");
     }
     world.check();
 }

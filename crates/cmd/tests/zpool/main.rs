@@ -9,6 +9,7 @@ mod counters;
 mod counts;
 mod descriptors;
 mod diff;
+mod doors;
 mod draid;
 mod events;
 mod expansion;

@@ -31,8 +31,8 @@ pub struct Acquired {
     pub locks: DeviceLocks,
     /// Its place among the processes of pools.
     pub claim: RunDirClaim,
-    /// This machine had it last, as far as its labels tell.
-    pub is_own: bool,
+    /// No other host had it since this one, as far as its labels tell.
+    pub was_here_last: bool,
 }
 
 /// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
@@ -48,7 +48,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     check(&candidate, args)?;
     let is_read_only = args.prop("readonly") == Some("on");
     let left_out = if is_read_only { Ok(Unwritable::default()) } else { Unwritable::of(&mut candidate) };
-    let is_own = candidate.hostid.is_some_and(|id| id != 0 && id == hostid::system());
+    let was_here_last = candidate.hostid.unwrap_or(0) == hostid::system();
     let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());
     let failed = |why: &str| match &args.new_name {
         None => format!("cannot import '{name}': {why}"),
@@ -91,7 +91,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     }
     if is_read_only {
         let (pool, locks) = read_only;
-        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, claim, is_own }));
+        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, claim, was_here_last }));
     }
     if !left_out.is_empty() {
         notify.out(&left_out.notice());
@@ -106,7 +106,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         _ => refusal(&e, &|| advice(env, &candidate, &options, which), notify, &failed),
     })?;
     set_properties(&pool, args).map_err(|e| failed(&e))?;
-    Ok(Some(Acquired { pool, locks, claim, is_own }))
+    Ok(Some(Acquired { pool, locks, claim, was_here_last }))
 }
 
 fn options_of(args: &ImportOptions, name: &str) -> OpenOptions {

@@ -31,6 +31,8 @@ pub struct ImportOptions {
     pub txg: Option<Txg>,
     /// `--rewind-to-checkpoint`: the state of the checkpoint.
     pub checkpoint: bool,
+    /// `--adopt`: the pool is this host's own from now on, whichever host had it last.
+    pub adopt: bool,
     /// `-m`: also without the log device.
     pub missing_log: bool,
     /// `-N`: mount nothing.

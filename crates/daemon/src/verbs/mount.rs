@@ -292,7 +292,7 @@ fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
 /// A plan for one that is mounted only when asked for.
 pub(super) fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount> {
     let pool = host.pool();
-    let sourced = pool.dsl().property(subject, dsl::Property::Mountpoint, 0)?;
+    let sourced = host.bounds().mountpoint(&pool, subject)?;
     let mountpoint = sourced.map_or_else(|| "none".to_owned(), |s| mountpoint_text(subject.name(), &s, host.altroot()));
     Ok(PlannedMount {
         dataset: subject.name().to_owned(),

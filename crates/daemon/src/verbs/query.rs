@@ -122,6 +122,10 @@ pub(super) fn holds(
 
 /// The dataset of that name, if it is of one of those types.
 pub(super) fn open(host: &dyn Host, name: &str, types: Types) -> Result<Subject, Failure> {
+    // ZFS's own: what they say is no business of others
+    if name.split(['/', '@']).any(|part| part.starts_with('$')) {
+        return Err(cannot_open(name, &Error::new(Kind::NotFound, "dataset does not exist")));
+    }
     let subject = host.pool().dsl().subject(name).map_err(|e| cannot_open(name, &e))?;
     if types.has(type_of(subject.kind())) {
         return Ok(subject);

@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
-use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS, StreamRedaction};
+use dsl::{Property, PropertyValue, Subject};
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
-use pool::Receiving;
+use pool::{Pool, Receiving};
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
@@ -153,6 +153,7 @@ impl<'h> StreamReceiver<'h> {
         let pool = self.host.pool();
         let package = self.package.as_ref().filter(|(list, _)| is_whole && !list.is_empty());
         let tops = package.map_or_else(|| self.made.clone(), |(_, top)| vec![self.target_of(top, top)]);
+        self.tell_mountpoints(&pool);
         let mut plans: HashMap<String, PlannedMount> = HashMap::new();
         for top in tops.iter().filter(|_| !self.order.no_mount) {
             let Ok(subject) = pool.dsl().subject(top) else { continue };
@@ -168,6 +169,24 @@ impl<'h> StreamReceiver<'h> {
         let (failed, lost): (Vec<_>, Vec<_>) = failed.into_iter().partition(|failed| came.contains(&failed.about));
         self.notes.extend(lost.into_iter().map(|failed| failed.line));
         Ok(failed)
+    }
+
+    /// Tells of mountpoints that came with a stream, and do not count.
+    fn tell_mountpoints(&mut self, pool: &Pool) {
+        let bounds = self.host.bounds();
+        for name in &self.made {
+            let Ok(subject) = pool.dsl().subject(name) else { continue };
+            let Ok(Some(sourced)) = bounds.mountpoint(pool, &subject) else { continue };
+            let (now, received) = (sourced.value, subject.levels().received(Property::Mountpoint.name()));
+            if let Some(PropertyValue::Text(received)) = received.filter(|received| *received != now)
+                && bounds.passes_over_mountpoint(&subject)
+            {
+                self.notes.push(format!(
+                    "{name}: mountpoint '{received}' came with the stream, and does not count: \
+                     'zfs set mountpoint={received} {name}' follows it, org.cenote:received=follow all of them"
+                ));
+            }
+        }
     }
 
     /// Receives the streams of a package.

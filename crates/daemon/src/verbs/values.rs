@@ -82,8 +82,11 @@ impl<'a> Values<'a> {
         if property.info().from == ValueOrigin::System {
             return Ok(self.mounted(subject, property));
         }
-        let dsl = self.pool.dsl();
-        let Some(sourced) = dsl.property(subject, property, self.usable_bytes)? else { return Ok(None) };
+        let found = match property {
+            Property::Mountpoint => self.host.bounds().mountpoint(&self.pool, subject)?,
+            _ => self.pool.dsl().property(subject, property, self.usable_bytes)?,
+        };
+        let Some(sourced) = found else { return Ok(None) };
         let mut cell = match property {
             Property::Mountpoint => Cell {
                 value: CellValue::Text(mount_plan::mountpoint_text(subject.name(), &sourced, self.host.altroot())),
@@ -147,10 +150,10 @@ impl<'a> Values<'a> {
     }
 
     fn offered(&self, subject: &Subject, name: &str) -> Result<Option<Cell>> {
-        if !offers(&self.pool, subject, name)? {
+        if !offers(&self.host.bounds().rule, &self.pool, subject, name)? {
             return Ok(None);
         }
-        let closed = if name == ISCSI_PROPERTY { why_closed(subject) } else { None };
+        let closed = if name == ISCSI_PROPERTY { why_closed(&self.host.bounds().rule, subject) } else { None };
         let value = closed.map_or(CellValue::Number(1), CellValue::Text);
         Ok(Some(Cell { value, source: ValueSource::None, received: None }))
     }

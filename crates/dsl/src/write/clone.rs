@@ -3,6 +3,7 @@
 use base::{Error, Kind, Result, ResultExt};
 
 use super::create::Created;
+use super::receive::note_received;
 use super::{Change, counts, create, feature, livelist, props, room};
 use crate::Dsl;
 use crate::name::{NameKinds, check_new_name};
@@ -62,6 +63,10 @@ pub fn clone_snapshot(
     let dataset = create::create_head(change, dir, of.id)?;
     livelist::create(change, dir)?;
     counts::count_new(change, parent.dir().id, dir)?;
+    if source.levels().has_received() {
+        // it has what the stream brought
+        note_received(change, dir)?;
+    }
     props::store_given(change, dir, dataset, &given).in_dataset(target)?;
     Ok(Some(Created { kind: source.head_kind(), dir, dataset, contents: Vec::new() }))
 }

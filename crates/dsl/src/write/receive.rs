@@ -16,7 +16,7 @@ use base::{Error, Kind, Result, ResultExt, tunables};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
 use format::feature::{LARGE_BLOCKS, LARGE_MICROZAP, LONGNAME, REDACTED_DATASETS};
-use format::ids::{DatasetId, ObjectId, Txg};
+use format::ids::{DatasetId, DirId, ObjectId, Txg};
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -31,6 +31,7 @@ use super::space::{Delta, UsedColumn};
 use super::{Change, SnapshotFate, counts, create, destroy_snapshot, feature, livelist, room, snapshot, space};
 use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::property::DatasetKind;
+use crate::props::HAS_RECEIVED;
 use crate::resume::RECEIVE_CHILD;
 use crate::{Dataset, Dsl};
 
@@ -100,6 +101,7 @@ pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result
             dsl.refuse_encrypted(&dir)?;
             let head = dsl.head(&dir)?;
             let origin = origin_in(change, dsl, new, &head)?;
+            note_received(change, dir.id)?;
             let child = create::create_dir(change, Some((dir.id, RECEIVE_CHILD)))?;
             let dataset = create::create_head(change, child, origin)?;
             let name = format!("{}/{RECEIVE_CHILD}", new.target);
@@ -173,6 +175,7 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
         }
     };
     let dir = create::create_dir(change, Some((parent.dir().id, own)))?;
+    note_received(change, dir)?;
     let dataset = create::create_head(change, dir, origin)?;
     if new.origin.is_some() {
         livelist::create(change, dir)?;
@@ -180,6 +183,11 @@ fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunRe
     counts::count_new(change, parent.dir().id, dir)?;
     let is_empty = change.dataset(dataset)?.bp.is_hole();
     Ok(BegunReceive { dataset, name: new.target.clone(), head: dataset, is_empty })
+}
+
+/// Notes that a stream has brought a dataset, also where no properties come: what its files say may be anybody's.
+pub(super) fn note_received(change: &Change<'_>, dir: DirId) -> Result<()> {
+    change.set(change.dir(dir)?.props_zap, HAS_RECEIVED, &ZapValue::one(0))
 }
 
 /// The snapshot that a stream into a head that is there begins from.

@@ -25,7 +25,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 
 impl LivePool {
     /// Makes a pool of `leaves`, by their guids: one of each mirror that is not for logs. It is exported, has these
-    /// properties, and `history` as the last line of its history. Returns the paths of its devices.
+    /// properties, and `history` as the last line of its history. Returns the paths of its devices, and its guid.
     ///
     /// Errors: `Invalid` if these are not such leaves; `Busy` if one lacks something, or no other has all that it has;
     /// `Exists` if there is a checkpoint: nothing is changed then. Those of writing
@@ -36,7 +36,7 @@ impl LivePool {
         leaves: &[Guid],
         properties: Vec<(String, PropertyValue)>,
         history: &str,
-    ) -> Result<Vec<String>> {
+    ) -> Result<(Vec<String>, Guid)> {
         let alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.refuse_with_checkpoint()?;
@@ -58,8 +58,9 @@ impl LivePool {
         })?;
         drop(alone);
         self.notify("vdev_remove", None);
-        self.make_split(name, &devices, leaves, properties, history)?;
-        Ok(paths)
+        let guid = Guid::random(self.env());
+        self.make_split((name, guid), &devices, leaves, properties, history)?;
+        Ok((paths, guid))
     }
 
     fn check_split(&self, leaves: &[Guid]) -> Result<()> {
@@ -88,7 +89,7 @@ impl LivePool {
     /// Opens the new pool, takes from it what is not there, and exports it.
     fn make_split(
         &self,
-        name: &str,
+        (name, guid): (&str, Guid),
         devices: &[Arc<dyn Device>],
         leaves: &[Guid],
         properties: Vec<(String, PropertyValue)>,
@@ -103,7 +104,7 @@ impl LivePool {
         let candidate = candidates.into_iter().next().ok_or_else(no_such_device)?;
         let options = OpenOptions {
             name: Some(name.to_owned()),
-            new_guid: Some(Guid::random(self.env())),
+            new_guid: Some(guid),
             without_log: true,
             cache_bytes: Some(CACHE_BYTES),
             ..OpenOptions::default()

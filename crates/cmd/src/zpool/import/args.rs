@@ -21,7 +21,8 @@ pub struct ImportArgs {
     pub notify: bool,
 }
 
-const LONG: [Long; 4] = [
+const LONG: [Long; 5] = [
+    Long { name: "adopt", takes_value: false, code: '5' },
     Long { name: "at-txg", takes_value: true, code: '1' },
     Long { name: "notify", takes_value: false, code: '2' },
     Long { name: "history", takes_value: true, code: '4' },
@@ -51,6 +52,7 @@ impl ImportArgs {
                 Opt::Flag('2') => args.notify = true,
                 Opt::Flag('3') => args.options.checkpoint = true,
                 Opt::Value('4', line) => args.options.history = Some(line.clone()),
+                Opt::Flag('5') => args.options.adopt = true,
                 Opt::Flag('t') => args.options.temporary = true,
                 // -F looks at all states that there are, and so goes as far back as -X
                 Opt::Flag('X') => args.options.extreme = true,
@@ -104,6 +106,7 @@ impl ImportArgs {
             ("-m", self.options.missing_log),
             ("-N", self.options.no_mount),
             ("-t", self.options.temporary),
+            ("--adopt", self.options.adopt),
             ("--rewind-to-checkpoint", self.options.checkpoint),
         ] {
             if is_on {
@@ -172,8 +175,8 @@ mod tests {
             (Some("/mnt"), Some("on"), Some(Txg::new(16)))
         );
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
-        let args = parse("--rewind-to-checkpoint tank").unwrap();
-        assert_eq!(args.options.wanted_state(), Rewind::Checkpoint);
+        let args = parse("--rewind-to-checkpoint --adopt tank").unwrap();
+        assert_eq!((args.options.wanted_state(), args.options.adopt), (Rewind::Checkpoint, true));
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
         let args = parse("--at-txg 7 -c /etc/x -- -odd").unwrap();
         assert_eq!(

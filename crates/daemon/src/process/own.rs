@@ -1,0 +1,67 @@
+//! Whether a pool is this host's own.
+
+use std::sync::Arc;
+
+use Error;
+use pool::Pool;
+use protocol::startup::Notify;
+
+use crate::host_rule::HostRule;
+use crate::host_state::{HostState, PoolIdentity};
+use crate::import::ImportOptions;
+use crate::import::acquire::Acquired;
+
+type State = Result<Arc<HostState>>;
+
+/// What counts as set here, of a pool that has been opened: all of it if the host remembers it, and no other had it
+/// meanwhile, or if the user takes it in. If not, the user is told how to.
+pub(super) fn of_imported(state: &State, acquired: &Acquired, options: &ImportOptions, notify: &Notify) -> HostRule {
+    let view = acquired.pool.view();
+    if options.adopt {
+        return take_in(state, &view, notify);
+    }
+    let (rule, why) = match known(state, &view) {
+        Ok((state, pool)) => {
+            let is_known = state.is_own(&pool);
+            if is_known && acquired.was_here_last {
+                return HostRule::of(true, state, &pool);
+            }
+            // what another host has put there stays there
+            if is_known && let Err(error) = state.forget(pool.guid) {
+                tracing::warn!("it stays on the list of this host's pools: {error}");
+            }
+            let why = if is_known { "another host had it meanwhile" } else { "this host does not know it" };
+            (HostRule::of(false, state, &pool), why.to_owned())
+        }
+        Err(error) => (HostRule::plain(false), error.what().to_owned()),
+    };
+    let name = view.name();
+    tracing::warn!(pool = name, why, "it is taken for a stranger's");
+    // below another folder, and without mounts, all is as it was asked for
+    if !options.no_mount && options.altroot().is_none_or(|root| root == "/") {
+        notify.err(&format!(
+            "pool '{name}' is taken for a stranger's, as {why}: its set-id bits, devices, and properties that give \
+             something out do not count; if it is yours, export it, and 'zpool import --adopt {name}' takes it in"
+        ));
+    }
+    rule
+}
+
+/// Makes a pool this host's own. That it cannot be is told, and keeps nobody from using it.
+pub(super) fn take_in(state: &State, view: &Pool, notify: &Notify) -> HostRule {
+    let taken = known(state, view).and_then(|(state, pool)| state.take_in(&pool).map(|()| (state, pool)));
+    match taken {
+        Ok((state, pool)) => HostRule::of(true, state, &pool),
+        Err(error) => {
+            let name = view.name();
+            notify.err(&format!("pool '{name}' will be taken for a stranger's when it is imported: {}", error.what()));
+            HostRule::plain(true)
+        }
+    }
+}
+
+/// What is remembered, and by what of the pool. Errors: there is no such folder; those of reading the pool.
+fn known(state: &State, view: &Pool) -> Result<(Arc<HostState>, PoolIdentity)> {
+    let state = state.as_ref().map_err(|error| Error::new(error.kind(), error.what().to_owned()))?;
+    Ok((state.clone(), PoolIdentity { guid: view.guid(), hidden: view.dsl().hidden_numbers()? }))
+}
