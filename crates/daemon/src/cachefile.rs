@@ -32,6 +32,15 @@ pub fn read(file: &Path) -> Result<NvList> {
     NvList::unpack(&std::fs::read(file)?)
 }
 
+/// Makes the file, without entries, if there is none: a process that may make no file of its own is to put its pool there.
+/// Errors: it cannot be made.
+pub fn offer(file: &Path) -> Result<()> {
+    match write(file, &NvList::new().pack()) {
+        Err(_) if file.exists() => Ok(()),
+        made => made,
+    }
+}
+
 /// Gives a pool its entry in a cache file, which is made if there is none.
 pub fn put(file: &Path, pool: &str, config: &NvList) -> Result<()> {
     change(file, |pools| pools.set(pool, Value::List(config.clone())))

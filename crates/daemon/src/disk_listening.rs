@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
 use export::{DiskServer, Export};
+use rustix::net::{Shutdown, shutdown};
 
 use crate::network_door::NetworkDoor;
 
@@ -26,8 +28,8 @@ pub(crate) struct DiskListening<S> {
     pub(crate) door: NetworkDoor,
     /// Where clients read which addresses of the network there are.
     pub(crate) addresses: PathBuf,
-    /// A socket of this machine, if there is one beside them.
-    pub(crate) socket: Option<PathBuf>,
+    /// A socket of this machine, and where it is, if there is one beside them.
+    pub(crate) socket: Option<(PathBuf, UnixListener)>,
     pub(crate) env: Env,
     pub(crate) has_ended: AtomicBool,
 }
@@ -74,7 +76,7 @@ impl<S: DiskServer> Export for DiskListening<S> {
 
     fn place(&self) -> String {
         match (&self.socket, self.door.addresses().first()) {
-            (Some(path), _) => path.display().to_string(),
+            (Some((path, _)), _) => path.display().to_string(),
             (None, Some(address)) => format!("{}://{address}", self.protocol),
             (None, None) => self.protocol.to_owned(),
         }
@@ -96,9 +98,9 @@ impl<S: DiskServer> Export for DiskListening<S> {
         self.has_ended.store(true, Ordering::SeqCst);
         // those that have come, and use nothing
         self.server.disconnect_all();
-        if let Some(path) = &self.socket {
-            // for the thread that waits for clients to see it
-            let _ = std::os::unix::net::UnixStream::connect(path);
+        if let Some((path, listener)) = &self.socket {
+            // wakes the thread that waits for clients
+            let _ = shutdown(listener, Shutdown::Both);
             let _ = fs::remove_file(path);
         }
         self.listen_at(&[], "")

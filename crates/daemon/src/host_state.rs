@@ -78,6 +78,11 @@ impl HostState {
         Ok(HostState { folder, key })
     }
 
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Whether a pool is this host's own.
     pub fn is_own(&self, pool: &PoolIdentity) -> bool {
         let stored = read_host_file(&self.file_of(pool.guid), FileRights::Secret, POOL_BYTES_MAX);

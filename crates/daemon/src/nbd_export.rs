@@ -12,10 +12,9 @@
 //! The socket is there from when the first volume has the property until the pool is exported. What has been connected
 //! before the property is taken away stays connected.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -31,6 +30,7 @@ use zvol::Zvol;
 use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
 use crate::host_rule::HostRule;
+use crate::listen_helper;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
 use crate::volume_handle::VolumeHandle;
@@ -149,10 +149,8 @@ impl NbdExport {
 
     /// Errors: where it cannot listen.
     fn follow(&self, listening: &DiskListening<NbdServer>, plan: NetworkPlan) -> Result<()> {
-        if plan.tls.is_none() {
-            for address in &plan.addresses {
-                tracing::warn!(%address, "volumes are open to every user of this machine by NBD, unless '{NBD_TLS}' is set");
-            }
+        for address in plan.open_addresses() {
+            tracing::warn!(%address, "volumes are open to every user of this machine by NBD, unless '{NBD_TLS}' is set");
         }
         let scheme = if plan.tls.is_some() { "nbds://" } else { "nbd://" };
         *self.tls.lock() = plan.tls;
@@ -169,8 +167,7 @@ impl NbdExport {
         {
             return Err(error.into());
         }
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let listener = listen_helper::bind(&path, 0o600)?;
         let server = NbdServer::new(self.env.clone(), self.disks.clone());
         let (serving, tls) = (server.clone(), self.tls.clone());
         let take = move |client| serving.serve(client, tls.lock().clone());
@@ -180,7 +177,7 @@ impl NbdExport {
             door: NetworkDoor::new(self.network.clone(), self.env.clone(), take),
             addresses: nbd_addresses(&self.run, &pool),
             pool,
-            socket: Some(path),
+            socket: Some((path, listener.try_clone()?)),
             env: self.env.clone(),
             has_ended: AtomicBool::new(false),
         });
@@ -213,6 +210,11 @@ struct NetworkPlan {
 }
 
 impl NetworkPlan {
+    /// Where every user of this machine may have the volumes.
+    fn open_addresses(&self) -> &[SocketAddr] {
+        if self.tls.is_none() { &self.addresses } else { &[] }
+    }
+
     /// What properties say. Errors: `Invalid`, with what is wrong.
     fn new(listen: Option<String>, tls: Option<String>) -> Result<NetworkPlan> {
         let addresses = addresses_in(&listen.unwrap_or_default())?;
@@ -274,5 +276,25 @@ impl Disk for VolumeHandle {
 
     fn volume(&self) -> Result<Arc<Zvol>> {
         self.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_certificates_are_told_as_open_or_refused() {
+        let plan = |listen: &str| NetworkPlan::new(Some(listen.to_owned()), None);
+        let near = plan("127.0.0.1:10809,[::1]:10809").unwrap();
+        assert_eq!(near.open_addresses(), near.addresses);
+        assert_eq!(near.open_addresses().len(), 2);
+        for far in
+            ["192.0.2.1:10809", "0.0.0.0:10809", "[::]:10809", "127.0.0.1:1,10.0.0.1:10809", "[::ffff:10.0.0.1]:1"]
+        {
+            let error = plan(far).map(|plan| plan.addresses).unwrap_err();
+            assert!(error.what().contains("is no loopback address"), "{far}: {error}");
+        }
+        assert!(NetworkPlan::default().open_addresses().is_empty());
     }
 }

@@ -30,12 +30,13 @@ use crate::report::ProcessFacts;
 use crate::served::Served;
 use crate::verbs::Host;
 use crate::volume_exports::VolumeExports;
-use crate::{confine, descriptors, leftovers, log, panics, server, told, verbs, zedlets};
+use crate::{confine, descriptors, leftovers, listen_helper, log, panics, server, told, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
 /// sees what it says.
 pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
-    be(is_started, |ready| {
+    let cachefile = || Ok(((), options.cachefile_property().map(str::to_owned)));
+    be(is_started, cachefile, |ready, ()| {
         let env = environment();
         let Some(acquired) = acquire::acquire(&env, options, &ready.notify)? else {
             return ready.notify.ready().map_err(|e| e.to_string());
@@ -54,14 +55,19 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
 
 /// Makes the pool that is described on standard input, and is its process.
 pub fn create(is_started: bool) -> ExitCode {
-    be(is_started, |ready| {
+    let read_request = || {
         let request: CreateRequest = serde_json::from_reader(std::io::stdin().lock().take(REQUEST_BYTES_MAX))
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
+        let cachefile = request.pool.properties.iter().find(|(name, _)| name == "cachefile");
+        let cachefile = cachefile.map(|(_, file)| file.clone());
+        Ok((request, cachefile))
+    };
+    be(is_started, read_request, |ready, request| {
         let (env, new) = (environment(), &request.pool);
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
         let name = new.temporary_name.as_deref().unwrap_or(&new.name);
         let claim = RunDir::make().and_then(|dir| dir.claim(name)).map_err(|e| failed(e.what()))?;
-        claim.check_room().map_err(|e| failed(e.what()))?;
+        claim.check_room(listen_helper::bind).map_err(|e| failed(e.what()))?;
         VolumeExports::check_new(&new.fs_properties).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
@@ -99,8 +105,8 @@ fn environment() -> Env {
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
 /// What makes a process ready to be a pool's.
-struct Ready {
-    notify: Notify,
+struct Ready<'a> {
+    notify: &'a Notify,
     /// Those that end it in order; they are blocked.
     signals: SigSet,
     helper: Helper,
@@ -111,8 +117,13 @@ struct Ready {
     state: base::Result<Arc<HostState>>,
 }
 
-/// Runs `main` in a process that is ready for it.
-fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> ExitCode {
+/// Runs `main` in a process that is ready for it, with what `first` gives while the process is not confined yet; beside that,
+/// `first` tells the cache file that may be made.
+fn be<T>(
+    is_started: bool,
+    first: impl FnOnce() -> Result<(T, Option<String>), String>,
+    main: impl FnOnce(&Ready<'_>, T) -> Result<(), String>,
+) -> ExitCode {
     let notify = Notify::new(is_started);
     notify.detach();
     log::start(is_started);
@@ -125,10 +136,21 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
     // before any other thread is there
     let helper = mount_helper::started().map_err(|e| e.to_string());
     let zedlets = Mutex::new(zedlets::started());
-    let listen_helper = Mutex::new(Some(ListenHelper::started()));
-    let state = HostState::open().map(Arc::new);
-    let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
-    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets, listen_helper, state })) {
+    let confined = helper.and_then(|helper| {
+        let (given, cachefile) = first()?;
+        let listen_helper = ListenHelper::started(cachefile.as_deref());
+        listen_helper.serve_process();
+        let state = HostState::open().map(Arc::new);
+        // where there is none, what needs it says why
+        let run = RunDir::make().ok();
+        let written = run.as_ref().map(RunDir::path).into_iter().chain(state.iter().map(|state| state.folder()));
+        confine::confine(&written.collect::<Vec<_>>())?;
+        Ok((helper, given, Mutex::new(Some(listen_helper)), state))
+    });
+    let done = confined.and_then(|(helper, given, listen_helper, state)| {
+        main(&Ready { notify: &notify, signals, helper, zedlets, listen_helper, state }, given)
+    });
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -163,14 +185,14 @@ fn serve(
     (locks, mut claim): (DeviceLocks, RunDirClaim),
     places: &HostPlaces<'_>,
     mounts: &Mounting<'_>,
-    ready: &Ready,
+    ready: &Ready<'_>,
 ) -> Result<(), String> {
     let Ready { notify, signals, helper, .. } = ready;
     let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     descriptors::check_room(0).map_err(failed)?;
-    let listener = claim.listen().map_err(failed)?;
+    let listener = claim.listen(listen_helper::bind).map_err(failed)?;
     let dir = claim.dir();
     notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
@@ -286,7 +308,7 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::KstatFiles>>) {
 }
 
 /// Has scripts run for what happens to the pool, if there are any.
-fn begin_scripts(served: &Served, ready: &Ready) -> base::Result<()> {
+fn begin_scripts(served: &Served, ready: &Ready<'_>) -> base::Result<()> {
     match (ready.zedlets.lock().take(), served.events()) {
         (Some(helper), Some(events)) => spawn("zedlets", move || zedlets::feed(&events, helper)),
         _ => Ok(()),

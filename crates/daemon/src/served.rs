@@ -23,9 +23,9 @@ use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{PoolReply, Request};
 use protocol::words::hex;
 
-use crate::cachefile;
 use crate::exports::Exports;
 use crate::injections::Injections;
+use crate::listen_helper::change_cachefile;
 use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
@@ -326,7 +326,7 @@ impl Served {
         let file = self.cachefile.lock().clone();
         match file {
             Some(file) if file != "none" => {
-                cachefile::put(Path::new(&file), &self.cached_name(), self.pool.view().config())
+                change_cachefile(Path::new(&file), &self.cached_name(), Some(self.pool.view().config()))
             }
             _ => Ok(()),
         }
@@ -341,7 +341,7 @@ impl Served {
 
     fn leave_cachefile(&self, file: &str) {
         if file != "none"
-            && let Err(e) = cachefile::remove(Path::new(file), &self.cached_name())
+            && let Err(e) = change_cachefile(Path::new(file), &self.cached_name(), None)
         {
             tracing::warn!(file, "cache file not written: {e}");
         }

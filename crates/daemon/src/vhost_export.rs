@@ -8,9 +8,9 @@
 //! A socket is there as long as its volume has the property, and goes with the volume's name. The machine that has been
 //! connected before the property is taken away stays connected.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +20,14 @@ use base::{Env, Error, Kind, Mutex, Result};
 use export::{DiskServer, Export};
 use format::ids::{DatasetId, Guid, Txg};
 use protocol::volumes::{VHOST_PROPERTY, vhost_folder, vhost_socket};
+use rustix::net::{Shutdown, shutdown};
 use vhostblk::{VhostDisk, VhostServer, VhostSource};
 use zvol::Zvol;
 
 use crate::disk_listening::wait_until;
 use crate::exports::Exports;
 use crate::host_rule::HostRule;
+use crate::listen_helper;
 use crate::live::ServedPool;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered, offers};
@@ -56,8 +58,8 @@ struct VhostVolume {
     env: Env,
     run: PathBuf,
     server: Arc<VhostServer>,
-    /// Its name, and the socket that is there, if any.
-    door: Mutex<(String, Option<PathBuf>)>,
+    /// Its name, and the socket that is there, if any, and where.
+    door: Mutex<(String, Option<(PathBuf, UnixListener)>)>,
     /// Counts up when the socket goes: the thread that waits there ends.
     turn: AtomicU64,
     has_ended: AtomicBool,
@@ -168,8 +170,8 @@ impl VhostVolume {
         make_folder_of(&path)?;
         // that of a process that was killed: this one has the lock of the pool
         let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let listener = listen_helper::bind(&path, 0o600)?;
+        let opened = listener.try_clone()?;
         let (turn, weak) = (self.turn.load(Ordering::SeqCst), Arc::downgrade(self));
         let accept = move || {
             for stream in listener.incoming() {
@@ -190,16 +192,16 @@ impl VhostVolume {
             return Err(Error::new(Kind::Io, "the system gives no more threads"));
         }
         tracing::info!(volume = name, socket = %path.display(), "it is served by vhost-user");
-        door.1 = Some(path);
+        door.1 = Some((path, opened));
         Ok(())
     }
 
     /// Takes no machine any more; the one that is connected stays.
     fn close(&self) {
         self.turn.fetch_add(1, Ordering::SeqCst);
-        if let Some(path) = self.door.lock().1.take() {
-            // for the thread that waits there to see it
-            let _ = UnixStream::connect(&path);
+        if let Some((path, listener)) = self.door.lock().1.take() {
+            // wakes the thread that waits there
+            let _ = shutdown(&listener, Shutdown::Both);
             let _ = fs::remove_file(&path);
             remove_folders_of(&self.run, &path);
         }
@@ -218,7 +220,7 @@ impl Export for VhostVolume {
 
     fn place(&self) -> String {
         let door = self.door.lock();
-        door.1.as_ref().map_or_else(|| "vhost".to_owned(), |path| path.display().to_string())
+        door.1.as_ref().map_or_else(|| "vhost".to_owned(), |(path, _)| path.display().to_string())
     }
 
     fn is_served(&self) -> bool {
@@ -275,12 +277,12 @@ impl VhostVolume {
             return Ok(());
         }
         name.clone_into(&mut door.0);
-        let Some(old) = door.1.take() else { return Ok(()) };
+        let Some((old, listener)) = door.1.take() else { return Ok(()) };
         let path = vhost_socket(&self.run, name);
         make_folder_of(&path)?;
         fs::rename(&old, &path)?;
         remove_folders_of(&self.run, &old);
-        door.1 = Some(path);
+        door.1 = Some((path, listener));
         Ok(())
     }
 }

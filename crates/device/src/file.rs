@@ -17,7 +17,7 @@ use rustix::fs::{Access, FallocateFlags, FlockOperation, access, fallocate, floc
 use rustix::io::Errno;
 
 use crate::ring::{IoTask, RingJob};
-use crate::{Device, DirectFile, Raw, beneath, cannot_discard, io_error, past_the_end, read_only, refusal};
+use crate::{Device, DirectFile, Raw, beneath, cannot_discard, io_error, opener, past_the_end, read_only, refusal};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,6 @@ impl FileDevice {
     }
 
     fn open_inner(path: &str, mode: OpenMode) -> Result<FileDevice> {
-        // O_NONBLOCK: if it has become a named pipe that nobody writes, the open must not wait forever
         let writable = mode == OpenMode::ReadWrite;
         // a path may come from a pool: what does something when it is opened, as a watchdog or a tape, is let alone
         let refuse_others = |kind: FileType| match kind.is_file() || kind.is_block_device() {
@@ -69,17 +68,22 @@ impl FileDevice {
         if writable {
             check_writable(path)?;
         }
-        let open = |flags| File::options().read(true).write(writable).custom_flags(libc::O_NONBLOCK | flags).open(path);
-        // O_EXCL of a disk claims it; of a file it would mean nothing
-        let claim = if writable && is_disk { Some(open(libc::O_EXCL).map_err(busy)?) } else { None };
-        let mut cached = open(0).map_err(busy)?;
+        let (claim, mut cached, opened_direct) = if writable {
+            let opened = opener::open(path.as_ref(), true).map_err(busy)?;
+            (opened.claim, opened.cached, opened.direct)
+        } else {
+            (None, open_to_read(path, 0).map_err(busy)?, None)
+        };
         let meta = cached.metadata()?;
         let kind = meta.file_type();
         refuse_others(kind)?;
         // the end is where a disk's size shows too
         let size = cached.seek(SeekFrom::End(0))?;
         let direct = match mode {
-            OpenMode::ReadOnly | OpenMode::ReadWrite => open_direct(path, writable, &meta, size),
+            OpenMode::ReadWrite => opened_direct.and_then(|file| tried_direct(file, &meta, size)),
+            OpenMode::ReadOnly => {
+                open_to_read(path, libc::O_DIRECT).ok().and_then(|file| tried_direct(file, &meta, size))
+            }
             OpenMode::ReadOnlyCached => None,
         };
         let sector_of = |question| if kind.is_block_device() { sector(&cached, question) } else { 512 };
@@ -115,7 +119,11 @@ impl FileDevice {
         }
         for bottom in bottoms {
             // what cannot be opened cannot be written either, and needs no lock
-            let Ok(file) = File::options().read(true).write(exclusive).open(&bottom.file) else { continue };
+            let opened = match exclusive {
+                true => opener::open(&bottom.file, false).map(|opened| opened.cached),
+                false => File::open(&bottom.file),
+            };
+            let Ok(file) = opened else { continue };
             if !beneath::lock_range(&file, &bottom.bytes, exclusive) {
                 return Err(self.in_use());
             }
@@ -266,10 +274,13 @@ fn busy(error: io::Error) -> Error {
     }
 }
 
-/// Opens the same file with `O_DIRECT`, and tries whether it works.
-fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option<(File, DirectFile)> {
-    let flags = libc::O_DIRECT | libc::O_NONBLOCK;
-    let file = File::options().read(true).write(writable).custom_flags(flags).open(path).ok()?;
+/// Opens a file or disk that is only read; see [`opener::open_here`] for the flag.
+fn open_to_read(path: &str, flags: libc::c_int) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)
+}
+
+/// Tries whether the same file, opened with `O_DIRECT`, works.
+fn tried_direct(file: File, meta: &Metadata, size: u64) -> Option<(File, DirectFile)> {
     let again = file.metadata().ok()?;
     if (again.dev(), again.ino()) != (meta.dev(), meta.ino()) {
         return None;

@@ -251,9 +251,9 @@ impl Object {
         }
         let Some(block) = cache.peek(&request, keep) else { return 0 };
         let first = blkid.checked_shl(tree.pointers_shift()).unwrap_or(u64::MAX);
-        let below = (0..).zip(BlkPtr::slice(&block)).map(|(at, bp)| {
-            self.cached_below(tree, bp, (level - 1, first.saturating_add(at)), looks)
-        });
+        let below = (0..)
+            .zip(BlkPtr::slice(&block))
+            .map(|(at, bp)| self.cached_below(tree, bp, (level - 1, first.saturating_add(at)), looks));
         below.fold(bp.lsize(), u64::saturating_add)
     }
 

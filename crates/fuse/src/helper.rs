@@ -31,7 +31,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Error, Kind, Mutex, MutexGuard, Result};
@@ -40,7 +40,6 @@ use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, 
 use nix::sys::time::TimeVal;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +70,7 @@ enum Origin {
     /// This process starts them.
     Program(PathBuf, Vec<OsString>),
     /// Another one does; the lock is held until the new one cannot be mistaken for a later one.
-    Process(Mutex<Running>),
+    Process(Arc<Mutex<Running>>),
 }
 
 /// A helper's process.
@@ -82,8 +81,8 @@ struct Running {
 
 enum Process {
     Own(Child),
-    /// Another one's child, as a pidfd.
-    Elsewhere(OwnedFd),
+    /// A child of the first one, which this process may not end itself.
+    Elsewhere(i32, Weak<Mutex<Running>>),
 }
 
 /// A mounted file system that nobody serves yet.
@@ -117,6 +116,8 @@ enum HelperRequest {
     Look(OsString),
     /// Start another one like yourself.
     Another,
+    /// End one that you have started.
+    End(i32),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -153,7 +154,7 @@ impl Helper {
     pub fn started(program: impl Into<PathBuf>, args: &[&str]) -> Result<Helper> {
         let args: Vec<OsString> = args.iter().map(Into::into).collect();
         let first = Running::start(&program.into(), &args)?;
-        Ok(Helper::from(Origin::Process(Mutex::new(first))))
+        Ok(Helper::from(Origin::Process(Arc::new(Mutex::new(first)))))
     }
 
     fn from(origin: Origin) -> Helper {
@@ -256,7 +257,7 @@ impl Origin {
     fn start(&self) -> Result<Running> {
         match self {
             Origin::Program(program, args) => Running::start(program, args),
-            Origin::Process(first) => first.lock().another().map_err(|error| match error.kind() {
+            Origin::Process(first) => Running::another(first).map_err(|error| match error.kind() {
                 Kind::Missing => Error::new(Kind::Missing, NO_HELPER).with_source(error),
                 _ => error,
             }),
@@ -271,12 +272,10 @@ impl Running {
     }
 
     /// Has it start another one.
-    fn another(&self) -> Result<Running> {
-        match self.ask(&HelperRequest::Another, None)?.ok_or_else(ended_early)? {
+    fn another(first: &Arc<Mutex<Running>>) -> Result<Running> {
+        match first.lock().ask(&HelperRequest::Another, None)?.ok_or_else(ended_early)? {
             (HelperAnswer::Started { pid }, Some(socket)) => {
-                let pid = rustix::process::Pid::from_raw(pid).ok_or_else(makes_no_sense)?;
-                let process = pidfd_open(pid, PidfdFlags::empty()).map_err(std::io::Error::from)?;
-                Ok(Running { process: Process::Elsewhere(process), socket })
+                Ok(Running { process: Process::Elsewhere(pid, Arc::downgrade(first)), socket })
             }
             (HelperAnswer::Failed { errno, what, cause }, _) => Err(failure(errno, what, cause)),
             _ => Err(makes_no_sense()),
@@ -303,9 +302,11 @@ impl Drop for Running {
         // it is idle, or not wanted any more; it may be where not even this ends it at once
         let process = match &mut self.process {
             Process::Own(process) => process,
-            Process::Elsewhere(process) => {
-                if let Err(errno) = pidfd_send_signal(&*process, Signal::KILL) {
-                    tracing::debug!("the mount helper: {errno}");
+            Process::Elsewhere(pid, first) => {
+                // without the first one, it ends when its socket does
+                if let Some(Err(error)) = first.upgrade().map(|first| first.lock().ask(&HelperRequest::End(*pid), None))
+                {
+                    tracing::debug!("the mount helper: {error}");
                 }
                 return;
             }
@@ -379,6 +380,11 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
             let pid = child.id().cast_signed();
             children.push(child);
             return Ok((HelperAnswer::Started { pid }, Some(socket)));
+        }
+        HelperRequest::End(pid) => {
+            let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
+            child.map_or(Ok(()), Child::kill)?;
+            HelperAnswer::Done
         }
     };
     Ok((answer, None))

@@ -77,13 +77,14 @@ impl IscsiConnection {
         let outgoing = Outgoing::new(socket.try_clone()?, &agreed.params, agreed.next_answer, window.clone());
         let texts = Texts::new(&socket, &agreed);
         let used = UsedUnit { unit, nexus: Arc::new(Nexus::new(agreed.port)) };
+        let writes = Writes::new(shared.asked.clone());
         let connection = Arc::new(IscsiConnection {
             shared,
             initiator: agreed.initiator,
             used: used.clone(),
             socket,
             incoming: Mutex::new(incoming),
-            writes: Writes::default(),
+            writes,
             outgoing,
             window,
             tasks: Tasks::default(),

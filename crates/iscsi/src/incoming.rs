@@ -5,12 +5,14 @@
 //!   writes     data come with the command, behind it if that was agreed on, and then as they are asked for
 //! ```
 //!
-//! Invariants: data of writes take `WRITE_BYTES_MAX` at most, beside what commands bring with them: more is asked for
-//! only when there is room. Commands that are held are fewer than may be under way.
+//! Invariants: data that are asked for take `WRITE_BYTES_MAX` at most of a connection, and `ALL_BYTES_MAX` of all
+//! together, but for one command of each connection, so that none waits for another. More is asked for only when there
+//! is room. Commands that are held are fewer than may be under way.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::BufReader;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{Error, Mutex, Result};
 use export::ClientSocket;
@@ -20,9 +22,11 @@ use crate::pdu::{NO_TAG, Pdu, PduHead, opcode};
 use crate::tasks::{CommandWindow, Tasks};
 
 /// Most bytes that one command writes.
-pub(crate) const COMMAND_BYTES_MAX: u32 = 32 << 20;
+pub(crate) const COMMAND_BYTES_MAX: u32 = 8 << 20;
 /// Bytes of data that are asked for at a time.
 const WRITE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of data that all connections ask for at a time.
+const ALL_BYTES_MAX: usize = 256 << 20;
 /// Bytes that are read from the connection at a time, at least.
 const READ_BYTES: usize = 64 << 10;
 
@@ -141,11 +145,13 @@ enum Next {
 }
 
 /// Writes whose data are not all here, and how much room there is for them.
-#[derive(Default)]
 pub(crate) struct Writes(Mutex<WritesState>);
 
-#[derive(Default)]
+/// Bytes of data that all connections of a server have asked for.
+pub(crate) type SharedRoom = Arc<AtomicUsize>;
+
 struct WritesState {
+    all: SharedRoom,
     pending: HashMap<u32, PendingWrite>,
     /// Bytes of commands that data were asked for, until they are done.
     rooms: HashMap<u32, usize>,
@@ -171,7 +177,25 @@ struct PendingWrite {
     burst_bytes: usize,
 }
 
+impl Drop for WritesState {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.taken, Ordering::Relaxed);
+    }
+}
+
 impl Writes {
+    /// Of a connection, beside others.
+    pub(crate) fn new(all: SharedRoom) -> Writes {
+        Writes(Mutex::new(WritesState {
+            all,
+            pending: HashMap::new(),
+            rooms: HashMap::new(),
+            taken: 0,
+            waiting: VecDeque::new(),
+            next_tag: 0,
+        }))
+    }
+
     /// A command has come, with data perhaps. Errors: `Corrupt`.
     fn begin(&self, pdu: Pdu, params: &Params) -> Result<Option<Next>> {
         let Pdu { head, data } = pdu;
@@ -232,6 +256,7 @@ impl Writes {
         state.pending.remove(&tag);
         let room = state.rooms.remove(&tag).unwrap_or(0);
         state.taken -= room;
+        state.all.fetch_sub(room, Ordering::Relaxed);
         let mut asks = Vec::new();
         while let Some(&next) = state.waiting.front() {
             let expected = state.pending.get(&next).map_or(0, |write| write.expected);
@@ -252,7 +277,9 @@ impl Writes {
 
 impl WritesState {
     fn has_room(&self, bytes: usize) -> bool {
-        self.taken == 0 || self.taken + bytes <= WRITE_BYTES_MAX
+        // another one that sees the same room takes a command more
+        let all = || self.all.load(Ordering::Relaxed) + bytes;
+        self.taken == 0 || self.taken + bytes <= WRITE_BYTES_MAX && all() <= ALL_BYTES_MAX
     }
 
     /// The next data of a command; none if it has to wait.
@@ -264,6 +291,7 @@ impl WritesState {
                 return None;
             }
             self.taken += expected;
+            self.all.fetch_add(expected, Ordering::Relaxed);
             self.rooms.insert(tag, expected);
         }
         self.next_tag = self.next_tag.wrapping_add(1) & 0x7fff_ffff;
@@ -305,7 +333,7 @@ mod tests {
 
     #[test]
     fn data_are_asked_for() {
-        let (writes, params) = (Writes::default(), Params { burst_bytes: 1000, ..Params::default() });
+        let (writes, params) = (Writes::new(SharedRoom::default()), Params { burst_bytes: 1000, ..Params::default() });
         let ask = asked(writes.begin(write(1, 2500, 500), &params).unwrap());
         assert_eq!((ask.range, ask.sequence), ((500, 1000), 0));
         assert!(writes.add(data(&ask, 0, (500, 400), false)).is_none());
@@ -318,7 +346,8 @@ mod tests {
 
     #[test]
     fn data_that_nobody_asked_for_are_bounded() {
-        let (writes, params) = (Writes::default(), Params { initial_ready: false, ..Params::default() });
+        let (writes, params) =
+            (Writes::new(SharedRoom::default()), Params { initial_ready: false, ..Params::default() });
         let mut command = write(1, 100_000, 0);
         command.head.0[1] = 0x20;
         assert!(writes.begin(command.clone(), &params).unwrap().is_none());
@@ -344,7 +373,7 @@ mod tests {
             (0, (0, 4095), true),
             (0, (0, 4097), true),
         ] {
-            let writes = Writes::default();
+            let writes = Writes::new(SharedRoom::default());
             let ask = asked(writes.begin(write(1, 4096, 0), &params).unwrap());
             let next = writes.add(data(&ask, number, range, is_final));
             assert!(matches!(next, Some(Next::Do(Job::BadData(_)))), "{number} {range:?}");
@@ -354,15 +383,32 @@ mod tests {
 
     #[test]
     fn writes_wait_for_room() {
-        let (writes, params) = (Writes::default(), Params::default());
+        let (writes, params) = (Writes::new(SharedRoom::default()), Params::default());
         let begin = |tag| writes.begin(write(tag, COMMAND_BYTES_MAX, 0), &params).unwrap();
-        asked(begin(1));
-        asked(begin(2));
-        assert!(begin(3).is_none() && begin(4).is_none());
-        assert_eq!(writes.end(2).iter().map(|ask| ask.command.tag()).collect::<Vec<_>>(), [3]);
+        for tag in 1..=8 {
+            asked(begin(tag));
+        }
+        assert!(begin(9).is_none() && begin(10).is_none());
+        assert_eq!(writes.end(2).iter().map(|ask| ask.command.tag()).collect::<Vec<_>>(), [9]);
         // one that is aborted while it waits
-        assert!(writes.end(4).is_empty());
-        assert!(writes.end(1).is_empty() && writes.end(3).is_empty());
-        asked(begin(5));
+        assert!(writes.end(10).is_empty());
+        assert!([1, 3, 4, 5, 6, 7, 8, 9].iter().all(|tag| writes.end(*tag).is_empty()));
+        asked(begin(11));
+    }
+
+    /// Each connection has one command, whatever others have; more only from what is left of all.
+    #[test]
+    fn connections_share_room() {
+        let (all, params) = (SharedRoom::default(), Params::default());
+        let begin = |writes: &Writes, tag| writes.begin(write(tag, COMMAND_BYTES_MAX, 0), &params).unwrap();
+        let many: Vec<_> = (0..100).map(|_| Writes::new(all.clone())).collect();
+        let count = |writes: &Writes| (0..20).filter(|tag| begin(writes, *tag).is_some()).count();
+        let counts: Vec<_> = many.iter().map(count).collect();
+        assert_eq!((counts[..4].to_vec(), counts[4..].to_vec()), (vec![8; 4], vec![1; 96]));
+        assert_eq!(all.load(Ordering::Relaxed), ALL_BYTES_MAX + 96 * COMMAND_BYTES_MAX as usize);
+        // its own end lets one go on, and the end of a connection gives back all
+        assert_eq!(many[9].end(0).len(), 1);
+        drop(many);
+        assert_eq!(all.load(Ordering::Relaxed), 0);
     }
 }

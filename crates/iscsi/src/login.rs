@@ -393,3 +393,30 @@ fn is_name(text: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_graphic() && !b",;=".contains(&byte);
     (1..=223).contains(&text.len()) && text.bytes().all(is_of_name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::target::ChapSecrets;
+
+    /// At an address that is not loopback, nothing is given out without a secret or a list, whatever properties say.
+    #[test]
+    fn what_is_for_all_is_for_this_machine_only() {
+        let of = |names: &[&str], chap: Option<&str>| TargetAccess {
+            initiators: names.iter().map(|name| (*name).into()).collect(),
+            chap: chap.map(|text| ChapSecrets::parse(text).unwrap()),
+        };
+        let secret = Some("initiator iqn.a aaaaaaaaaaaa");
+        assert!(!is_kept(&of(&["any"], None), false) && !is_kept(&of(&["iqn.a", "any"], None), false));
+        assert!(is_kept(&of(&["iqn.a"], None), false) && is_kept(&of(&["any"], secret), false));
+        assert!(is_kept(&of(&["any"], None), true));
+        for at in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"] {
+            let Ok(listener) = TcpListener::bind(format!("{at}:0")) else { continue };
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            assert!(is_near(&ClientSocket::from(socket)), "{at}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{Env, Mutex};
 use export::{Gate, Parking};
 
+use crate::incoming::SharedRoom;
 use crate::target::Targets;
 
 /// What all connections of a server share.
@@ -16,4 +17,6 @@ pub(crate) struct ServerParts {
     pub(crate) parking: Arc<Parking>,
     /// Held by what looks for targets: strangers may ask for that, and get one thread's time together.
     pub(crate) looking: Arc<Mutex<()>>,
+    /// What all have asked for to be written.
+    pub(crate) asked: SharedRoom,
 }

@@ -71,7 +71,7 @@ impl IscsiServer {
         let gate = Arc::<Gate>::default();
         let waits = targets.clone();
         let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
-        let shared = ServerParts { env, targets, gate, parking, looking: Arc::default() };
+        let shared = ServerParts { env, targets, gate, parking, looking: Arc::default(), asked: Arc::default() };
         Arc::new(IscsiServer { shared, sessions: Arc::default(), next: AtomicU64::new(0) })
     }
 

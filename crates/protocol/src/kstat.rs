@@ -24,9 +24,9 @@
 mod read;
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -213,9 +213,8 @@ impl KstatFiles {
     pub fn write_tunables(&mut self, tunables: Vec<(&'static str, u64)>) -> io::Result<()> {
         let folder = self.module.join("zfs/parameters");
         for (name, value) in tunables.iter().filter(|tunable| !self.tunables.contains(tunable)) {
-            replace(&folder.join(name), &format!("{value}\n"))?;
             // they are set elsewhere: what is written here would do nothing
-            std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o444))?;
+            replace_with(&folder.join(name), &format!("{value}\n"), 0o444)?;
         }
         self.tunables = tunables;
         Ok(())
@@ -274,9 +273,16 @@ impl Drop for KstatFiles {
 
 /// Replaces a file as a whole. A search for names like its own does not find the one that takes its place.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    replace_with(path, text, 0o644)
+}
+
+fn replace_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    // a killed process left it
+    let _ = std::fs::remove_file(&new);
+    let written = File::options().write(true).create_new(true).mode(mode).open(&new);
+    let done = written.and_then(|mut file| file.write_all(text.as_bytes())).and_then(|()| std::fs::rename(&new, path));
     if done.is_err() {
         // a full file system has a part of it, which would take room for nothing
         let _ = std::fs::remove_file(&new);

@@ -81,7 +81,7 @@ impl RunDir {
             made.map_err(|e| unusable(&path, &e.to_string()))?;
         }
         let found = RunDir::find()?.ok_or_else(|| unusable(&path, "it was removed"))?;
-        if path == Path::new(OF_ROOT) {
+        if path == Path::new(OF_ROOT) && found.folder.metadata()?.mode() & 0o777 != mode {
             // an older one let nobody else in
             found.folder.set_permissions(Permissions::from_mode(mode))?;
         }
@@ -218,15 +218,16 @@ impl RunDirClaim {
     }
 
     /// Whether the folder takes what the process of a pool needs there, a socket and a log, before anything of the pool is
-    /// changed. Errors: it does not, as where its file system is full; the message names the folder.
-    pub fn check_room(&self) -> Result<()> {
+    /// changed; `bind` as of [`RunDirClaim::listen`]. Errors: it does not, as where its file system is full; the message
+    /// names the folder.
+    pub fn check_room(&self, bind: impl FnOnce(&Path, u32) -> std::io::Result<UnixListener>) -> Result<()> {
         let pid = std::process::id();
         let [log, socket] = ["log", "sock"].map(|what| format!(".{}.{what}.{pid}", self.stem));
         let try_both = || -> std::io::Result<()> {
             let options = &mut File::options();
             let mut file = options.create_new(true).write(true).mode(0o600).open(self.dir.path.join(&log))?;
             file.write_all(&[b'\n'; LOG_ROOM_BYTES])?;
-            drop(UnixListener::bind(self.dir.in_folder(&socket))?);
+            drop(bind(&self.dir.path.join(&socket), 0o600)?);
             Ok(())
         };
         let outcome = try_both();
@@ -243,14 +244,14 @@ impl RunDirClaim {
         }
     }
 
-    /// The pool's socket, where others find it from now on.
-    pub fn listen(&mut self) -> Result<UnixListener> {
+    /// The pool's socket, where others find it from now on, made by `bind`: a path, and its permissions. Errors: those
+    /// of `bind`; the socket of a dead process cannot be removed.
+    pub fn listen(&mut self, bind: impl FnOnce(&Path, u32) -> std::io::Result<UnixListener>) -> Result<UnixListener> {
         self.clear()?;
-        let path = self.dir.short(&self.stem, "sock");
-        let listener = UnixListener::bind(&path).map_err(|e| unusable(&self.dir.path, &of_system(&e)))?;
-        self.is_listening = true;
         // a user that may enter the folder may ask
-        std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+        let listener =
+            bind(&self.dir.long(&self.stem, "sock"), 0o666).map_err(|e| unusable(&self.dir.path, &of_system(&e)))?;
+        self.is_listening = true;
         Ok(listener)
     }
 }
@@ -308,6 +309,11 @@ fn unusable(path: &Path, why: &str) -> Error {
 mod tests {
     use super::*;
 
+    fn bind(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).map(|()| listener)
+    }
+
     #[test]
     fn stems_fit_in_addresses() {
         assert_eq!(stem("tank"), "tank");
@@ -323,7 +329,7 @@ mod tests {
         let dir = RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).unwrap();
         let mut claim = dir.claim("tank").unwrap();
         assert!(dir.sockets().unwrap().is_empty());
-        let _listener = claim.listen().unwrap();
+        let _listener = claim.listen(bind).unwrap();
         assert_eq!(dir.claim("tank").err().unwrap().kind(), Kind::Exists);
         assert_eq!(dir.sockets().unwrap(), ["tank"]);
         assert!(dir.connect("tank").unwrap().is_some() && dir.connect("none").unwrap().is_none());
@@ -342,7 +348,7 @@ mod tests {
         dir.claim("tank").unwrap().clear().unwrap();
         assert!(dir.sockets().unwrap().is_empty() && !dir.long("tank", "lock").exists());
         drop(UnixListener::bind(dir.short("tank", "sock")).unwrap());
-        drop(dir.claim("tank").unwrap().listen().unwrap());
+        drop(dir.claim("tank").unwrap().listen(bind).unwrap());
         assert!(dir.sockets().unwrap().is_empty());
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert!(RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).is_err());

@@ -142,11 +142,7 @@ pub(crate) fn asize(spec: &VdevSpec, leaf_bytes: &dyn Fn(Guid) -> Result<u64>) -
 }
 
 /// Binary logarithm of the largest sector of the devices below, where `sector` says how large one's is.
-pub fn sector_shift(
-    spec: &VdevSpec,
-    devices: &HashMap<Guid, Arc<dyn Device>>,
-    sector: fn(&dyn Device) -> u64,
-) -> u32 {
+pub fn sector_shift(spec: &VdevSpec, devices: &HashMap<Guid, Arc<dyn Device>>, sector: fn(&dyn Device) -> u64) -> u32 {
     let own = devices.get(&spec.guid).map_or(0, |device| sector(&**device).max(1).ilog2());
     spec.children.iter().map(|child| sector_shift(child, devices, sector)).fold(own, u32::max)
 }

@@ -67,7 +67,11 @@ pub struct LeafState {
 impl LeafState {
     /// Of a leaf that has just been opened, whose device is like that, below a top-level vdev of that ashift. What the configuration says of its state is
     /// taken out of that, as it is kept here from now on.
-    pub(crate) fn new(spec: &mut LeafSpec, device: Option<Arc<dyn Device>>, (health, ashift): (Health, u32)) -> LeafState {
+    pub(crate) fn new(
+        spec: &mut LeafSpec,
+        device: Option<Arc<dyn Device>>,
+        (health, ashift): (Health, u32),
+    ) -> LeafState {
         let (object, offline, faulted) = (
             std::mem::take(&mut spec.dtl_object),
             std::mem::take(&mut spec.offline),

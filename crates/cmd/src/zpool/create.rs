@@ -29,10 +29,10 @@ use format::feature::FeatureSet;
 use pool::NewPool;
 use protocol::create::CreateRequest;
 use protocol::pool_names;
+use protocol::startup;
 use protocol::wire::Hello;
 use protocol::words::nicenum::nicebytes;
 use protocol::words::of_system;
-use protocol::{client, startup};
 
 use super::command::{CommandResult, Stop, history_line};
 use super::pools;
@@ -94,7 +94,7 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<NewPoolSpec, String> {
 /// Whether a device may be overwritten that is no pool's. Errors: why not, for the user; with `force`, only what
 /// no force can put aside.
 pub fn check_device(path: &str, force: bool) -> Result<(), String> {
-    let imported = pools::imported().map_err(|Stop::Usage(why)| Stop::Failed(why) | why)?;
+    let imported = pools::imported().map_err(|(Stop::Usage(why) | Stop::Failed(why))| why)?;
     check_devices(&NewPoolSpec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
 }
 

@@ -48,10 +48,8 @@ pub fn run(args: &[OsString]) -> CommandResult {
         [name] if pool_names::check(name).is_err() => {
             return Err(Stop::usage(format!("invalid pool name '{name}'")));
         }
-        [name] if !options.clear => {
-            if !pools::is_imported(name)? {
-                return Err(Stop::Failed(format!("cannot open '{name}': no such pool")));
-            }
+        [name] if !options.clear && !pools::is_imported(name)? => {
+            return Err(Stop::Failed(format!("cannot open '{name}': no such pool")));
         }
         _ => {}
     }

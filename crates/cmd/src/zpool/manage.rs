@@ -1,8 +1,10 @@
 //! `zpool destroy`, `sync`, `set` and `reguid`: short commands that the process of the pool carries out.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use base::Kind;
+use daemon::cachefile;
 use daemon::compat::Allowed;
 use daemon::pool_props::{self, When};
 use format::ids::Guid;
@@ -112,7 +114,15 @@ pub fn set(args: &[OsString]) -> CommandResult {
     }
     let request =
         Request::Set { name: property.to_owned(), value: value.to_owned(), history: history_line("set", args) };
-    match connection.ask(&request) {
+    // the pool's process may make no file there
+    let file = Some(Path::new(value)).filter(|file| property == "cachefile" && file.is_absolute());
+    file.map_or(Ok(()), cachefile::offer).map_err(|e| failed(e.what()))?;
+    let answer = connection.ask(&request);
+    if let (Some(file), false) = (file, matches!(answer, Ok(PoolReply::Done))) {
+        // if it is still without pools
+        drop(cachefile::remove(file, ""));
+    }
+    match answer {
         Ok(PoolReply::Done) => Ok(true),
         Ok(_) => Err(failed("its process answers another question")),
         Err(e) => Err(failed(e.what())),

@@ -51,12 +51,15 @@ impl Compared<'_> {
         rustix::fs::syncfs(std::fs::File::open(&self.mount).unwrap()).unwrap();
         self.world.check("sync fresh", 0, "");
         let sent = see(Detail::All);
-        let told = |what: &str| format!("{place}: {what}; the last steps: {:#?}", self.steps.last());
-        warm.is_that_of(&sent.without_room(), &told("what the kernel sends changes what is seen"));
+        let steps = format!("the last steps: {:#?}", self.steps.last());
+        warm.is_that_of(
+            &sent.without_room(),
+            &format!("{place}: the kernel's own changes what is seen when it is sent; {steps}"),
+        );
         self.steps.close_all();
         drop_caches(&self.mount);
         let cold = see(Detail::All);
-        sent.is_that_of(&cold, &told("what the kernel kept is not what is there"));
+        sent.is_that_of(&cold, &format!("{place}: the kernel kept other things than are there; {steps}"));
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{IFlags, SeekFrom, ioctl_getflags, ioctl_setflags};
-use vm_memory::{Bytes, GuestMemory as _, FileOffset, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use super::suspended::wait_for;
 use super::{World, can_mount};

@@ -91,9 +91,7 @@ fn devices_come_and_go() {
 fn sectors_of_another_size_are_asked_for() {
     let world = World::new("sectors", &[]);
     let larger = |what: &str| {
-        format!(
-            "cannot {what}: The new device cannot have a higher alignment requirement than the top-level vdev.\n"
-        )
+        format!("cannot {what}: The new device cannot have a higher alignment requirement than the top-level vdev.\n")
     };
     world.disks(&["a", "b", "c", "d", "e", "f"]);
     world.check("create -o ashift=12 -O mountpoint=none fresh DIR/a", 0, "");
@@ -140,11 +138,13 @@ fn disks_of_larger_sectors_are_not_used() {
     let Some(first) = disk_of_large_sectors(&world, "a", "disk-a") else {
         return eprintln!("SKIPPED large sectors: there are no loop devices here");
     };
-    let [second, third] = [("c", "disk-c"), ("d", "disk-d")].map(|(file, link)| {
-        disk_of_large_sectors(&world, file, link).unwrap()
-    });
+    let [second, third] =
+        [("c", "disk-c"), ("d", "disk-d")].map(|(file, link)| disk_of_large_sectors(&world, file, link).unwrap());
     let (said, code) = world.told("import -d DIR/disk-a alone");
-    assert!(code == 1 && said.contains("cannot import 'alone': one or more devices is currently unavailable"), "{said}");
+    assert!(
+        code == 1 && said.contains("cannot import 'alone': one or more devices is currently unavailable"),
+        "{said}"
+    );
     let (said, code) = world.told("import -d DIR/disk-a");
     assert!(code == 0 && said.contains("larger sectors") && said.contains("unsupported minimum blocksize"), "{said}");
     world.check("import -d DIR/b -d DIR/disk-c pair", 0, "");

@@ -12,7 +12,7 @@ use testkit::rng::Rng;
 use super::killed::number_from;
 use super::opens::{MODES, does, mounted};
 use super::{World, can_mount};
-use file::{Contents, Written};
+use file::Written;
 
 /// Steps, if nobody asks for more.
 const STEPS_QUICK: u64 = 700;

@@ -14,9 +14,9 @@ use protocol::{pool_names, pool_properties};
 
 use super::unwritable::Unwritable;
 use super::{ImportOptions, features, find};
-use crate::hostid;
 use crate::live::{self, ServedPool};
 use crate::locks::{DeviceLocks, refuse_pool_of_module};
+use crate::{hostid, listen_helper};
 
 /// Why a pool is not gone back with.
 const TOO_OLD: &str = "no state of the last groups can be opened\n\
@@ -56,7 +56,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     };
     // before anything is written: the pool may get a name that another has
     let claim = RunDir::make().and_then(|dir| dir.claim(&name)).map_err(|e| failed(e.what()))?;
-    claim.check_room().map_err(|e| failed(e.what()))?;
+    claim.check_room(listen_helper::bind).map_err(|e| failed(e.what()))?;
     let mut options = options_of(args, &name);
     let left_out = left_out.map_err(|left_out| failed(&left_out.refusal()))?;
     // looks, even if the pool is to be written: nothing is changed if something is wrong

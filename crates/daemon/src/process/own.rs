@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use Error;
+use base::{Error, Result};
 use pool::Pool;
 use protocol::startup::Notify;
 

@@ -36,8 +36,9 @@ fn a_mirror_becomes_two_pools() {
         assert_eq!(pool.split("half", wrong, comment(), "zpool split").unwrap_err().kind(), Kind::Invalid);
     }
     let guid = pool.view().guid();
-    let paths = pool.split("half", &guids[1..2], comment(), "zpool split live half").unwrap();
+    let (paths, half) = pool.split("half", &guids[1..2], comment(), "zpool split live half").unwrap();
     assert_eq!(paths, [dir.path().join("disk1").display().to_string()]);
+    assert_ne!(half, guid);
     assert_eq!(pool.tree().leaves().count(), 2);
     file_of(&open(&pool)).write(0, b"of the old pool").unwrap();
     pool.sync().unwrap();

@@ -104,7 +104,8 @@ fn the_largest_sector_counts() {
         let disks =
             (0..).map(Guid::new).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
         let spec = above(VdevKind::Mirror, sectors.len() as u64);
-        plan(&Env::fixed(0), &spec, &disks, ashift).map(|plan| (sector_shift(&spec, &disks, |disk| disk.sector_bytes()), plan.ashift))
+        plan(&Env::fixed(0), &spec, &disks, ashift)
+            .map(|plan| (sector_shift(&spec, &disks, |disk| disk.sector_bytes()), plan.ashift))
     };
     assert_eq!(shift(&[512, 512], 9).unwrap(), (9, 9));
     assert_eq!(shift(&[512, 4096], 9).unwrap(), (12, 9));

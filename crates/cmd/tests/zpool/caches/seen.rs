@@ -63,7 +63,13 @@ impl Seen {
 
     /// The same, but for the room that files take.
     pub(super) fn without_room(&self) -> Seen {
-        Seen(self.0.iter().filter(|((_, what), _)| *what != "room").map(|(key, value)| (key.clone(), value.clone())).collect())
+        Seen(
+            self.0
+                .iter()
+                .filter(|((_, what), _)| *what != "room")
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        )
     }
 
     /// Panics with all that differs, and `told`.
@@ -145,9 +151,9 @@ fn contents(place: &Path) -> String {
     let mut bytes = Vec::new();
     match open(place).and_then(|mut file| file.read_to_end(&mut bytes)) {
         Ok(len) => {
-            let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| {
-                (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-            });
+            let sum = bytes
+                .iter()
+                .fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
             format!("{len} bytes of sum {sum:x}, {} are 0", bytes.iter().filter(|&&byte| byte == 0).count())
         }
         Err(error) => error.to_string(),

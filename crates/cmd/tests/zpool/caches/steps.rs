@@ -213,7 +213,11 @@ impl<'a> Steps<'a> {
         let mut places = places.map(|(directory, name)| self.mount.join(directory).join(name));
         places.find(|place| {
             let is_kept = place.symlink_metadata().is_ok_and(|stat| stat.is_file() || stat.is_dir());
-            let flags = if is_kept { File::open(place).ok().and_then(|file| rustix::fs::ioctl_getflags(file).ok()) } else { None };
+            let flags = if is_kept {
+                File::open(place).ok().and_then(|file| rustix::fs::ioctl_getflags(file).ok())
+            } else {
+                None
+            };
             flags.is_some_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
         })
     }
@@ -235,7 +239,8 @@ impl<'a> Steps<'a> {
             Kind::Store => self.store(&file),
             Kind::Truncate => file.set_len(offset),
             Kind::Allocate => {
-                let how = *self.rng.pick(&[FallocateFlags::empty(), FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE]);
+                let how =
+                    *self.rng.pick(&[FallocateFlags::empty(), FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE]);
                 Ok(rustix::fs::fallocate(&file, how, offset, len)?)
             }
             Kind::Punch => {

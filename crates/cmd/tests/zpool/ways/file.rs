@@ -151,7 +151,8 @@ impl Written {
         if self.contents.since.len() > UNSYNCED_MAX {
             return self.sync(true);
         }
-        let (at, len) = (rng.below(LEN), 1 + rng.below(if rng.below(3) == 0 { LEN / 2 } else { 9000 }));
+        let longest = if rng.below(3) == 0 { LEN / 2 } else { 9000 };
+        let (at, len) = (rng.below(LEN), 1 + rng.below(longest));
         let bytes = filled(rng, len);
         match rng.below(16) {
             0..3 => {

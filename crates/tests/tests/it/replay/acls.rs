@@ -136,7 +136,13 @@ fn files_made_with_lists_and_attributes_are_replayed() {
         let stat = zpl.stat(ino).unwrap();
         let is_directory = stat.kind == FileKind::Directory;
         assert_eq!((ino.get(), is_directory), (number, made == Made::Directory));
-        let mode = if has_list { 0o604 } else if is_directory { 0o750 } else { 0o640 };
+        let mode = if has_list {
+            0o604
+        } else if is_directory {
+            0o750
+        } else {
+            0o640
+        };
         assert_eq!((stat.mode & 0o7777, stat.uid, stat.gid), (mode, 3, 4), "{name}");
         assert_eq!(stat.btime, if has_extra { (55, 6) } else { (77, 5) }, "{name}");
         assert_eq!(list_of(&zpl, ino) == LISTED, has_list, "{name}");

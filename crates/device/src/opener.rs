@@ -1,0 +1,49 @@
+//! Opening what is to be written. A process that is confined may open nothing of the machine for writing: another one,
+//! which looks at what that is, opens it in its place.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// A file or disk that is open for reading and writing.
+#[derive(Debug)]
+pub struct OpenedDevice {
+    /// Of a disk: open so that the kernel gives it to nobody else.
+    pub claim: Option<File>,
+    /// Open through the page cache.
+    pub cached: File,
+    /// Open past the page cache, where that is possible and wanted.
+    pub direct: Option<File>,
+}
+
+/// Opens the file or disk at a path, also past the page cache if the second argument says so.
+pub type Opener = dyn Fn(&Path, bool) -> io::Result<OpenedDevice> + Send + Sync;
+
+static OPENER: OnceLock<Box<Opener>> = OnceLock::new();
+
+/// From now on, this process opens by `opener` what is to be written. Of several calls, the first one counts.
+pub fn open_for_writing_by(opener: Box<Opener>) {
+    // the one that is set stays
+    let _ = OPENER.set(opener);
+}
+
+/// Opens it by the opener of this process, if there is one.
+pub(crate) fn open(path: &Path, is_direct: bool) -> io::Result<OpenedDevice> {
+    match OPENER.get() {
+        Some(opener) => opener(path, is_direct),
+        None => open_here(path, is_direct, std::fs::metadata(path)?.file_type().is_block_device()),
+    }
+}
+
+/// Opens it in this process; `is_disk` if it is a block device. Errors: those of open(2), `EBUSY` of a disk that is in use.
+pub fn open_here(path: &Path, is_direct: bool, is_disk: bool) -> io::Result<OpenedDevice> {
+    // O_NONBLOCK: if it has become a named pipe that nobody writes, the open must not wait forever
+    let open = |flags| File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK | flags).open(path);
+    // O_EXCL of a disk claims it; of a file it would mean nothing
+    let claim = if is_disk { Some(open(libc::O_EXCL)?) } else { None };
+    let cached = open(0)?;
+    let direct = if is_direct { open(libc::O_DIRECT).ok() } else { None };
+    Ok(OpenedDevice { claim, cached, direct })
+}
