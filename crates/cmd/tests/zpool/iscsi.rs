@@ -134,7 +134,7 @@ fn volumes_by_iscsi() {
     let secrets = fresh.world.dir.join("secrets");
     std::fs::write(&secrets, "initiator me 123456789012\n").unwrap();
     let refused = format!("set org.cenote:iscsi_chap={} fresh/a/v", secrets.display());
-    let why = "a file with secrets is for its owner only: root, or the user of the pool's process";
+    let why = "a secret is for its owner only, and others have rights to it (chmod 600)";
     fresh.fails(&refused, &format!("cannot set property for 'fresh/a/v': DIR/secrets: {why}\n"));
     std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     fresh.does(&refused);

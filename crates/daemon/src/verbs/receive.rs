@@ -153,7 +153,9 @@ impl<'h> StreamReceiver<'h> {
         let pool = self.host.pool();
         let package = self.package.as_ref().filter(|(list, _)| is_whole && !list.is_empty());
         let tops = package.map_or_else(|| self.made.clone(), |(_, top)| vec![self.target_of(top, top)]);
-        self.tell_mountpoints(&pool);
+        if !self.order.no_mount {
+            self.tell_mountpoints(&pool);
+        }
         let mut plans: HashMap<String, PlannedMount> = HashMap::new();
         for top in tops.iter().filter(|_| !self.order.no_mount) {
             let Ok(subject) = pool.dsl().subject(top) else { continue };
