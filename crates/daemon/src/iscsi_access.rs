@@ -7,6 +7,7 @@ use dsl::{PropertyValue, Subject};
 use iscsi::{ANY_INITIATOR, ChapSecrets, TargetAccess};
 use protocol::volumes::{ISCSI_CHAP, ISCSI_INITIATORS};
 
+use crate::host_files::in_time;
 use crate::host_rule::HostRule;
 use crate::network_door::is_none;
 
@@ -57,11 +58,11 @@ pub fn is_initiator(name: &str) -> bool {
 }
 
 /// What initiators have to prove that they know. Errors: `Invalid`, also for a file that others may read, or that
-/// somebody else has made.
+/// somebody else has made; as of [`in_time`].
 pub fn secrets_in(path: &Path) -> Result<ChapSecrets> {
     let wrong = |what: &str| Error::new(Kind::Invalid, format!("{}: {what}", path.display()));
-    let bytes =
-        read_host_file(path, FileRights::Secret, SECRETS_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let bytes = in_time(path, |path| Ok(read_host_file(path, FileRights::Secret, SECRETS_BYTES_MAX)))?;
+    let bytes = bytes.map_err(|error| wrong(&error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
     ChapSecrets::parse(&text).map_err(|error| wrong(error.what()))
 }

@@ -10,7 +10,11 @@
 //!   for writing; `server`: connections; `stranger_share`: what users may take together that only ask.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
-//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`: by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`], which opens all that the process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_offers`: which properties offer; `new_contents`: what is in a new dataset.
+//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`:
+//!   by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that
+//!   listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`], which opens all that the
+//!   process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_offers`: which
+//!   properties offer; `host_files`: files that properties name; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; `host_state`: whose pools are this
 //!   host's own; [`host_rule`]: what counts as set here; [`hostid`]: this host's id; [`pool_props`], [`compat`]: what pool properties may be.
 //! - `injections`: faults that `zinject` asks for; `process_end`: why the process ends.
@@ -30,6 +34,7 @@ pub mod exports;
 mod file_room;
 mod files_version;
 mod histories;
+mod host_files;
 pub mod host_rule;
 mod host_state;
 pub mod hostid;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! By network they are to be had where property org.cenote:nbd_listen of the pool's root file system says: at a loopback
-//! address, where every user of this machine may have them, or by TLS, with certificates from the folder org.cenote:nbd_tls; at other addresses only by TLS, and clients
-//! have to show a certificate.
+//! address, where every user of this machine may have them, or by TLS, with certificates from the folder
+//! org.cenote:nbd_tls; at other addresses only by TLS, and clients have to show a certificate.
 //!
 //! The socket is there from when the first volume has the property until the pool is exported. What has been connected
 //! before the property is taken away stays connected.
@@ -29,6 +29,7 @@ use zvol::Zvol;
 
 use crate::disk_listening::DiskListening;
 use crate::exports::Exports;
+use crate::host_files::in_time;
 use crate::host_rule::HostRule;
 use crate::listen_helper;
 use crate::live::ServedPool;
@@ -218,7 +219,7 @@ impl NetworkPlan {
     /// What properties say. Errors: `Invalid`, with what is wrong.
     fn new(listen: Option<String>, tls: Option<String>) -> Result<NetworkPlan> {
         let addresses = addresses_in(&listen.unwrap_or_default())?;
-        let tls = tls.map(|folder| Tls::load(Path::new(&folder))).transpose()?;
+        let tls = tls.map(|folder| in_time(Path::new(&folder), Tls::load)).transpose()?;
         let is_safe = tls.as_ref().is_some_and(Tls::is_client_known);
         match addresses.iter().find(|address| !is_safe && !address.ip().is_loopback()) {
             None => Ok(NetworkPlan { addresses, tls }),
