@@ -30,15 +30,23 @@ pub(super) fn of_imported(state: &State, acquired: &Acquired, options: &ImportOp
             if is_known && let Err(error) = state.forget(pool.guid) {
                 tracing::warn!("it stays on the list of this host's pools: {error}");
             }
-            let why = if is_known { "another host had it meanwhile" } else { "this host does not know it" };
+            let why = match is_known {
+                true => "another host had it meanwhile",
+                // as of every pool that an older version had here
+                false if acquired.was_here_last => {
+                    "it is not on the list of this host's own pools, which older versions did not keep"
+                }
+                false => "it is not on the list of this host's own pools",
+            };
             (HostRule::of(false, state, &pool), why.to_owned())
         }
         Err(error) => (HostRule::plain(false), error.what().to_owned()),
     };
     let name = view.name();
     tracing::warn!(pool = name, why, "it is taken for a stranger's");
-    // below another folder, and without mounts, all is as it was asked for
-    if !options.no_mount && options.altroot().is_none_or(|root| root == "/") {
+    // below another folder, and without mounts, all is as it was asked for; what is mounted at boot comes from a cache file
+    let is_for_now = options.no_mount && options.cachefile.is_none();
+    if !is_for_now && options.altroot().is_none_or(|root| root == "/") {
         notify.err(&format!(
             "pool '{name}' is taken for a stranger's, as {why}: its set-id bits, devices, and properties that give \
              something out do not count; if it is yours, export it, and 'zpool import --adopt {name}' takes it in"
