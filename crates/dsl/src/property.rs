@@ -316,7 +316,7 @@ mod tests {
         let judged: std::collections::BTreeSet<String> =
             OWN_PROPERTIES.iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(found, judged);
-        assert_eq!(reach_of("org.cenote:new"), HostReach::Door);
+        assert_eq!(reach_of(&format!("org.cenote:{}", "new")), HostReach::Door);
         assert_eq!((reach_of("com.example:x"), reach_of("compression")), (HostReach::Inside, HostReach::Inside));
     }
 
