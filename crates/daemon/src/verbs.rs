@@ -68,8 +68,11 @@ pub fn answer(
         DatasetRequest::Mountable(request) => mount::mountable(host, request),
         DatasetRequest::MountAt(request) => mount::mount_at(host, request),
         DatasetRequest::Change { change, history } => {
-            let notes = volumes::warnings(host, change);
+            let mut notes = volumes::warnings(host, change);
             let (out, failures) = change::change(host, change, history.as_deref())?;
+            if failures.is_empty() {
+                notes.extend(volumes::open_to_all(host, change));
+            }
             Ok(Response::Changed { out, notes, failures })
         }
         DatasetRequest::Unmount(request) => {

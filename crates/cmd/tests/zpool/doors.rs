@@ -70,7 +70,11 @@ fn a_strangers_doors_open_one_by_one() {
     for volume in ["fresh/v", "fresh/a/w"] {
         fresh.does(&format!("create -s -V 8M {volume}"));
         fresh.does(&format!("set org.cenote:iscsi=on {volume}"));
-        fresh.does(&format!("set org.cenote:iscsi_initiators=any {volume}"));
+        let told = format!(
+            "Warning: '{volume}' is open to every user of this machine by iSCSI at addresses of loopback, and\n\
+             to nobody at others, unless 'org.cenote:iscsi_chap' is set.\n"
+        );
+        fresh.says(&format!("set org.cenote:iscsi_initiators=any {volume}"), &told);
     }
     fresh.does(&format!("set org.cenote:iscsi_listen={theirs} fresh"));
     drop(TcpStream::connect(theirs).unwrap());
@@ -188,4 +192,27 @@ fn a_stream_mounts_over_nothing() {
     assert_eq!(receive("fresh/followed", &send("-p")), (String::new(), 0));
     assert!(!mount(&place).unwrap().contains("nosuid"));
     fresh.judge();
+}
+
+/// A pool that an older version had here, which kept no list, is not on it. Its import says so, also at boot, where file
+/// systems are mounted later.
+#[test]
+fn a_boot_tells_of_pools_that_are_not_on_the_list() {
+    let fresh = Fresh::new("boot");
+    let boot = |told: &str| {
+        fresh.world.check("set cachefile=DIR/cache fresh", 0, "");
+        fresh.world.kill("fresh");
+        fresh.world.check("import -a -N -c DIR/cache", 0, told);
+    };
+    boot("");
+    std::fs::remove_dir_all(fresh.world.dir.join("run/state")).unwrap();
+    let told = "pool 'fresh' is taken for a stranger's, as it is not on the list of this host's own pools, which older \
+                versions did not keep: its set-id bits, devices, and properties that give something out do not count; if it \
+                is yours, export it, and 'zpool import --adopt fresh' takes it in\n";
+    boot(told);
+    // again and again
+    boot(told);
+    fresh.world.check("export fresh", 0, "");
+    fresh.world.check("import --adopt -N -d DIR fresh", 0, "");
+    boot("");
 }

@@ -11,12 +11,16 @@ use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
 use dsl::property::rules::{self, REFRESERVATION_AUTO};
 use dsl::{Property, PropertyValue, Subject};
+use iscsi::ANY_INITIATOR;
 use pool::Pool;
 use protocol::datasets::{ChangeRequest, Failure, NewVolumeSpace};
+use protocol::volumes::{ISCSI_CHAP, ISCSI_INITIATORS, NBD_LISTEN, NBD_PROPERTY, NBD_TLS};
 use protocol::words::nicenum::nicebytes;
 
 use super::around::{failure, words};
 use super::host::{DatasetChange, Host};
+use crate::iscsi_access::initiators_in;
+use crate::network_door::is_none;
 
 type Properties = Vec<(String, String)>;
 
@@ -146,6 +150,35 @@ pub(super) fn warnings(host: &dyn Host, change: &ChangeRequest) -> Vec<String> {
         )];
     }
     Vec::new()
+}
+
+/// What a change that was done leaves open to every user of this machine.
+pub(super) fn open_to_all(host: &dyn Host, change: &ChangeRequest) -> Vec<String> {
+    let ChangeRequest::Set { dataset, properties, .. } = change else { return Vec::new() };
+    let Ok(subject) = host.pool().dsl().subject(dataset) else { return Vec::new() };
+    let sets = |names: [&str; 2]| properties.iter().any(|(name, _)| names.contains(&name.as_str()));
+    let rule = &host.bounds().rule;
+    let value = |name: &str| match rule.value(subject.levels(), name) {
+        Some(PropertyValue::Text(text)) if !is_none(&text) => Some(text),
+        _ => None,
+    };
+    let mut notes = Vec::new();
+    if sets([NBD_LISTEN, NBD_TLS])
+        && let (Some(addresses), None) = (value(NBD_LISTEN), value(NBD_TLS))
+    {
+        notes.push(format!(
+            "Warning: at {addresses}, volumes with '{NBD_PROPERTY}' are open to every user of this machine,\n\
+             unless '{NBD_TLS}' is set. The socket that 'cenote volumes' shows has rights.\n"
+        ));
+    }
+    let names_all = || initiators_in(&value(ISCSI_INITIATORS).unwrap_or_default()).any(|name| name == ANY_INITIATOR);
+    if sets([ISCSI_INITIATORS, ISCSI_CHAP]) && value(ISCSI_CHAP).is_none() && names_all() {
+        notes.push(format!(
+            "Warning: '{dataset}' is open to every user of this machine by iSCSI at addresses of loopback, and\n\
+             to nobody at others, unless '{ISCSI_CHAP}' is set.\n"
+        ));
+    }
+    notes
 }
 
 fn with_reserved(mut properties: Properties, reserved: u64) -> Result<Properties> {
