@@ -47,7 +47,7 @@ fn a_pool_of_another_host_is_not_imported() {
     let no_id = "cannot set property for 'shared': requires a non-zero system hostid\n";
     world.check("set multihost=on shared", 1, no_id);
     world.check("export shared", 0, "");
-    assert_eq!(text(&world.on_host("0x11", "run", "import -d DIR shared")), "");
+    assert_eq!(text(&world.on_host("0x11", "run", "import -N -d DIR shared")), "");
     assert_eq!(text(&world.on_host("0x11", "run", "set multihost=on shared")), "");
     assert_eq!(text(&world.on_host("0x11", "run", "get -H -o value multihost shared")), "on\n");
     world.kill("shared");
@@ -88,7 +88,7 @@ fn a_pool_of_another_host_is_not_imported() {
             assert!(listed.contains(&line), "{listed}");
         }
     });
-    assert_eq!(text(&world.on_host("0x22", "run", "import -f -d DIR shared")), "");
+    assert_eq!(text(&world.on_host("0x22", "run", "import -f -N -d DIR shared")), "");
     assert_eq!(text(&world.on_host("0x22", "run", "export shared")), "");
 }
 
@@ -149,7 +149,7 @@ fn a_loop_device_over_a_file_in_use() {
     let made = Command::new("losetup").args(["-f", "--show"]).arg(world.dir.join("a")).output();
     let Some(made) = made.ok().filter(|made| made.status.success()) else { return };
     let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-    let import = |run: &str, from: &str| world.on_host("0", run, &format!("import -f -d {from} one"));
+    let import = |run: &str, from: &str| world.on_host("0", run, &format!("import -f -N -d {from} one"));
     world.check("create -O mountpoint=none one DIR/a", 0, "");
     let by_disk = import("elsewhere", &disk);
     world.check("export one", 0, "");
