@@ -20,7 +20,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use base::{Env, Error, FileRights, Kind, Result, read_host_file};
+use base::{Env, Error, Kind, Result};
+use export::{FileRights, read_host_file};
 use format::ids::Guid;
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};

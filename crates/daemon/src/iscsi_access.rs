@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use base::{Error, FileRights, Kind, Result, read_host_file};
+use base::{Error, Kind, Result};
 use dsl::{PropertyValue, Subject};
+use export::{FileRights, read_host_file};
 use iscsi::{ANY_INITIATOR, ChapSecrets, TargetAccess};
 use protocol::volumes::{ISCSI_CHAP, ISCSI_INITIATORS};
 

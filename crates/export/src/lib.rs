@@ -10,6 +10,7 @@
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
 //!   gate.rs      no request is done while the root of the dataset is replaced
 //!   socket.rs    the socket of a client, at this machine or by network
+//!   host_file.rs files of the host that properties name
 //!   budget.rs    how much memory the data of a client's requests may take
 //! ```
 //!
@@ -18,6 +19,7 @@
 mod budget;
 mod export;
 mod gate;
+mod host_file;
 mod looks;
 mod parking;
 mod room;
@@ -29,6 +31,7 @@ mod turns;
 pub use budget::{DataBudget, DataGrant};
 pub use export::Export;
 pub use gate::{Gate, Passage};
+pub use host_file::{FileRights, read_host_file};
 pub use looks::Looks;
 pub use parking::Parking;
 pub use room::{ConnectedClient, make_room};

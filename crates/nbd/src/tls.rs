@@ -12,8 +12,8 @@ use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Error, FileRights, Kind, Mutex, Result, read_host_file};
-use export::ClientSocket;
+use base::{Error, Kind, Mutex, Result};
+use export::{ClientSocket, FileRights, read_host_file};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

@@ -5,6 +5,11 @@ use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+const WAITING_FOR_NOBODY: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+
 /// What nobody else may do with a file: others than root, and the user of this process, whose files these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRights {
@@ -24,10 +29,9 @@ pub fn read_host_file(path: &Path, rights: FileRights, bytes_max: u64) -> Result
         return Err(wrong("no regular file"));
     }
     // it may have become a named pipe that nobody writes
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file = File::options().read(true).custom_flags(WAITING_FOR_NOBODY).open(path)?;
     let about = file.metadata()?;
-    // SAFETY: it takes nothing, and never fails.
-    let user = unsafe { libc::geteuid() };
+    let user = geteuid().as_raw();
     if !about.is_file() {
         return Err(wrong("no regular file"));
     }
@@ -81,9 +85,7 @@ mod tests {
         assert_eq!(read(FileRights::Secret, 3), Err(ErrorKind::FileTooLarge));
         // a named pipe hangs nobody, nor does a device
         let pipe = dir.join("pipe");
-        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-        // SAFETY: the name is a string that ends in zero.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap().success());
         for other in [pipe.as_path(), &dir, Path::new("/dev/zero"), Path::new("/dev/tty")] {
             let error = read_host_file(other, FileRights::Public, 9).unwrap_err();
             assert!([ErrorKind::InvalidInput, ErrorKind::NotFound].contains(&error.kind()), "{error}");
