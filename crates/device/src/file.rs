@@ -69,10 +69,10 @@ impl FileDevice {
             check_writable(path)?;
         }
         let (claim, mut cached, opened_direct) = if writable {
-            let opened = opener::open(path.as_ref(), true).map_err(busy)?;
+            let opened = opener::open(path.as_ref(), true).map_err(opener::busy)?;
             (opened.claim, opened.cached, opened.direct)
         } else {
-            (None, open_to_read(path, 0).map_err(busy)?, None)
+            (None, opener::open_to_read(path, 0).map_err(opener::busy)?, None)
         };
         let meta = cached.metadata()?;
         let kind = meta.file_type();
@@ -82,7 +82,7 @@ impl FileDevice {
         let direct = match mode {
             OpenMode::ReadWrite => opened_direct.and_then(|file| tried_direct(file, &meta, size)),
             OpenMode::ReadOnly => {
-                open_to_read(path, libc::O_DIRECT).ok().and_then(|file| tried_direct(file, &meta, size))
+                opener::open_to_read(path, libc::O_DIRECT).ok().and_then(|file| tried_direct(file, &meta, size))
             }
             OpenMode::ReadOnlyCached => None,
         };
@@ -264,19 +264,6 @@ pub fn check_writable(path: &str) -> Result<()> {
         Some(is_read_only) if is_read_only != 0 => refuse(Kind::ReadOnly, "the disk is read-only"),
         _ => Ok(()),
     }
-}
-
-/// The error of open(2), which has a kind of its own when another has claimed the disk.
-fn busy(error: io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(libc::EBUSY) => Error::new(Kind::Busy, "the device is in use").with_source(error),
-        _ => error.into(),
-    }
-}
-
-/// Opens a file or disk that is only read; see [`opener::open_here`] for the flag.
-fn open_to_read(path: &str, flags: libc::c_int) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)
 }
 
 /// Tries whether the same file, opened with `O_DIRECT`, works.
@@ -596,9 +583,7 @@ mod tests {
     #[test]
     fn what_is_no_disk_is_not_even_opened() {
         let path = std::env::temp_dir().join(format!("cenote-fifo-{}", std::process::id()));
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the name ends with a zero byte.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         let fifo = path.clone();
         let writer = std::thread::spawn(move || File::options().write(true).open(fifo).unwrap());
         for mode in [OpenMode::ReadOnly, OpenMode::ReadOnlyCached, OpenMode::ReadWrite] {

@@ -52,7 +52,7 @@ pub use file::{FileDevice, OpenMode, check_writable};
 pub use injected::{ALWAYS, DeviceOp, FaultEffect, InjectedFault, InjectedFaults, SlowLanes};
 pub use join::JoinLimits;
 pub use mem::MemDevice;
-pub use opener::{OpenedDevice, Opener, open_for_writing_by, open_here};
+pub use opener::{OpenedDevice, WriteOpener, open_for_writing_by, open_here};
 pub use raw::{DirectFile, Raw};
 pub use rings::{close_rings, try_free_ring};
 pub use slot::DeviceSlot;

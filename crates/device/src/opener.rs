@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use base::{Error, Kind};
+
 /// A file or disk that is open for reading and writing.
 #[derive(Debug)]
 pub struct OpenedDevice {
@@ -19,12 +21,12 @@ pub struct OpenedDevice {
 }
 
 /// Opens the file or disk at a path, also past the page cache if the second argument says so.
-pub type Opener = dyn Fn(&Path, bool) -> io::Result<OpenedDevice> + Send + Sync;
+pub type WriteOpener = dyn Fn(&Path, bool) -> io::Result<OpenedDevice> + Send + Sync;
 
-static OPENER: OnceLock<Box<Opener>> = OnceLock::new();
+static OPENER: OnceLock<Box<WriteOpener>> = OnceLock::new();
 
 /// From now on, this process opens by `opener` what is to be written. Of several calls, the first one counts.
-pub fn open_for_writing_by(opener: Box<Opener>) {
+pub fn open_for_writing_by(opener: Box<WriteOpener>) {
     // the one that is set stays
     let _ = OPENER.set(opener);
 }
@@ -46,4 +48,17 @@ pub fn open_here(path: &Path, is_direct: bool, is_disk: bool) -> io::Result<Open
     let cached = open(0)?;
     let direct = if is_direct { open(libc::O_DIRECT).ok() } else { None };
     Ok(OpenedDevice { claim, cached, direct })
+}
+
+/// The error of open(2), which has a kind of its own when another has claimed the disk.
+pub(crate) fn busy(error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Error::new(Kind::Busy, "the device is in use").with_source(error),
+        _ => error.into(),
+    }
+}
+
+/// Opens a file or disk that is only read; see [`open_here`] for the flag.
+pub(crate) fn open_to_read(path: &str, flags: libc::c_int) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)
 }
