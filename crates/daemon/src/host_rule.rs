@@ -20,7 +20,6 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use dsl::property::{HostReach, ValueKind, reach_of};
 use dsl::{Level, Property, PropertySource, PropertyValue, Sourced, Subject};
-use format::ids::Guid;
 use pool::Pool;
 
 use crate::host_state::{HostState, PoolIdentity};
@@ -51,10 +50,11 @@ impl HostRule {
         HostRule { is_own, marks: Some((state, pool.hidden)) }
     }
 
-    /// Has the host remember another guid of the pool, if it is the host's own. Errors: those of writing it down.
-    pub(crate) fn take_in(&self, guid: Guid) -> Result<()> {
+    /// Has the host remember the pool anew, or one that is made of it, if it is the host's own. Errors: those of writing it
+    /// down.
+    pub(crate) fn take_in(&self, pool: &PoolIdentity) -> Result<()> {
         match &self.marks {
-            Some((state, hidden)) if self.is_own => state.take_in(&PoolIdentity { guid, hidden: *hidden }),
+            Some((state, _)) if self.is_own => state.take_in(pool),
             _ => Ok(()),
         }
     }

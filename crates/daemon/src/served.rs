@@ -237,27 +237,21 @@ impl Served {
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
             Request::Checkpoint { discard, history } => self.change_pool(history, |pool| pool.checkpoint(*discard)),
-            Request::Split { name, vdevs, properties, history } => {
-                let split = |pool: &ServedPool| self.own(pool.split(name, vdevs, properties, history, &self.locks)?);
-                self.change_pool(history, split)
-            }
+            Request::Split { name, vdevs, properties, history } => self.change_pool(history, |pool| {
+                self.set_here().own(pool.split(name, vdevs, properties, history, &self.locks)?);
+                Ok(())
+            }),
             Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| self.mounts.settled()).map(|()| PoolReply::Done),
             Request::Freeze => self.pool.live()?.freeze().map(|()| PoolReply::Done),
-            Request::Set { name, value, .. } if name == "cachefile" => {
-                self.set_cachefile(value).map(|()| PoolReply::Done)
-            }
-            Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
+            Request::Set { name, value, history } => self.set(name, value, history),
             Request::SetVdev { vdev, name, value, history } => {
                 self.change_pool(history, |pool| pool.set_vdev_property(*vdev, name, value.as_ref()))
             }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
-            Request::Reguid { guid, history } => {
-                let change = |pool: &ServedPool| pool.change_guid(*guid).and_then(|()| self.own(pool.view().guid()));
-                self.change_pool(history, change)
-            }
+            Request::Reguid { guid, history } => self.change_identity(history, |pool| pool.change_guid(*guid)),
             Request::Prune { amount, history } => self.change_pool(history, |pool| pool.prune_dedup(*amount)),
             Request::Prefetch { tables } => {
                 pool::prefetch_tables(&|| self.pool.view(), *tables).map(|()| PoolReply::Done)
@@ -270,6 +264,26 @@ impl Served {
                 self.streams.during(request.is_stream(), answer).map(PoolReply::Zfs)
             }
         }
+    }
+
+    fn set(&self, name: &str, value: &str, history: &str) -> Result<PoolReply> {
+        match name {
+            "cachefile" => self.set_cachefile(value).map(|()| PoolReply::Done),
+            // an older version lacks some of what a pool is known by
+            "version" => self.change_identity(history, |pool| pool.set_property(name, value)),
+            _ => self.change_pool(history, |pool| pool.set_property(name, value)),
+        }
+    }
+
+    /// A change of what the host knows the pool by.
+    fn change_identity(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<PoolReply> {
+        let reply = self.change_pool(history, change)?;
+        self.set_here().own(self.pool.view().guid());
+        Ok(reply)
+    }
+
+    fn set_here(&self) -> set_here::SetHere<'_> {
+        set_here::SetHere { env: &self.env, pool: &self.pool, rule: &self.session.bounds.rule }
     }
 
     fn online(&self, vdev: Guid, expand: bool, history: &str) -> Result<PoolReply> {
@@ -479,7 +493,7 @@ impl Host for Served {
             }
             _ => work()?,
         }
-        self.mark_change(change)?;
+        self.set_here().mark_change(change)?;
         self.volumes.renew(&self.pool)?;
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
@@ -515,7 +529,7 @@ impl Host for Served {
             }
             _ => self.pool.change_snapshots(change)?,
         };
-        self.mark_snapshots(change)?;
+        self.set_here().mark_snapshots(change)?;
         match change {
             SnapshotChange::Clone { .. } => self.give_out_volumes(),
             _ => self.given_out.changed(),

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use super::World;
 use super::iscsi::Initiator;
 use super::snapshots::Fresh;
 
@@ -215,4 +216,21 @@ fn a_boot_tells_of_pools_that_are_not_on_the_list() {
     fresh.world.check("export fresh", 0, "");
     fresh.world.check("import --adopt -N -d DIR fresh", 0, "");
     boot("");
+}
+
+/// What a pool is known by is more once it is upgraded.
+#[test]
+fn an_old_pool_stays_own_when_it_is_upgraded() {
+    let world = World::new("oldown", &["fuse-v9"]);
+    let boot = || {
+        world.check("set cachefile=DIR/cache fuse_v9", 0, "");
+        world.kill("fuse_v9");
+        world.check("import -a -N -c DIR/cache", 0, "");
+    };
+    world.check("import --adopt -N -d DIR/fuse-v9 fuse_v9", 0, "");
+    boot();
+    assert!(world.zpool("upgrade fuse_v9").status.success());
+    world.check("get -H -o value version fuse_v9", 0, "-\n");
+    boot();
+    world.check("export fuse_v9", 0, "");
 }
