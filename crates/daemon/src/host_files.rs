@@ -1,7 +1,7 @@
 //! Reading what properties name on the host: [`in_time`].
 //!
 //! A path may lead to a file system that does not answer, as that of a server that is gone, or of this very pool while it
-//! is suspended. Who asks for a volume does not wait for that.
+//! is suspended. A client that asks for a volume does not wait for that.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -60,7 +60,7 @@ enum Wish {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Outcome {
+enum WishAnswer {
     /// The descriptors come with it; the first one may be the claim on a disk.
     Done { has_claim: bool },
     /// An error of the system.
@@ -104,13 +104,13 @@ impl ListenHelper {
         let sent = beside::send(&self.0.as_ref().ok_or_else(gone)?.lock(), wish, &[theirs.as_fd()]);
         sent.map_err(|_| gone())?;
         drop(theirs);
-        let answer = beside::receive::<Outcome>(&ours, MESSAGE_BYTES_MAX).map_err(|_| gone())?;
+        let answer = beside::receive::<WishAnswer>(&ours, MESSAGE_BYTES_MAX).map_err(|_| gone())?;
         // until the helper has closed its own
         let _ = ours.read(&mut [0]);
         match answer.ok_or_else(gone)? {
-            (Outcome::Done { has_claim }, fds) => Ok((has_claim, fds)),
-            (Outcome::Errno(errno), _) => Err(io::Error::from_raw_os_error(errno)),
-            (Outcome::Refused(why), _) => Err(io::Error::new(ErrorKind::PermissionDenied, why)),
+            (WishAnswer::Done { has_claim }, fds) => Ok((has_claim, fds)),
+            (WishAnswer::Errno(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+            (WishAnswer::Refused(why), _) => Err(io::Error::new(ErrorKind::PermissionDenied, why)),
         }
     }
 }
@@ -180,12 +180,12 @@ fn serve(asked: &UnixStream, cachefile: Option<PathBuf>) -> Result<()> {
         let caches = caches.clone();
         let fulfil = move || {
             let (outcome, fds) = match fulfilled(wish, &caches) {
-                Ok((has_claim, fds)) => (Outcome::Done { has_claim }, fds),
-                Err(Failure::System(error)) => {
-                    let text = || Outcome::Refused(error.to_string());
-                    (error.raw_os_error().map_or_else(text, Outcome::Errno), Vec::new())
+                Ok((has_claim, fds)) => (WishAnswer::Done { has_claim }, fds),
+                Err(WishFailure::System(error)) => {
+                    let text = || WishAnswer::Refused(error.to_string());
+                    (error.raw_os_error().map_or_else(text, WishAnswer::Errno), Vec::new())
                 }
-                Err(Failure::Other(why)) => (Outcome::Refused(why), Vec::new()),
+                Err(WishFailure::Other(why)) => (WishAnswer::Refused(why), Vec::new()),
             };
             let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             // the process may be gone
@@ -199,32 +199,32 @@ fn serve(asked: &UnixStream, cachefile: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-enum Failure {
+enum WishFailure {
     System(io::Error),
     Other(String),
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::System(error)
+impl From<io::Error> for WishFailure {
+    fn from(error: io::Error) -> WishFailure {
+        WishFailure::System(error)
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Other(error.what().to_owned())
+impl From<Error> for WishFailure {
+    fn from(error: Error) -> WishFailure {
+        WishFailure::Other(error.what().to_owned())
     }
 }
 
 /// Does it; what is opened for it, and whether the first of that is a claim.
-fn fulfilled(wish: Wish, caches: &Mutex<BTreeSet<PathBuf>>) -> std::result::Result<(bool, Vec<OwnedFd>), Failure> {
+fn fulfilled(wish: Wish, caches: &Mutex<BTreeSet<PathBuf>>) -> std::result::Result<(bool, Vec<OwnedFd>), WishFailure> {
     match wish {
         Wish::Listen(address) => Ok((false, vec![TcpListener::bind(address)?.into()])),
         Wish::Bind(path, mode) => {
-            let run = RunDir::find()?.ok_or_else(|| Failure::Other("there is no run folder".to_owned()))?;
+            let run = RunDir::find()?.ok_or_else(|| WishFailure::Other("there is no run folder".to_owned()))?;
             let is_plain = |below: &Path| below.components().all(|part| matches!(part, Component::Normal(_)));
             if !path.strip_prefix(run.path()).is_ok_and(is_plain) {
-                return Err(Failure::Other("sockets are in the run folder only".to_owned()));
+                return Err(WishFailure::Other("sockets are in the run folder only".to_owned()));
             }
             Ok((false, vec![bind_here(&path, mode)?.into()]))
         }

@@ -57,8 +57,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     // before anything is written: the pool may get a name that another has
     let claim = RunDir::make().and_then(|dir| dir.claim(&name)).map_err(|e| failed(e.what()))?;
     claim.check_room(listen_helper::bind).map_err(|e| failed(e.what()))?;
-    let mut options = options_of(args, &name);
-    let left_out = left_out.map_err(|left_out| failed(&left_out.refusal()))?;
+    let (mut options, left_out) = (options_of(args, &name), left_out.map_err(|left_out| failed(&left_out.refusal()))?);
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
         refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;

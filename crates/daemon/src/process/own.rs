@@ -11,11 +11,16 @@ use crate::host_state::{HostState, PoolIdentity};
 use crate::import::ImportOptions;
 use crate::import::acquire::Acquired;
 
-type State = Result<Arc<HostState>>;
+type StateFolder = Result<Arc<HostState>>;
 
 /// What counts as set here, of a pool that has been opened: all of it if the host remembers it, and no other had it
 /// meanwhile, or if the user takes it in. If not, the user is told how to.
-pub(super) fn of_imported(state: &State, acquired: &Acquired, options: &ImportOptions, notify: &Notify) -> HostRule {
+pub(super) fn of_imported(
+    state: &StateFolder,
+    acquired: &Acquired,
+    options: &ImportOptions,
+    notify: &Notify,
+) -> HostRule {
     let view = acquired.pool.view();
     if options.adopt {
         return take_in(state, &view, notify);
@@ -56,7 +61,7 @@ pub(super) fn of_imported(state: &State, acquired: &Acquired, options: &ImportOp
 }
 
 /// Makes a pool this host's own. That it cannot be is told, and keeps nobody from using it.
-pub(super) fn take_in(state: &State, view: &Pool, notify: &Notify) -> HostRule {
+pub(super) fn take_in(state: &StateFolder, view: &Pool, notify: &Notify) -> HostRule {
     let taken = known(state, view).and_then(|(state, pool)| state.take_in(&pool).map(|()| (state, pool)));
     match taken {
         Ok((state, pool)) => HostRule::of(true, state, &pool),
@@ -69,7 +74,7 @@ pub(super) fn take_in(state: &State, view: &Pool, notify: &Notify) -> HostRule {
 }
 
 /// What is remembered, and by what of the pool. Errors: there is no such folder; those of reading the pool.
-fn known(state: &State, view: &Pool) -> Result<(Arc<HostState>, PoolIdentity)> {
+fn known(state: &StateFolder, view: &Pool) -> Result<(Arc<HostState>, PoolIdentity)> {
     let state = state.as_ref().map_err(|error| Error::new(error.kind(), error.what().to_owned()))?;
     Ok((state.clone(), PoolIdentity { guid: view.guid(), hidden: view.dsl().hidden_numbers()? }))
 }

@@ -15,7 +15,7 @@ use super::RECORD_BYTES;
 
 /// Bytes of an entry on disk.
 const ENTRY_BYTES: u64 = 16;
-/// Users and groups with a number above have a domain, and the record says who they are apart from their entries.
+/// Users and groups with a number above have a domain, and the record names them apart from their entries.
 const PLAIN_ID_MAX: u32 = i32::MAX as u32;
 /// Flags of a file: new files inherit entries; the list says no more than the mode; nobody is denied to execute.
 const INHERIT_ACE: u64 = 0x2;
