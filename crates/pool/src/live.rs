@@ -225,7 +225,7 @@ impl LivePool {
     ) -> Arc<LivePool> {
         let groups = Groups::new(env, Gauge::new("/").limit().unwrap_or(u64::MAX), synced);
         let (txgs, tree, name) = (groups.txgs().clone(), view.tree().clone(), view.name().to_owned());
-        let properties = view.stored_props().unwrap_or_default();
+        let (properties, root_txg) = (view.stored_props().unwrap_or_default(), view.uberblock().txg);
         let dedup_changes = Arc::<DedupChanges>::default();
         dedup_changes.set_mos(&mos);
         properties.iter().for_each(|(name, value)| dedup_changes.note_property(name, value));
@@ -251,7 +251,7 @@ impl LivePool {
             rooms: Rooms::default(),
             limits: OwnerLimits::default(),
             tasks: TaskLists::default(),
-            leaf_watch: LeafWatch::new(env, &name, (&tree, &txgs), &properties),
+            leaf_watch: LeafWatch::new(env, &name, (&tree, root_txg), &properties),
             changing_vdevs: Mutex::default(),
             dedup_changes,
             clone_changes,

@@ -75,6 +75,17 @@ fn resize(device: &str, bytes: u64) {
     assert_eq!(unsafe { libc::ioctl(device.as_raw_fd(), SET_STATUS, status.as_ptr()) }, 0);
 }
 
+/// Lets nothing wait for the pool any more when a test fails.
+struct Ends<'a>(&'a World);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            drop(self.0.zpool("export -af"));
+        }
+    }
+}
+
 /// Disks of a world, and the world, which is dropped first.
 struct Shelf<const N: usize> {
     world: World,
@@ -110,6 +121,7 @@ impl<const N: usize> Shelf<N> {
         let Shelf { world, disks } = self;
         let world = &*world;
         std::thread::scope(|scope| {
+            let _ends = Ends(world);
             let change = scope.spawn(|| world.zfs(&format!("create tank/{name}")));
             wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
             mend(world, disks);
@@ -205,34 +217,98 @@ fn disks_of_a_stripe() {
     shelf.is_whole("tank tank/first tank/second tank/third");
 }
 
-#[test]
-fn disks_of_raidz() {
-    let Some(mut shelf) = Shelf::new("pulledraidz", ["a", "b", "c"]) else { return };
-    shelf.create("raidz1 DIR/a DIR/b DIR/c");
-    let healthy = "tank ONLINE\nraidz1-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\n";
+/// One disk of three may be away, and two are pulled then.
+fn disks_of(world: &str, vdev: &str, name: &str) {
+    let Some(mut shelf) = Shelf::new(world, ["a", "b", "c"]) else { return };
+    shelf.create(&format!("{vdev} DIR/a DIR/b DIR/c"));
+    let healthy = format!("tank ONLINE\n{name} ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\n");
     shelf.disks[2].pull();
     shelf.makes("second");
-    let lacks = "tank DEGRADED\nraidz1-0 DEGRADED\nDIR/a ONLINE\nDIR/b ONLINE\nDIR/c REMOVED\n";
-    shelf.world.becomes("tank", lacks);
+    let lacks = format!("tank DEGRADED\n{name} DEGRADED\nDIR/a ONLINE\nDIR/b ONLINE\nDIR/c REMOVED\n");
+    shelf.world.becomes("tank", &lacks);
     shelf.disks[2].back();
-    shelf.world.becomes("tank", healthy);
+    shelf.world.becomes("tank", &healthy);
     shelf.world.check("wait -t resilver tank", 0, "");
     shelf.disks[0].pull();
     shelf.disks[1].pull();
     shelf.outlasts("third", |_, disks| disks[..2].iter_mut().for_each(Disk::back));
-    shelf.world.becomes("tank", healthy);
+    shelf.world.becomes("tank", &healthy);
     shelf.world.check("wait -t resilver tank", 0, "");
     shelf.is_whole("tank tank/first tank/second tank/third");
 }
 
 #[test]
-fn a_special_disk() {
-    let Some(mut shelf) = Shelf::new("pulledspecial", ["a", "s"]) else { return };
-    shelf.create("DIR/a special DIR/s");
-    shelf.disks[1].pull();
-    shelf.outlasts("second", |_, disks| disks[1].back());
-    assert_eq!(shelf.world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\nspecial\nDIR/s ONLINE\n");
-    shelf.is_whole("tank tank/first tank/second");
+fn disks_of_raidz() {
+    disks_of("pulledraidz", "raidz1", "raidz1-0");
+}
+
+#[test]
+fn disks_of_draid() {
+    disks_of("pulleddraid", "draid1:1d", "draid1:1d:3c:0s-0");
+}
+
+#[test]
+fn a_disk_that_is_alone() {
+    let Some(mut shelf) = Shelf::new("pulledalone", ["a"]) else { return };
+    shelf.create("DIR/a");
+    let refused =
+        |line: &str, verb: &str| (line.to_owned(), format!("cannot {verb}: pool I/O is currently suspended\n"));
+    let lines = [
+        refused("online tank DIR/a", "online DIR/a"),
+        refused("reopen tank", "reopen 'tank'"),
+        refused("export tank", "export 'tank'"),
+    ];
+    for name in ["second", "third"] {
+        shelf.disks[0].pull();
+        shelf.outlasts(name, |world, disks| {
+            // what no command can do while there is no disk ends, and changes nothing
+            for (line, told) in &lines {
+                world.check(line, 1, told);
+            }
+            world.check("clear tank", 1, "cannot clear errors for tank: I/O error\n");
+            if name == "second" { disks[0].back() } else { disks[0].push_in() }
+        });
+        assert_eq!(shelf.world.tree("tank"), "tank ONLINE\nDIR/a ONLINE\n");
+    }
+    shelf.is_whole("tank tank/first tank/second tank/third");
+}
+
+#[test]
+fn a_pool_leaves_without_its_disk() {
+    let Some(mut shelf) = Shelf::new("pulledaway", ["a"]) else { return };
+    shelf.create("DIR/a");
+    shelf.disks[0].pull();
+    let world = &shelf.world;
+    std::thread::scope(|scope| {
+        let _ends = Ends(world);
+        let change = scope.spawn(|| world.zfs("create tank/lost"));
+        wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
+        world.check("export -f tank", 0, "");
+        assert_ne!(change.join().unwrap().1, 0);
+    });
+    world.check("list", 0, "no pools available\n");
+    shelf.disks[0].back();
+    shelf.world.check("import -d DIR tank", 0, "");
+    shelf.is_whole("tank tank/first");
+}
+
+#[test]
+fn disks_of_metadata() {
+    for class in ["special", "dedup"] {
+        let Some(mut shelf) = Shelf::new(&format!("pulled{class}"), ["a", "s"]) else { return };
+        shelf.create(&format!("DIR/a {class} DIR/s"));
+        shelf.disks.iter().for_each(Disk::pull);
+        shelf.outlasts("second", |_, disks| disks.iter_mut().for_each(Disk::back));
+        // tables of a pool that has no duplicates are not written
+        if class == "special" {
+            shelf.disks[1].pull();
+            shelf.outlasts("third", |_, disks| disks[1].back());
+        } else {
+            shelf.makes("third");
+        }
+        shelf.world.becomes("tank", &format!("tank ONLINE\nDIR/a ONLINE\n{class}\nDIR/s ONLINE\n"));
+        shelf.is_whole("tank tank/first tank/second tank/third");
+    }
 }
 
 #[test]

@@ -79,30 +79,26 @@ impl LivePool {
         self.view().caches().iter().find(|config| config.opt_guid("guid") == Some(guid)).cloned()
     }
 
-    /// Forgets the errors of a cache device, and uses the one that is at its path now if that is another one. False if it
-    /// is not in use.
-    pub(super) fn renew_cache(&self, guid: Guid, open: DeviceOpener<'_>) -> bool {
-        let was_pulled = self.cache().l2arc().reports().iter().any(|cache| cache.guid == guid && cache.was_pulled);
-        if !self.cache().l2arc().clear(guid) {
-            return false;
-        }
-        let Some(config) = self.cache_config(guid) else { return true };
+    /// Forgets the errors of a cache device, and uses the one that is at its path now if that is another one. Whether it is
+    /// of use then; one that was pulled and is not back stays so, and is looked for again. `None` if it is not in use.
+    pub(super) fn renew_cache(&self, guid: Guid, open: DeviceOpener<'_>) -> Option<bool> {
+        let l2arc = self.cache().l2arc();
+        let was_pulled = l2arc.reports().into_iter().find(|cache| cache.guid == guid)?.was_pulled;
+        let Some(config) = self.cache_config(guid) else { return Some(l2arc.clear(guid)) };
+        let not_back = |error: &Error| {
+            tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
+        };
         let device = match self.find_cache(&config, open) {
             Ok(device) => device,
             // the one in use is locked, and not opened once more
-            Err(error) if error.kind() == Kind::Busy || !was_pulled => return true,
+            Err(error) if error.kind() == Kind::Busy || !was_pulled => return Some(l2arc.clear(guid)),
             Err(error) => {
-                tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
-                self.cache().l2arc().remove(guid);
-                return false;
+                not_back(&error);
+                return Some(false);
             }
         };
-        self.cache().l2arc().remove(guid);
-        let used = self.use_cache(&config, device);
-        if let Err(error) = &used {
-            tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
-        }
-        used.is_ok()
+        l2arc.remove(guid);
+        Some(self.use_cache(&config, device).inspect_err(not_back).is_ok())
     }
 
     /// The configurations of cache devices that were pulled.
@@ -131,16 +127,14 @@ impl LivePool {
                 context.change_aux(AuxKind::Cache, guid, |config| config.set(OFFLINE, Value::U64(0)))
             })?;
         }
-        if self.renew_cache(guid, open) {
-            return Ok(Health::HEALTHY);
-        }
-        match self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
-            Ok(()) => Ok(Health::HEALTHY),
-            Err(error) => {
+        let is_back = self.renew_cache(guid, open).unwrap_or_else(|| {
+            let used = self.find_cache(config, open).and_then(|device| self.use_cache(config, device));
+            let used = used.inspect_err(|error| {
                 tracing::warn!(pool = self.name(), %guid, "the cache device is not back: {error}");
-                Ok(Health::new(VdevState::Unavail, Why::OpenFailed))
-            }
-        }
+            });
+            used.is_ok()
+        });
+        Ok(if is_back { Health::HEALTHY } else { Health::new(VdevState::Unavail, Why::OpenFailed) })
     }
 
     /// Does not use a cache device any more. Errors: those of writing.

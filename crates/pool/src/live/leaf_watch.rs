@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Result, tunables};
 use device::{Device, FileDevice, OpenMode};
-use dmu::Txgs;
 use dsl::PropertyValue;
 use format::ids::{Guid, Txg};
 use format::uberblock::Uberblock;
@@ -39,7 +38,8 @@ pub(super) struct LeafWatch {
     env: Env,
     pool: String,
     tree: Arc<Tree>,
-    txgs: Arc<Txgs>,
+    /// The group of the newest uberblock: those after it that had nothing to write have none.
+    root_txg: AtomicU64,
     /// Is told the path of a leaf that has left the pool by itself.
     on_gone: OnceLock<OnGone>,
     /// Property `autoexpand`.
@@ -62,14 +62,14 @@ impl LeafWatch {
     pub(super) fn new(
         env: &Env,
         pool: &str,
-        (tree, txgs): (&Arc<Tree>, &Arc<Txgs>),
+        (tree, root_txg): (&Arc<Tree>, Txg),
         properties: &[(String, PropertyValue)],
     ) -> LeafWatch {
         let watch = LeafWatch {
             env: env.clone(),
             pool: pool.to_owned(),
             tree: tree.clone(),
-            txgs: txgs.clone(),
+            root_txg: AtomicU64::new(root_txg.get()),
             on_gone: OnceLock::new(),
             grows_by_itself: AtomicBool::new(false),
             replaces_by_itself: AtomicBool::new(false),
@@ -206,7 +206,7 @@ impl LeafWatch {
     /// The leaf is used again, with that device. What was written since its newest uberblock it lacks.
     pub(super) fn take(&self, leaf: LeafVdev<'_>, found: FoundDevice) {
         // it was away when these were written, or it is an older copy
-        leaf.state().dtl().insert(newest_txg(&found).next()..self.txgs.synced_txg().next());
+        leaf.state().dtl().insert(newest_txg(&found).next()..self.root_txg().next());
         let is_new = !leaf.state().is_on(&found.device);
         leaf.state().reopen(is_new.then_some(found.device));
     }
@@ -236,9 +236,14 @@ impl LeafWatch {
         }
     }
 
-    /// The latest group on disk.
-    pub(super) fn synced_txg(&self) -> Txg {
-        self.txgs.synced_txg()
+    /// The group of the newest uberblock, which each leaf has that lacks nothing.
+    pub(super) fn root_txg(&self) -> Txg {
+        Txg::new(self.root_txg.load(Ordering::Relaxed))
+    }
+
+    /// That group's uberblock has been written.
+    pub(super) fn note_root(&self, txg: Txg) {
+        self.root_txg.store(txg.get(), Ordering::Relaxed);
     }
 
     /// Whether one of the labels of a leaf that is in use is not right, or cannot be read while another one can.

@@ -84,7 +84,7 @@ impl LivePool {
         // an older copy is of use only if the others have what it lacks
         others.sort_by_key(|(_, found)| Reverse(newest_txg(found)));
         for (leaf, found) in others {
-            match newest_txg(&found) >= watch.synced_txg() || tree.can_do_without(leaf) {
+            match newest_txg(&found) >= watch.root_txg() || tree.can_do_without(leaf) {
                 true => watch.take(leaf, found),
                 false => watch.refuse(leaf, &Error::corrupt("an older copy of the device is there")),
             }

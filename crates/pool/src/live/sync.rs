@@ -257,6 +257,7 @@ impl LivePool {
             self.multihost().allow(&uberblock)?;
             self.tree().write_uberblock(&uberblock)
         })?;
+        self.leaf_watch().note_root(txg);
         self.multihost().synced(&uberblock, self.tree().hearts().len());
         if config.is_dirty {
             self.write_and_flush(&|| self.tree().write_labels(&[1, 3], &label_of))?;
