@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use base::{Error, Kind, Result};
 use format::nvlist::{NvList, Value};
 use nix::fcntl::{Flock, FlockArg};
+use protocol::words::of_system;
 
 /// A file about all pools of a machine is far smaller.
 const BYTES_MAX: u64 = 64 << 20;
@@ -33,12 +34,19 @@ pub fn read(file: &Path) -> Result<NvList> {
 }
 
 /// Makes the file, without entries, if there is none: a process that may make no file of its own is to put its pool there.
-/// Errors: it cannot be made.
+/// Errors: it cannot be made, and is not there; the message names it.
 pub fn offer(file: &Path) -> Result<()> {
     match write(file, &NvList::new().pack()) {
-        Err(_) if file.exists() => Ok(()),
-        made => made,
+        Err(error) if error.kind() == Kind::Exists => Ok(()),
+        made => made.map_err(|error| unwritten(file, &error)),
     }
+}
+
+/// The error in words for users.
+pub(crate) fn unwritten(file: &Path, error: &Error) -> Error {
+    let source = std::error::Error::source(error);
+    let why = source.map_or_else(|| error.to_string(), |source| of_system(source));
+    Error::new(error.kind(), format!("cannot write cache file '{}': {why}", file.display()))
 }
 
 /// Gives a pool its entry in a cache file, which is made if there is none.
@@ -65,19 +73,24 @@ fn change(file: &Path, change: impl FnOnce(&mut NvList)) -> Result<()> {
     }
     let mut new = PathBuf::from(folder);
     new.push(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let written = write(&new, &pools.pack()).and_then(|()| Ok(std::fs::rename(&new, file)?));
-    if written.is_err() {
-        // it may not have been made
-        let _ = std::fs::remove_file(&new);
-    }
-    written
+    write(&new, &pools.pack())?;
+    Ok(or_remove(&new, std::fs::rename(&new, file))?)
 }
 
+/// Makes a file. Errors: `Exists` if there is one; what could be written of a new one goes.
 fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     let mut options = File::options();
     let mut out = options.create_new(true).write(true).mode(0o644).custom_flags(libc::O_NOFOLLOW).open(file)?;
-    out.write_all(bytes)?;
-    Ok(out.sync_all()?)
+    Ok(or_remove(file, out.write_all(bytes).and_then(|()| out.sync_all()))?)
+}
+
+/// Without success, the file goes.
+fn or_remove(file: &Path, outcome: std::io::Result<()>) -> std::io::Result<()> {
+    if outcome.is_err() {
+        // an error here is of no more use than the one before it
+        let _ = std::fs::remove_file(file);
+    }
+    outcome
 }
 
 #[cfg(test)]

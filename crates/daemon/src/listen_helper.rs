@@ -127,23 +127,28 @@ fn one(mut fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
 /// Errors: as of bind(2).
 pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     match OF_PROCESS.get() {
-        Some(helper) => Ok(UnixListener::from(one(helper.ask(&Wish::Bind(path.to_owned(), mode))?.1)?)),
+        Some(helper) => {
+            let listener = UnixListener::from(one(helper.ask(&Wish::Bind(path.to_owned(), mode))?.1)?);
+            // the process that listens last is the one that clients are told of
+            rustix::net::listen(&listener, -1)?;
+            Ok(listener)
+        }
         None => bind_here(path, mode),
     }
 }
 
 /// Gives a pool its entry in a cache file, or takes that out, by the helper of this process if it has one. Errors: as
-/// [`cachefile::put`].
+/// [`cachefile::put`]; the message names the file.
 pub fn change_cachefile(file: &Path, pool: &str, config: Option<&NvList>) -> Result<()> {
-    match (OF_PROCESS.get(), config) {
+    let changed = match (OF_PROCESS.get(), config) {
         (Some(helper), config) => {
-            let (file, pool) = (file.to_owned(), pool.to_owned());
-            helper.ask(&Wish::Cache { file, pool, config: config.map(NvList::pack) })?;
-            Ok(())
+            let wish = Wish::Cache { file: file.to_owned(), pool: pool.to_owned(), config: config.map(NvList::pack) };
+            helper.ask(&wish).map(drop).map_err(Error::from)
         }
         (None, Some(config)) => cachefile::put(file, pool, config),
         (None, None) => cachefile::remove(file, pool),
-    }
+    };
+    changed.map_err(|error| cachefile::unwritten(file, &error))
 }
 
 fn start(cachefile: Option<&str>) -> io::Result<UnixStream> {
@@ -212,7 +217,11 @@ impl From<io::Error> for WishFailure {
 
 impl From<Error> for WishFailure {
     fn from(error: Error) -> WishFailure {
-        WishFailure::Other(error.what().to_owned())
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+        match source.and_then(io::Error::raw_os_error) {
+            Some(errno) => WishFailure::System(io::Error::from_raw_os_error(errno)),
+            None => WishFailure::Other(error.what().to_owned()),
+        }
     }
 }
 

@@ -214,7 +214,7 @@ fn serve(
     if let Some(file) = places.cachefile
         && let Err(e) = served.begin_cachefile(file)
     {
-        notify.err(&format!("cannot write cache file '{file}': {e}"));
+        notify.err(e.what());
     }
     served.destroy_leftovers();
     give_out(&served, mounts, notify);

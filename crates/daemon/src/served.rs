@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use base::{Env, Error, Mutex, MutexGuard, Result};
+use base::{Env, Mutex, MutexGuard, Result};
 use dsl::Property;
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
@@ -313,7 +313,7 @@ impl Served {
         let before = self.put_cachefile(value);
         if let Err(e) = self.write_cachefile() {
             *self.cachefile.lock() = before;
-            return Err(Error::new(e.kind(), format!("cannot write cache file '{value}': {e}")));
+            return Err(e);
         }
         before.iter().filter(|file| *file != value).for_each(|file| self.leave_cachefile(file));
         Ok(())
@@ -349,7 +349,7 @@ impl Served {
     /// Brings the cache file up to date. That it cannot be written keeps nobody from anything.
     fn renew_cachefile(&self) {
         if let Err(e) = self.write_cachefile() {
-            tracing::warn!("cache file not written: {e}");
+            tracing::warn!("{e}");
         }
     }
 
@@ -357,7 +357,7 @@ impl Served {
         if file != "none"
             && let Err(e) = change_cachefile(Path::new(file), &self.cached_name(), None)
         {
-            tracing::warn!(file, "cache file not written: {e}");
+            tracing::warn!("{e}");
         }
     }
 

@@ -213,13 +213,13 @@ fn devices_go_and_come_back() {
     world.check("destroy tank", 0, "");
 }
 
-/// What is unmounted for an export is written first: the devices fail then, and the export is told so.
-#[test]
-fn an_export_ends_when_the_pool_is_suspended_meanwhile() {
-    let world = World::new("suspendedexport", &[]);
+/// A pool with a file in memory that its disk has no room for: it is suspended when the file is written. `test` gets
+/// the world, the file, its bytes, and the path of what takes the room.
+fn without_room(name: &str, test: impl FnOnce(&World, &Path, &[u8], &Path)) {
+    let world = World::new(name, &[]);
     let place = world.dir.join("small");
     let Some(_small) = Small::mount_sized(&place, "80m").filter(|_| Path::new("/dev/fuse").exists()) else {
-        return eprintln!("SKIPPED suspendedexport: nothing can be mounted here");
+        return eprintln!("SKIPPED {name}: nothing can be mounted here");
     };
     world.tune("zfs_txg_timeout", 3600);
     File::create(place.join("disk")).unwrap().set_len(256 << 20).unwrap();
@@ -227,19 +227,38 @@ fn an_export_ends_when_the_pool_is_suspended_meanwhile() {
     world.check("sync tank", 0, "");
     let (file, bytes) = (world.dir.join("mnt/tank/file"), noise(16 << 20, 1));
     fs::write(&file, &bytes).unwrap();
-    // no room is left for what is in memory
     let filler = place.join("filler");
-    let mut rest = File::create(&filler).unwrap();
-    while rest.write_all(&[1; 4096]).is_ok() {}
-    for _ in 0..2 {
-        world.check("export tank", 1, "cannot export 'tank': pool I/O is currently suspended\n");
-        world.check("list -Ho health tank", 0, "SUSPENDED\n");
-    }
-    world.check("destroy tank", 1, "cannot destroy 'tank': pool I/O is currently suspended\n");
-    fs::remove_file(&filler).unwrap();
-    world.check("clear tank", 0, "");
-    world.check("export tank", 0, "");
-    world.check("import -d DIR/small -R DIR/mnt tank", 0, "");
-    assert!(fs::read(&file).unwrap() == bytes);
-    world.check("export tank", 0, "");
+    std::io::copy(&mut std::io::repeat(1), &mut File::create(&filler).unwrap()).unwrap_err();
+    test(&world, &file, &bytes, &filler);
+}
+
+/// What is unmounted for an export is written first: the devices fail then, and the export is told so.
+#[test]
+fn an_export_ends_when_the_pool_is_suspended_meanwhile() {
+    without_room("suspendedexport", |world, file, bytes, filler| {
+        for _ in 0..2 {
+            world.check("export tank", 1, "cannot export 'tank': pool I/O is currently suspended\n");
+            world.check("list -Ho health tank", 0, "SUSPENDED\n");
+        }
+        world.check("destroy tank", 1, "cannot destroy 'tank': pool I/O is currently suspended\n");
+        fs::remove_file(filler).unwrap();
+        world.check("clear tank", 0, "");
+        world.check("export tank", 0, "");
+        world.check("import -d DIR/small -R DIR/mnt tank", 0, "");
+        assert!(fs::read(file).unwrap() == *bytes);
+        world.check("export tank", 0, "");
+    });
+}
+
+/// By force, the same ends with the pool being gone, and what could not be written.
+#[test]
+fn a_forced_export_ends_when_the_pool_is_suspended_meanwhile() {
+    without_room("suspendedforce", |world, file, _, filler| {
+        world.check("export -f tank", 0, "");
+        world.check("list", 0, "no pools available\n");
+        fs::remove_file(filler).unwrap();
+        world.check("import -f -d DIR/small -R DIR/mnt tank", 0, "");
+        assert!(!file.exists());
+        world.check("export tank", 0, "");
+    });
 }

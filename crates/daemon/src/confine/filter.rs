@@ -53,11 +53,10 @@ const REFUSED: &[libc::c_long] = &[
     PROCESS_MRELEASE,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
-    // sockets: a helper makes those that listen, and nothing is connected
+    // sockets: a helper makes and binds those that listen, and nothing is connected
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
-    libc::SYS_listen,
     libc::SYS_sendmmsg,
     // what is shared by name
     libc::SYS_shmget,
