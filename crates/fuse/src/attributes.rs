@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::Result;
 use export::Parking;
-use zpl::{FLAG_PROJINHERIT, SetAttr};
+use zpl::{FLAG_PROJINHERIT, SetAttr, SetTime};
 
 use crate::accesses::Accesses;
 use crate::asker::Asker;
@@ -18,6 +18,7 @@ use crate::statfs::Statfs;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{self, InHeader, RequestBody};
+use crate::write_back::WriteBack;
 
 /// Answers the requests of attributes.
 pub(crate) struct AttributeRequests<S: Source> {
@@ -27,6 +28,7 @@ pub(crate) struct AttributeRequests<S: Source> {
     pub(crate) files: Arc<OpenFiles<S>>,
     pub(crate) faults: Arc<FaultLog<S>>,
     pub(crate) parking: Arc<Parking>,
+    pub(crate) write_back: Arc<WriteBack>,
 }
 
 impl<S: Source> AttributeRequests<S> {
@@ -53,9 +55,17 @@ impl<S: Source> AttributeRequests<S> {
             true => attributes.prepare_change(node, asker),
             false => attributes.change(node, set, drop_set_ids, asker),
         };
-        self.parking.change(self, work, move |attributes, done| {
-            attributes.faults.answer("setattr", node, done, reply, |reply, entry| reply.attr(&entry));
-        });
+        let attributes = self.clone();
+        let answer = move || {
+            attributes.parking.change(&attributes, work, move |attributes, done| {
+                attributes.faults.answer("setattr", node, done, reply, |reply, entry| reply.attr(&entry));
+            });
+        };
+        match (set.mtime, set.size) {
+            // with a size, the kernel sends no pages meanwhile
+            (Some(SetTime::At(..)), None) => self.write_back.before_times(node, answer),
+            _ => answer(),
+        }
         Ok(())
     }
 

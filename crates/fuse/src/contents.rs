@@ -126,7 +126,7 @@ impl<S: Source> ContentRequests<S> {
             };
             let read = opened.file.read_pieces(offset, len as usize, is_direct)?;
             if flags & libc::O_NOATIME == 0 {
-                self.files.was_read(header.node, &opened);
+                let _ = self.files.was_read(header.node, &opened);
             }
             Ok(read)
         });
@@ -334,7 +334,10 @@ impl<S: Source> ContentRequests<S> {
         let copied = target.file.copy_from(to.1, &source.file, from.1, len.min(u32::MAX.into()))?;
         self.trees.known().reaches(object, to.1.saturating_add(copied));
         target.written();
-        self.files.was_read(from.0, &source);
+        if self.files.was_read(from.0, &source) {
+            // of a READ the kernel knows that by itself
+            self.notifier.forget_attributes(from.0);
+        }
         Ok(copied)
     }
 

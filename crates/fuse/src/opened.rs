@@ -84,22 +84,24 @@ impl<S: Source> OpenFiles<S> {
         })
     }
 
-    /// A program read a file. Pages that the kernel has are read without a request, and do not count.
-    pub(crate) fn was_read(&self, node: u64, opened: &Opened<<S::Tree as FileTree>::File>) {
-        let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return };
+    /// A program read a file. Pages that the kernel has are read without a request, and do not count. True if the time of
+    /// the last access may move by that.
+    pub(crate) fn was_read(&self, node: u64, opened: &Opened<<S::Tree as FileTree>::File>) -> bool {
+        let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return false };
         let remountable = self.trees.remountable();
         if !self.trees.is_writable() || !remountable.moves_atime(false) {
-            return;
+            return false;
         }
         let now_s = self.env.now_s();
         if remountable.is_relatime() {
             if now_s < opened.atime_checked_s.load(Ordering::Relaxed) {
-                return;
+                return false;
             }
             opened.atime_checked_s.store(now_s + RELATIME_CHECK_S, Ordering::Relaxed);
         }
         let live = self.trees.live();
         self.accesses.note(&live, live.object(object), false);
+        true
     }
 
     /// What an open file remembers of its attributes may not be true any more.

@@ -203,15 +203,16 @@ impl<S: Source> SharedParts<S> {
         let trees = Arc::new(Trees::new(source.clone(), env, options)?);
         let (gate, notifier) = (Arc::<Gate>::default(), Arc::<Notifier>::default());
         let parking = Parking::new(env.clone(), gate.clone(), move || source.wait_resumed());
+        let negotiated = Arc::new(Negotiated::new(trees.options(), trees.is_writable()));
         let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
         let accesses = Accesses::new(trees.clone(), faults.clone(), gate.clone(), env.clone());
         let files = Arc::new(OpenFiles::new(trees.clone(), accesses.clone(), env.clone()));
         Ok(SharedParts {
             entries: Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone())),
             known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
-            negotiated: Arc::new(Negotiated::new(trees.options(), trees.is_writable())),
-            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone()),
+            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone(), negotiated.clone()),
             notifier,
+            negotiated,
             trees,
             faults,
             accesses,
@@ -261,6 +262,7 @@ impl<S: Source> SharedParts<S> {
             files: self.files.clone(),
             faults: self.faults.clone(),
             parking: self.parking.clone(),
+            write_back: self.write_back.clone(),
         })
     }
 
@@ -271,6 +273,7 @@ impl<S: Source> SharedParts<S> {
             faults: self.faults.clone(),
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
+            write_back: self.write_back.clone(),
         })
     }
 

@@ -3,10 +3,12 @@
 //! A store into a mapping is not told: the page is dirty in the kernel, and the tree does not know of it. The kernel sends
 //! such pages when it likes to, when a program asks it to, and at the last when the mapping ends. A mapping keeps its file
 //! open, and a page on its way to the tree does so, too: after RELEASE of the last file that is open for writing, the tree
-//! has all. Until then, an answer that depends on contents comes after the pages:
+//! has all. Until then, an answer that depends on contents, and a change that such a page would undo, come after the pages.
+//! Without the kernel's write-back cache only mappings make pages dirty, and only a file that is open for both reading and
+//! writing has mappings to store into:
 //!
 //! ```text
-//!   request ──▶ open for writing? ── no ──────────────────────────────────────▶ answer
+//!   request ──▶ open to be stored into? ── no ────────────────────────────────▶ answer
 //!                   └── yes ──▶ one thread: the kernel sends and drops its pages ──▶ answer
 //!                                               └──▶ WRITE ──▶ threads of the mount
 //! ```
@@ -19,6 +21,7 @@ use std::sync::{Arc, Weak};
 use base::{Env, Mutex};
 use export::Gate;
 
+use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
 
 /// What comes after the pages of a node, from a byte on.
@@ -28,12 +31,13 @@ struct AfterPages {
     work: Box<dyn FnOnce() + Send>,
 }
 
-/// The files of one mount that are open for writing, and what waits for their pages.
+/// The files of one mount that programs may store into, and what waits for their pages.
 pub(crate) struct WriteBack {
     env: Env,
     gate: Arc<Gate>,
     notifier: Arc<Notifier>,
-    /// Nodes, and how often each is open for writing.
+    negotiated: Arc<Negotiated>,
+    /// Nodes, and how often each is open to be stored into.
     writers: Mutex<HashMap<u64, u64>>,
     queue: Mutex<WriteBackQueue>,
     /// Itself, for its thread.
@@ -52,11 +56,17 @@ pub(crate) fn opens_for_writing(flags: i32) -> bool {
 }
 
 impl WriteBack {
-    pub(crate) fn new(env: Env, gate: Arc<Gate>, notifier: Arc<Notifier>) -> Arc<WriteBack> {
+    pub(crate) fn new(
+        env: Env,
+        gate: Arc<Gate>,
+        notifier: Arc<Notifier>,
+        negotiated: Arc<Negotiated>,
+    ) -> Arc<WriteBack> {
         Arc::new_cyclic(|this| WriteBack {
             env,
             gate,
             notifier,
+            negotiated,
             writers: Mutex::default(),
             queue: Mutex::default(),
             this: this.clone(),
@@ -65,14 +75,14 @@ impl WriteBack {
 
     /// The kernel is about to be told that a file is open with these flags.
     pub(crate) fn opened(&self, node: u64, flags: i32) {
-        if opens_for_writing(flags) {
+        if self.makes_dirty(flags) {
             *self.writers.lock().entry(node).or_default() += 1;
         }
     }
 
     /// RELEASE of a file that was opened with these flags.
     pub(crate) fn closed(&self, node: u64, flags: i32) {
-        if !opens_for_writing(flags) {
+        if !self.makes_dirty(flags) {
             return;
         }
         let mut writers = self.writers.lock();
@@ -81,6 +91,23 @@ impl WriteBack {
             if *count == 0 {
                 writers.remove(&node);
             }
+        }
+    }
+
+    /// Can a file that was opened with these flags have pages in the kernel that the tree does not know of?
+    fn makes_dirty(&self, flags: i32) -> bool {
+        match self.negotiated.keeps_written() {
+            true => opens_for_writing(flags),
+            false => flags & libc::O_ACCMODE == libc::O_RDWR,
+        }
+    }
+
+    /// Does `work`, which sets the time of a node's last modification, so that this time stays: the request of a page that
+    /// was stored into before would change it. With its write-back cache the kernel takes care of that itself.
+    pub(crate) fn before_times(&self, node: u64, work: impl FnOnce() + Send + 'static) {
+        match self.negotiated.keeps_written() {
+            true => work(),
+            false => self.before(node, 0, work),
         }
     }
 

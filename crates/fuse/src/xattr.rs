@@ -14,6 +14,7 @@ use crate::set_ids::CAPABILITY;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{InHeader, RequestBody, SETXATTR_ACL_KILL_SGID};
+use crate::write_back::WriteBack;
 
 /// Namespaces with rules of their own.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -27,6 +28,7 @@ pub(crate) struct XattrRequests<S: Source> {
     pub(crate) faults: Arc<FaultLog<S>>,
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
+    pub(crate) write_back: Arc<WriteBack>,
 }
 
 impl<S: Source> XattrRequests<S> {
@@ -55,8 +57,17 @@ impl<S: Source> XattrRequests<S> {
         }
         let drop_set_gid = more_flags & SETXATTR_ACL_KILL_SGID != 0;
         let (name, value) = (body.name()?.to_vec(), body.bytes(size as usize)?.to_vec());
-        let work = move |xattrs: &Self| xattrs.set_xattr(node, &name, &value, flags, drop_set_gid);
-        self.parking.change(self, work, move |xattrs, done| xattrs.faults.answer_done("setxattr", node, done, reply));
+        let (xattrs, is_capability) = (self.clone(), name == CAPABILITY);
+        let answer = move || {
+            let work = move |xattrs: &Self| xattrs.set_xattr(node, &name, &value, flags, drop_set_gid);
+            let answer = move |xattrs: &Self, done| xattrs.faults.answer_done("setxattr", node, done, reply);
+            xattrs.parking.change(&xattrs, work, answer);
+        };
+        match is_capability {
+            // the request of a page that was stored into before would take it away
+            true => self.write_back.before(node, 0, answer),
+            false => answer(),
+        }
         Ok(())
     }
 

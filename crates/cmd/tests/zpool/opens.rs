@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{IFlags, SeekFrom, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{AtFlags, CWD, IFlags, SeekFrom, Timespec, Timestamps, XattrFlags, ioctl_getflags, ioctl_setflags};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
+use super::caches::drop_caches;
 use super::suspended::wait_for;
 use super::{World, can_mount};
 
@@ -171,6 +172,58 @@ fn pages_that_cannot_be_written_back_are_dropped() {
         wait_for("it is dropped", || fs::read(&path).unwrap() == b"in time789");
         drop((mapped, file));
         set_flag(&path, IFlags::IMMUTABLE, false);
+    }
+    world.check("destroy fresh", 0, "");
+}
+
+/// The page of a store that came before goes to the file system afterwards, and changes none of it.
+#[test]
+fn times_and_capabilities_that_are_set_after_stores_stay() {
+    const CAPABILITY: &str = "security.capability";
+    let Some(world) = mounted("opens-times") else { return };
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let time = Timespec { tv_sec: 1_000_000, tv_nsec: 5 };
+    for (mode, _) in MODES {
+        let path = place(&world, mode, "file");
+        fs::write(&path, "0123456789").unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let Some(mapped) = Mapped::new(&file, 10) else { continue };
+        mapped.store(0, b"stored");
+        rustix::fs::setxattr(&path, CAPABILITY, &capability, XattrFlags::empty()).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 100][..]), Ok(capability.len()), "{mode}");
+        mapped.store(0, b"STORED");
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        for what in ["at once", "when all is sent"] {
+            let stat = file.metadata().unwrap();
+            assert_eq!((stat.mtime(), stat.mtime_nsec()), (time.tv_sec, time.tv_nsec), "{mode}, {what}");
+            assert_eq!(fs::read(&path).unwrap(), b"STORED6789", "{mode}, {what}");
+            file.sync_all().unwrap();
+        }
+    }
+    world.check("destroy fresh", 0, "");
+}
+
+/// Where copying moves the time of the source's last access, the kernel does not keep the old one.
+#[test]
+fn a_copy_reads_its_source() {
+    let Some(world) = mounted("opens-copies") else { return };
+    for (mode, _) in MODES {
+        let [from, to] = ["from", "to"].map(|name| place(&world, mode, name));
+        for path in [&from, &to] {
+            fs::write(path, "0123456789").unwrap();
+        }
+        let before = fs::metadata(&from).unwrap();
+        let copied = || {
+            let (source, target) = (File::open(&from).unwrap(), OpenOptions::new().write(true).open(&to).unwrap());
+            rustix::fs::copy_file_range(&source, None, &target, None, 10).unwrap()
+        };
+        assert_eq!(copied(), 10, "{mode}");
+        let known = fs::metadata(&from).unwrap().accessed().unwrap();
+        drop_caches(world.dir.join("mnt/fresh").join(mode).as_path());
+        assert_eq!(fs::metadata(&from).unwrap().accessed().unwrap(), known, "{mode}");
+        assert!(mode != "default" || known > before.accessed().unwrap(), "{mode}");
     }
     world.check("destroy fresh", 0, "");
 }

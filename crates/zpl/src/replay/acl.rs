@@ -15,7 +15,7 @@ use super::RECORD_BYTES;
 
 /// Bytes of an entry on disk.
 const ENTRY_BYTES: u64 = 16;
-/// Users and groups with a number above have a domain, and the record names them apart from their entries.
+/// Solaris gives users and groups of a domain a number above, and the record names them apart from their entries.
 const PLAIN_ID_MAX: u32 = i32::MAX as u32;
 /// Flags of a file: new files inherit entries; the list says no more than the mode; nobody is denied to execute.
 const INHERIT_ACE: u64 = 0x2;
@@ -46,7 +46,7 @@ impl Zpl {
             }
             let plain = Ace::new(entry.kind, entry.flags, entry.mask, entry.who.into());
             let is_named = matches!(plain.who, format::acl::Who::User(_) | format::acl::Who::Group(_));
-            if !is_named || entry.who <= PLAIN_ID_MAX {
+            if !is_named || entry.who <= PLAIN_ID_MAX || acl.owners.is_empty() {
                 return Ok(plain);
             }
             let owner = owners.next().ok_or_else(|| Error::corrupt("an ACL with an owner of no domain"))?;

@@ -1,6 +1,6 @@
 //! All that can be seen of a mount.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -10,13 +10,8 @@ use rustix::fs::{ioctl_getflags, lgetxattr, llistxattr};
 
 use super::steps::{DIRECTORIES, NAMES};
 
-/// How much is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Detail {
-    All,
-    /// All but the room that files take.
-    WithoutRoom,
-}
+const MTIME: &str = "mtime";
+const CTIME: &str = "ctime";
 
 /// What is seen, by path and what it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,19 +19,19 @@ pub(super) struct Seen(BTreeMap<(String, &'static str), String>);
 
 impl Seen {
     /// Looks at every name that steps use, also those that are not there.
-    pub(super) fn of(mount: &Path, detail: Detail) -> Seen {
+    pub(super) fn of(mount: &Path) -> Seen {
         let mut seen = Seen(BTreeMap::new());
         let mut paths = vec![String::new(), ".zfs/snapshot".to_owned()];
         for directory in DIRECTORIES {
             paths.extend(NAMES.iter().map(|name| Path::new(directory).join(name).to_str().unwrap().to_owned()));
         }
         for path in paths {
-            seen.look_at(mount, &path, detail);
+            seen.look_at(mount, &path);
         }
         seen
     }
 
-    fn look_at(&mut self, mount: &Path, path: &str, detail: Detail) {
+    fn look_at(&mut self, mount: &Path, path: &str) {
         let place = mount.join(path);
         let mut add = |what, value: String| drop(self.0.insert((path.to_owned(), what), value));
         let stat = match fs::symlink_metadata(&place) {
@@ -45,7 +40,10 @@ impl Seen {
         };
         let kind = stat.file_type();
         add("stat", shown(&stat));
-        if detail == Detail::All && !path.starts_with(".zfs") {
+        let object = times_of(stat.ino());
+        add(MTIME, object.clone() + &time(stat.mtime(), stat.mtime_nsec()));
+        add(CTIME, object + &time(stat.ctime(), stat.ctime_nsec()));
+        if !path.starts_with(".zfs") {
             add("room", stat.blocks().to_string());
         }
         add("attributes", attributes(&place));
@@ -61,20 +59,32 @@ impl Seen {
         }
     }
 
-    /// The same, but for the room that files take.
-    pub(super) fn without_room(&self) -> Seen {
-        Seen(
-            self.0
-                .iter()
-                .filter(|((_, what), _)| *what != "room")
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
-        )
+    /// The same without what is settled only when all is on disk: how much room files take, and when those objects were
+    /// changed that programs stored into.
+    pub(super) fn settled(&self, stored: &BTreeSet<u64>) -> Seen {
+        let stored: Vec<String> = stored.iter().map(|object| times_of(*object)).collect();
+        let is_settled = |what, value: &String| match what {
+            "room" => false,
+            MTIME | CTIME => !stored.iter().any(|object| value.starts_with(object)),
+            _ => true,
+        };
+        let settled = self.0.iter().filter(|((_, what), value)| is_settled(*what, value));
+        Seen(settled.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    /// The same with the times of `other`, where these are later.
+    pub(super) fn with_later_times(mut self, other: &Seen) -> Seen {
+        for (key, time) in self.0.iter_mut().filter(|((_, what), _)| matches!(*what, MTIME | CTIME)) {
+            if let Some(later) = other.0.get(key).filter(|later| *later > time) {
+                time.clone_from(later);
+            }
+        }
+        self
     }
 
     /// Panics with all that differs, and `told`.
     pub(super) fn is_that_of(&self, other: &Seen, told: &str) {
-        let keys: std::collections::BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
+        let keys: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         let differ = keys.into_iter().filter(|key| self.0.get(*key) != other.0.get(*key));
         let lines: Vec<String> =
             differ.map(|key| format!("{key:?}:\n  {:?}\n  {:?}", self.0.get(key), other.0.get(key))).collect();
@@ -82,8 +92,17 @@ impl Seen {
     }
 }
 
+/// How the times of an object begin.
+fn times_of(object: u64) -> String {
+    format!("object {object}, ")
+}
+
+/// Later ones come after earlier ones.
+fn time(secs: i64, nanos: i64) -> String {
+    format!("{secs:010}.{nanos:09}")
+}
+
 fn shown(stat: &Metadata) -> String {
-    let time = |secs: i64, nanos: i64| format!("{secs}.{nanos:09}");
     // where links lead is read by those that look here
     let atime = match stat.file_type() {
         kind if kind.is_symlink() || kind.is_dir() => String::new(),
@@ -92,7 +111,7 @@ fn shown(stat: &Metadata) -> String {
     let born = stat.created().ok().and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
     let is_device = stat.file_type().is_char_device();
     format!(
-        "object {}, mode {:o}, {} links, {}:{}, {} bytes, device {} {is_device}, mtime {}, ctime {}, atime {atime}, born {born:?}",
+        "object {}, mode {:o}, {} links, {}:{}, {} bytes, device {} {is_device}, atime {atime}, born {born:?}",
         stat.ino(),
         stat.mode(),
         stat.nlink(),
@@ -100,8 +119,6 @@ fn shown(stat: &Metadata) -> String {
         stat.gid(),
         stat.size(),
         stat.rdev(),
-        time(stat.mtime(), stat.mtime_nsec()),
-        time(stat.ctime(), stat.ctime_nsec()),
     )
 }
 

@@ -1,6 +1,6 @@
 //! Random operations in a small tree.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -60,6 +60,8 @@ pub(super) struct Steps<'a> {
     rng: Rng,
     /// Files that stay open for a while, with a mapping if there may be one.
     held: VecDeque<(File, Option<Mapped>)>,
+    /// Objects that were stored into by mappings.
+    stored: BTreeSet<u64>,
     has_snapshot: bool,
     last: VecDeque<String>,
     done: [u64; KINDS],
@@ -69,7 +71,7 @@ impl<'a> Steps<'a> {
     pub(super) fn new(world: &'a World, dataset: &str, mount: &Path, rng: Rng) -> Steps<'a> {
         let (dataset, mount) = (dataset.to_owned(), mount.to_owned());
         let (held, last) = (VecDeque::new(), VecDeque::new());
-        Steps { world, dataset, mount, rng, held, has_snapshot: false, last, done: [0; KINDS] }
+        Steps { world, dataset, mount, rng, held, stored: BTreeSet::new(), has_snapshot: false, last, done: [0; KINDS] }
     }
 
     /// Makes the folders and some files.
@@ -92,6 +94,12 @@ impl<'a> Steps<'a> {
 
     pub(super) fn close_all(&mut self) {
         self.held.clear();
+    }
+
+    /// The objects that were stored into by mappings since they were asked for last. A store changes their times when the
+    /// kernel sends it, as mmap(2) has it.
+    pub(super) fn take_stored(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.stored)
     }
 
     /// Takes one step. What comes of it does not matter here, but what is seen afterwards.
@@ -136,7 +144,8 @@ impl<'a> Steps<'a> {
             Kind::Stat => fs::symlink_metadata(at).map(drop),
             Kind::Absent => match fs::symlink_metadata(at.with_extension("absent")) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                found => panic!("{found:?}"),
+                Err(error) => Err(error),
+                Ok(found) => panic!("{at:?}: {found:?}"),
             },
             Kind::Snapshot | Kind::Rollback | Kind::RenameDataset => self.datasets(kind),
             _ => self.attributes(kind, at, other),
@@ -270,13 +279,17 @@ impl<'a> Steps<'a> {
             let Some(mapped) = mapped else { continue };
             let len = file.metadata()?.len().min(mapped.len());
             if len >= 100 {
+                self.stored.insert(file.metadata()?.ino());
                 mapped.store((len - 100) as usize, &byte);
                 return Ok(());
             }
         }
         let len = file.metadata()?.len();
         match Mapped::new(file, len as usize).filter(|_| len >= 100) {
-            Some(mapped) => mapped.store(self.rng.below(len - 99) as usize, &byte),
+            Some(mapped) => {
+                self.stored.insert(file.metadata()?.ino());
+                mapped.store(self.rng.below(len - 99) as usize, &byte);
+            }
             None => return Err(io::Error::other("no mapping")),
         }
         Ok(())

@@ -16,6 +16,8 @@ const LISTED: &str = "owner@:rw-p--aARWcCos:-------:allow\n\
                       user:1234:rw------------:fd-----:allow\n\
                       group@:r-------------:-------:deny\n\
                       everyone@:r-----a-R-c--s:-------:allow\n";
+/// Users with numbers that are of nobody's domain on Linux.
+const MANY: std::ops::Range<u32> = 3_000_000_000..3_000_000_300;
 
 fn entry(kind: u16, flags: u16, mask: u32, who: u32) -> AclEntry {
     AclEntry { who, mask, flags, kind, guids: None }
@@ -58,7 +60,7 @@ fn access_control_lists_are_replayed() {
     let root = logged.zpl.root();
     let make = |name: &[u8], kind| logged.zpl.create(root, name, &new(kind)).unwrap().ino;
     let [file, dir] = [make(b"file", NewKind::File), make(b"dir", NewKind::Directory)];
-    let [plain, old] = [&b"plain"[..], b"old"].map(|name| make(name, NewKind::File));
+    let [plain, old, long] = [&b"plain"[..], b"old", b"long"].map(|name| make(name, NewKind::File));
     logged.load.pool.sync().unwrap();
     let set = |object, acl| record(&Intent::SetAcl { object, acl, domains: Vec::new() });
     // the mode's own list, in the words of a record
@@ -74,15 +76,18 @@ fn access_control_lists_are_replayed() {
         set(dir, listed()),
         set(plain, LoggedAcl { entries: trivial, ..LoggedAcl::default() }),
         (12, first),
+        set(long, LoggedAcl { entries: MANY.map(|user| entry(0, 0, 1, user)).collect(), ..LoggedAcl::default() }),
         record(&Intent::SetXattr { object: file, name: b"user.colour", value: Some(b"blue") }),
     ]);
     let (pool, zpl, records) = logged.after_cut();
-    assert_eq!(records, 5);
+    assert_eq!(records, 6);
     let mode = |ino| zpl.stat(ino).unwrap().mode & 0o7777;
     assert_eq!((list_of(&zpl, file), mode(file)), (LISTED.to_owned(), 0o604));
     assert_eq!((list_of(&zpl, dir), mode(dir)), (LISTED.to_owned(), 0o604));
     assert_eq!((list_of(&zpl, plain), mode(plain)), (Acl::trivial(0o755, false).to_string(), 0o755));
     assert_eq!(mode(old), 0o644);
+    let many: String = MANY.map(|user| format!("user:{user}:r-------------:-------:allow\n")).collect();
+    assert_eq!((list_of(&zpl, long), mode(long)), (many, 0));
     assert!(list_of(&zpl, old).starts_with("owner@:rw------------:-------:allow\neveryone@:r---"));
     // flags: trivial, nobody is denied to execute; entries are inherited; protected
     let flags = |ino| zpl.stat(ino).unwrap().flags & 0x17f;
