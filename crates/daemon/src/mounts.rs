@@ -131,6 +131,13 @@ impl Mounts {
         mounted.mount.change_file(inode, &|object| change(&mounted.source.live(), object))
     }
 
+    /// Has the kernel send what it keeps of changes of these datasets: what is done next knows of all that programs read.
+    pub fn send_pages(&self, datasets: &[&str]) {
+        for mounted in self.all().iter().filter(|mounted| datasets.contains(&&*mounted.dataset())) {
+            mounted.mount.send_pages();
+        }
+    }
+
     /// All that was changed is on disk: how much room files take shows at once.
     pub fn settled(&self) {
         self.all().iter().for_each(|mounted| mounted.mount.settled());

@@ -518,6 +518,9 @@ impl Host for Served {
         if !refused.is_empty() {
             return Ok(refused);
         }
+        if let (SnapshotChange::Take { .. }, Some(datasets)) = (change, change.datasets()) {
+            self.mounts.send_pages(&datasets);
+        }
         let refused = match change {
             SnapshotChange::Rollback { to } => {
                 let of = to.split('@').next().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::Result;
 use export::Parking;
-use zpl::{FLAG_PROJINHERIT, SetAttr, SetTime};
+use zpl::{FLAG_PROJINHERIT, FileKind, SetAttr, SetTime};
 
 use crate::accesses::Accesses;
 use crate::asker::Asker;
@@ -88,7 +88,10 @@ impl<S: Source> AttributeRequests<S> {
             if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) {
                 set.mode = without_set_ids(&stat, asker).mode;
             }
-            drop_capability(&*live.tree, object)?;
+            // as Linux has it, that of a directory stays
+            if stat.kind != FileKind::Directory {
+                drop_capability(&*live.tree, object)?;
+            }
         }
         let stat = live.tree.set_attr(object, &set)?;
         if set.size.is_some() {

@@ -35,6 +35,7 @@ use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::Trees;
+use crate::write_back::WriteBack;
 
 /// What a mount asks of its session, whatever trees that has.
 pub(crate) trait Freeze: Send + Sync {
@@ -46,6 +47,8 @@ pub(crate) trait Freeze: Send + Sync {
     fn snapshots_changed(&self) -> Result<()>;
     /// What was changed before is on disk: how much room it takes is known.
     fn settled(&self);
+    /// As of [`Mount::send_pages`](crate::Mount::send_pages).
+    fn send_pages(&self);
     /// As of [`Mount::change_file`](crate::Mount::change_file).
     fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()>;
     /// Object number of the live tree's root.
@@ -67,6 +70,7 @@ pub(crate) struct Freezer<S: Source> {
     pub(crate) files: Arc<OpenFiles<S>>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
+    pub(crate) write_back: Arc<WriteBack>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) frozen: Mutex<Option<OldRoot>>,
 }
@@ -135,7 +139,13 @@ impl<S: Source> Freeze for Freezer<S> {
         }
     }
 
+    fn send_pages(&self) {
+        self.write_back.send();
+    }
+
     fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()> {
+        // a page that was stored into before would be written over it
+        self.notifier.invalidate(inode);
         {
             let _passage = self.gate.pass();
             let object = self.trees.changeable(inode)?;

@@ -64,7 +64,16 @@ impl<S: Source> NameRequests<S> {
             SNAPSHOTS => names.take_snapshot(&name, asker.0),
             _ => names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask)),
         };
-        self.parking.change(self, work, move |names, made| names.answer_entry("mkdir", parent, made, reply));
+        let names = self.clone();
+        let answer = move || {
+            let answer = move |names: &Self, made| names.answer_entry("mkdir", parent, made, reply);
+            names.parking.change(&names, work, answer);
+        };
+        match parent {
+            // what programs read it has
+            SNAPSHOTS => self.write_back.after_all(answer),
+            _ => answer(),
+        }
         Ok(())
     }
 

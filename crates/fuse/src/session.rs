@@ -296,6 +296,7 @@ impl<S: Source> SharedParts<S> {
             files: self.files.clone(),
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),
+            write_back: self.write_back.clone(),
             gate: self.gate.clone(),
             frozen: Mutex::default(),
         })

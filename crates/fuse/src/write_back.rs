@@ -120,6 +120,29 @@ impl WriteBack {
         }
     }
 
+    /// Has the kernel send all that programs stored until now, and returns when the tree has it. Not from within a request.
+    pub(crate) fn send(&self) {
+        for node in self.stored() {
+            self.notifier.invalidate(node);
+        }
+    }
+
+    /// Does `work` when the kernel has sent all that programs stored until now. The caller is within a passage of the gate,
+    /// and so is `work`.
+    pub(crate) fn after_all(&self, work: impl FnOnce() + Send + 'static) {
+        let stored = self.stored();
+        let Some((last, others)) = stored.split_last() else { return work() };
+        for node in others {
+            self.drop_pages(*node);
+        }
+        self.enqueue(AfterPages { node: *last, from: 0, work: Box::new(work) });
+    }
+
+    /// The nodes of which the kernel may have pages that the tree does not know of.
+    fn stored(&self) -> Vec<u64> {
+        self.writers.lock().keys().copied().collect()
+    }
+
     /// The kernel's pages of a node could not be written: it drops them, and asks for what is there.
     pub(crate) fn drop_pages(&self, node: u64) {
         self.enqueue(AfterPages { node, from: 0, work: Box::new(|| {}) });

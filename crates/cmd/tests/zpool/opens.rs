@@ -205,6 +205,35 @@ fn times_and_capabilities_that_are_set_after_stores_stay() {
     world.check("destroy fresh", 0, "");
 }
 
+/// A snapshot has what programs could read before: by the command, and by a new folder.
+#[test]
+fn stores_are_in_snapshots() {
+    let Some(world) = mounted("opens-snapshots") else { return };
+    for (mode, _) in MODES {
+        let path = place(&world, mode, "file");
+        fs::write(&path, vec![b'-'; 40_000]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mapped = Mapped::new(&file, 40_000);
+        let store = |at: usize| match &mapped {
+            Some(mapped) => mapped.store(at, b"stored"),
+            None => file.write_all_at(b"stored", at as u64).unwrap(),
+        };
+        store(20_000);
+        does(&world, &format!("snapshot fresh/{mode}@command"));
+        store(30_000);
+        fs::create_dir(place(&world, mode, ".zfs/snapshot/folder")).unwrap();
+        for (snapshot, stored) in [("command", &[20_000][..]), ("folder", &[20_000, 30_000])] {
+            let mut expect = vec![b'-'; 40_000];
+            for at in stored {
+                expect[*at..*at + 6].copy_from_slice(b"stored");
+            }
+            let found = fs::read(place(&world, mode, &format!(".zfs/snapshot/{snapshot}/file"))).unwrap();
+            assert!(found == expect, "{mode} {snapshot}");
+        }
+    }
+    world.check("destroy fresh", 0, "");
+}
+
 /// Where copying moves the time of the source's last access, the kernel does not keep the old one.
 #[test]
 fn a_copy_reads_its_source() {

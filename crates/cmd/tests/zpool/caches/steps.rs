@@ -243,6 +243,9 @@ impl<'a> Steps<'a> {
             _ => open(at, OpenOptions::new().read(true).write(!matches!(kind, Kind::Read | Kind::Seek)))?,
         };
         let (offset, len) = (self.rng.below(LEN), 1 + self.rng.below(LEN / 4));
+        if matches!(kind, Kind::Write | Kind::Store) && may_not_change(&file) {
+            return Err(io::Error::other("a page that is refused is dropped: see the tests of what is opened"));
+        }
         match kind {
             Kind::Write => self.fill(&file, offset, len),
             Kind::Store => self.store(&file),
@@ -278,7 +281,7 @@ impl<'a> Steps<'a> {
         for (file, mapped) in &self.held {
             let Some(mapped) = mapped else { continue };
             let len = file.metadata()?.len().min(mapped.len());
-            if len >= 100 {
+            if len >= 100 && !may_not_change(file) {
                 self.stored.insert(file.metadata()?.ino());
                 mapped.store((len - 100) as usize, &byte);
                 return Ok(());
@@ -320,6 +323,11 @@ impl<'a> Steps<'a> {
         }
         Ok(())
     }
+}
+
+/// Has it a flag that keeps contents from being changed?
+fn may_not_change(file: &File) -> bool {
+    rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
 /// An access ACL with an entry for one user.
