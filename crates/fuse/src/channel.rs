@@ -19,7 +19,8 @@ use base::{AlignedBuf, Block, Data, Error, Result};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::uio::{readv, writev};
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::process::{Resource, getrlimit};
 
 use crate::device::open_device;
 use crate::wire::{
@@ -31,6 +32,9 @@ use crate::wire::{
 const BUFFER_BYTES: usize = 128 << 10;
 /// Bytes before the data of a WRITE.
 const HEAD_BYTES: usize = IN_HEADER_BYTES + WRITE_IN_BYTES;
+
+/// Files that more threads for a mount leave to others.
+const SPARE_FILES: u64 = 24;
 
 /// The offset -1, for no part of a node's contents.
 const NO_CONTENTS: u64 = u64::MAX;
@@ -47,9 +51,15 @@ impl Channel {
         Channel(connection)
     }
 
-    /// Another descriptor of the same connection.
+    /// Another descriptor of the same connection. Errors: those of opening it; there are almost too many open files, and
+    /// the last ones are for what is asked of the process.
     pub(crate) fn another(&self) -> Result<Channel> {
         let other = open_device()?;
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // the lowest number that is free was taken
+        if other.as_raw_fd().unsigned_abs() as u64 + SPARE_FILES >= most {
+            return Err(std::io::Error::from(Errno::EMFILE).into());
+        }
         let mut ours = self.0.as_raw_fd().cast_unsigned();
         // SAFETY: the kernel reads one u32, the descriptor to be joined.
         unsafe { ioctl::clone(other.as_raw_fd(), &raw mut ours) }.map_err(std::io::Error::from)?;
@@ -121,24 +131,32 @@ impl AsFd for Channel {
     }
 }
 
-/// Where a thread waits for requests, of which each wakes one thread.
-pub(crate) struct Doorbell(OwnedFd);
+/// Where a thread waits for requests, of which each wakes one thread, or where there are too many open files, all.
+pub(crate) struct Doorbell(Option<OwnedFd>);
 
 impl Doorbell {
-    /// It rings when there is a request for `channel`. Errors: there are too many open files.
-    pub(crate) fn of(channel: &Channel) -> Result<Doorbell> {
-        let bell = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
-        let when = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
-        epoll::add(&bell, channel, epoll::EventData::new_u64(0), when).map_err(std::io::Error::from)?;
-        Ok(Doorbell(bell))
+    /// It rings when there is a request for `channel`.
+    pub(crate) fn of(channel: &Channel) -> Doorbell {
+        let exclusive = || {
+            let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let when = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+            epoll::add(&bell, channel, epoll::EventData::new_u64(0), when)?;
+            Ok::<_, rustix::io::Errno>(bell)
+        };
+        Doorbell(exclusive().ok())
     }
 
-    /// Waits until there may be a request, or all is unmounted. False if `patience` is over.
-    pub(crate) fn wait(&self, patience: Option<Duration>) -> bool {
-        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+    /// Waits until there may be a request for `channel`, or all is unmounted. False if `patience` is over.
+    pub(crate) fn wait(&self, channel: &Channel, patience: Duration) -> bool {
+        let patience = Timespec::try_from(patience).ok();
         // an error is none of the connection, which is asked then
-        epoll::wait(&self.0, &mut events, patience.as_ref()).map_or(true, |count| count > 0)
+        match &self.0 {
+            Some(bell) => {
+                let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+                epoll::wait(bell, &mut [nothing], patience.as_ref()).map_or(true, |count| count > 0)
+            }
+            None => poll(&mut [PollFd::new(channel, PollFlags::IN)], patience.as_ref()).map_or(true, |count| count > 0),
+        }
     }
 }
 
@@ -159,11 +177,6 @@ impl Inbox {
     /// Gives its buffers back, until the next request.
     pub(crate) fn rest(&mut self) {
         (self.buffers, self.whole, self.len) = (Vec::new(), Vec::new(), 0);
-    }
-
-    /// Whether it has no buffers.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.buffers.is_empty()
     }
 
     /// Takes the next request from the kernel. Errors: `ENODEV` when all is unmounted;

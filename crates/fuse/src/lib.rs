@@ -65,6 +65,7 @@ mod known;
 mod life;
 mod lifetimes;
 mod list;
+mod lobby;
 mod lookup_counts;
 mod mount;
 mod mountinfo;

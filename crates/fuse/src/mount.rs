@@ -1,10 +1,10 @@
 //! A mounted dataset: [`mount`] makes it, [`Mount`] is its handle.
 //!
 //! ```text
-//!   mount()                 thread "fuse"                     kernel
+//!   mount()                 threads "fuse"                    kernel
 //!     attach, by the helper  ----------------------------->   mounted, INIT waits
 //!     handshake  <------------------------------------------  INIT
-//!     spawn  ------------>  takes requests, and others with it  <-->  requests
+//!     lobby  ----------->  one of them takes requests, and others with it  <-->  requests
 //!     ...
 //!   unmount()
 //!     detach, by the helper  ----------------------------->   last user gone: ENODEV to all readers
@@ -22,8 +22,9 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
@@ -33,10 +34,11 @@ use crate::channel::Channel;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::life::{Life, MountStage};
+use crate::lobby::{Guest, Lobby, Stay};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
-use crate::serve::{self, RequestThreads};
+use crate::serve::{self, RequestThreads, Served};
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
 
@@ -97,40 +99,15 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
 }
 
 impl Mount {
-    /// Shakes hands with the kernel, and starts the threads.
+    /// Shakes hands with the kernel, and has requests answered from then on.
     fn serve<S: Source>(&self, session: Arc<Session<S>>, channel: Arc<Channel>) -> Result<()> {
         serve::shake_hands(&session, &channel)?;
         // not before: what the handshake says is the most
         set_readahead(&self.dev, self.options.readahead_bytes);
+        let threads = RequestThreads::new(&session, channel, self.options.threads())?;
         let (point, dev, fs_name) = (self.point.clone(), self.dev.clone(), self.fs_name.clone());
-        let (env, life, helper) = (session.env().clone(), self.life.clone(), self.helper.clone());
-        let n_threads = self.options.threads();
-        let (starts, started) = mpsc::channel();
-        let attend = move || {
-            let threads = match RequestThreads::new(&session, channel, n_threads) {
-                Ok(threads) => threads,
-                Err(error) => return drop(starts.send(Err(error))),
-            };
-            // it is waited for
-            let _ = starts.send(Ok(()));
-            if let Err(error) = threads.run() {
-                tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
-            }
-            // asked now: once it is gone, another one may be mounted there, and get its device number
-            let is_left = mountinfo::is_mounted(&point, &dev).unwrap_or(true);
-            session.destroy();
-            // it has the last descriptor of the connection
-            drop(session);
-            // a mount that nobody answers for is worse than none
-            if is_left && let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
-                tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");
-            }
-            life.reach(MountStage::Ended);
-        };
-        if !env.spawn("fuse", attend) {
-            return Err(serve::no_thread());
-        }
-        started.recv().map_err(|_| serve::no_thread())?
+        let (life, helper) = (self.life.clone(), self.helper.clone());
+        Lobby::of_process()?.admit(Box::new(ServedMount { threads, session, fs_name, point, dev, life, helper }))
     }
 
     /// Where it is mounted: absolute, without links.
@@ -314,6 +291,57 @@ impl Mount {
         opened
             .inspect_err(|error| tracing::debug!(point = %self.point.display(), "connection not aborted: {error}"))
             .ok()
+    }
+}
+
+/// A mount whose requests are answered.
+struct ServedMount<S: Source> {
+    threads: RequestThreads<S>,
+    session: Arc<Session<S>>,
+    fs_name: String,
+    point: PathBuf,
+    dev: String,
+    life: Arc<Life>,
+    helper: Helper,
+}
+
+impl<S: Source> Guest for ServedMount<S> {
+    fn connection(&self) -> BorrowedFd<'_> {
+        self.threads.channel().as_fd()
+    }
+
+    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn Guest>> {
+        match self.threads.run(stay) {
+            Ok(Served::IsIdle) => return Some(self),
+            Ok(Served::HasEnded) => {}
+            Err(error) => {
+                let point = self.point.display();
+                tracing::error!(dataset = self.fs_name, %point, "FUSE requests are not served any more: {error}");
+            }
+        }
+        self.end();
+        None
+    }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> bool {
+        self.session.env().spawn("fuse", work)
+    }
+}
+
+impl<S: Source> ServedMount<S> {
+    /// Its requests are answered, and no more are.
+    fn end(self) {
+        let ServedMount { threads, session, fs_name, point, dev, life, helper } = self;
+        // asked now: once it is gone, another one may be mounted there, and get its device number
+        let is_left = mountinfo::is_mounted(&point, &dev).unwrap_or(true);
+        session.destroy();
+        // they have the last descriptors of the connection
+        drop((threads, session));
+        // a mount that nobody answers for is worse than none
+        if is_left && let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
+            tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");
+        }
+        life.reach(MountStage::Ended);
     }
 }
 

@@ -1,14 +1,14 @@
 //! Serving a mount: the handshake with the kernel, and the threads that take requests.
 //!
 //! Above is [`mount`](crate::mount()), which runs it; below, [`channel`](crate::channel) moves the messages, and
-//! [`session`](crate::session) answers them, [`export::Turns`] say which thread takes the next one, and
+//! [`session`](crate::session) answers them, [`lobby`](crate::lobby) has it served, [`export::Turns`] say which thread takes the next one, and
 //! [`follow`](crate::follow) how it waits, and on which core.
 //!
 //! ```text
-//!   nobody asks        one thread waits, without buffers
-//!   a request          ─▶ buffers for that thread, and another one stands by
+//!   nobody asks        neither threads nor buffers: the mount is in the lobby
+//!   a request          ─▶ a thread with buffers takes it, and another one stands by
 //!   more at once       ─▶ a thread for each, up to a limit
-//!   none for a while   ─▶ buffers are given back, and all threads end but the first
+//!   none for a while   ─▶ buffers are given back, all threads end but the first, and that one leaves
 //! ```
 
 use std::cell::Cell;
@@ -23,6 +23,7 @@ use nix::errno::Errno;
 
 use crate::channel::{Channel, Doorbell, Inbox};
 use crate::follow::Follower;
+use crate::lobby::Stay;
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::tree::Source;
@@ -86,10 +87,25 @@ struct Taker<S: Source> {
     idle: AtomicUsize,
 }
 
-/// The threads of a mount that take requests: one that waits, and as long as requests come, others.
-pub(crate) struct RequestThreads<S: Source> {
-    taker: Arc<Taker<S>>,
-    door: Door,
+/// The threads of a mount that take requests: none, or as long as requests come, one and others.
+pub(crate) struct RequestThreads<S: Source>(Arc<Taker<S>>);
+
+/// Why a thread takes no more requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// None came for a while, and all are answered.
+    IsIdle,
+    /// All is unmounted.
+    HasEnded,
+}
+
+/// Which thread it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The one that serves the mount, so long.
+    First(Stay),
+    /// One that was started since.
+    Further,
 }
 
 /// Where a thread takes requests.
@@ -103,32 +119,45 @@ struct Door {
 }
 
 /// How a thread ends is told there.
-type Ends = Sender<Result<()>>;
+type Ends = Sender<Result<Served>>;
 
 impl Door {
-    fn new(channel: Arc<Channel>) -> Result<Door> {
-        channel.make_eager()?;
-        let bell = Doorbell::of(&channel)?;
-        Ok(Door { channel, bell, has_waited: Cell::default(), is_quiet: Cell::new(true) })
+    fn new(channel: Arc<Channel>) -> Door {
+        let bell = Doorbell::of(&channel);
+        Door { channel, bell, has_waited: Cell::default(), is_quiet: Cell::new(true) }
+    }
+}
+
+impl Place {
+    /// How long it waits for a request.
+    fn patience(self) -> Duration {
+        if self == Place::First(Stay::WhileAsked) { Duration::ZERO } else { IDLE_TIME }
     }
 }
 
 impl<S: Source> RequestThreads<S> {
     /// Up to `threads_max`, none of which has been started. Errors: those of the connection.
     pub(crate) fn new(session: &Arc<Session<S>>, channel: Arc<Channel>, threads_max: usize) -> Result<Self> {
-        let door = Door::new(channel.clone())?;
+        channel.make_eager()?;
         let (turns, all, idle) = (Turns::default(), AtomicUsize::new(1), AtomicUsize::new(0));
         let taker = Taker { session: session.clone(), turns, channel, threads_max, all, idle };
-        Ok(RequestThreads { taker: Arc::new(taker), door })
+        Ok(RequestThreads(Arc::new(taker)))
     }
 
-    /// Takes requests on this thread, and on others as they are needed, until all is unmounted. Errors: those of the
+    /// Where requests come.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.0.channel
+    }
+
+    /// Takes requests on this thread, and on others as they are needed, as long as they come. Errors: those of the
     /// threads, the first one's; what the kernel sends and is no request.
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(&self, stay: Stay) -> Result<Served> {
         let (ends, ended) = mpsc::channel();
-        let first = self.taker.run(&self.door, Follower::new(), &ends, true);
-        drop((self, ends));
-        ended.into_iter().fold(first, Result::and)
+        let mut follower = Follower::new();
+        let first = self.0.run(&Door::new(self.0.channel.clone()), &mut follower, &ends, Place::First(stay));
+        follower.leave();
+        drop(ends);
+        ended.into_iter().fold(first, |first, further| further.and(first))
     }
 }
 
@@ -155,11 +184,13 @@ impl<S: Source> Taker<S> {
 
     /// Starts the thread with that number. Errors: the system gives no file or no thread more.
     fn start(self: &Arc<Self>, n: usize, mut follower: Follower, ends: Ends) -> Result<bool> {
-        let door = Door::new(Arc::new(self.channel.another()?))?;
+        let channel = self.channel.another()?;
+        channel.make_eager()?;
+        let door = Door::new(Arc::new(channel));
         let taker = self.clone();
         let work = move || {
             follower.leave();
-            let result = taker.run(&door, follower, &ends, false);
+            let result = taker.run(&door, &mut follower, &ends, Place::Further);
             // nothing of the connection is left when the last end is told
             drop((taker, door));
             let _ = ends.send(result);
@@ -167,34 +198,32 @@ impl<S: Source> Taker<S> {
         self.session.env().spawn(&format!("fuse-{n}"), work).then_some(true).ok_or_else(no_thread)
     }
 
-    /// A thread's work. The first one stays; others leave when they are not needed.
-    fn run(self: &Arc<Self>, door: &Door, mut follower: Follower, ends: &Ends, is_first: bool) -> Result<()> {
+    /// A thread's work, until it is not needed any more.
+    fn run(self: &Arc<Self>, door: &Door, follower: &mut Follower, ends: &Ends, place: Place) -> Result<Served> {
         let (mut inbox, mut looks) = (Inbox::new(), Looks::default());
         self.idle.fetch_add(1, Ordering::SeqCst);
         loop {
-            let seat = match is_first {
-                true => self.turns.enter(),
-                false => match self.turns.enter_while_busy(IDLE_TIME) {
+            let seat = match place {
+                Place::First(_) => self.turns.enter(),
+                Place::Further => match self.turns.enter_while_busy(IDLE_TIME) {
                     Some(seat) => seat,
-                    None if self.may_leave() => return Ok(()),
+                    None if self.may_leave(place) => return Ok(Served::IsIdle),
                     None => continue,
                 },
             };
             while seat.stays() {
-                // the first one has nothing left to give back then
-                let patience = (!is_first || !inbox.is_at_rest()).then_some(IDLE_TIME);
-                let at_once = match self.receive(&mut inbox, (&follower, &mut looks), door, &seat, patience) {
+                let at_once = match self.receive(&mut inbox, (follower, &mut looks), door, &seat, place.patience()) {
                     Ok(Some(at_once)) => at_once,
                     Ok(None) => {
                         inbox.rest();
-                        if !is_first && self.may_leave() {
-                            return Ok(());
+                        if self.may_leave(place) {
+                            return Ok(Served::IsIdle);
                         }
                         continue;
                     }
                     Err(Errno::ENODEV) => {
                         self.turns.end();
-                        return Ok(());
+                        return Ok(Served::HasEnded);
                     }
                     Err(errno) => return Err(std::io::Error::from(errno).into()),
                 };
@@ -202,12 +231,13 @@ impl<S: Source> Taker<S> {
                 let header = request.header;
                 let reply = Reply::new(header.unique, door.channel.clone());
                 if header.opcode == opcode::DESTROY {
-                    return reply.done();
+                    reply.done()?;
+                    return Ok(Served::HasEnded);
                 }
                 self.turns.taken(header.pid, header.opcode == opcode::READ, at_once);
                 // after that: one that leaves sees that there is work, or this one that it is gone
-                if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    self.add(&follower, ends);
+                if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 && place != Place::First(Stay::WhileAsked) {
+                    self.add(follower, ends);
                 }
                 match seat.is_alone() {
                     true => follower.follow(header.pid),
@@ -221,14 +251,17 @@ impl<S: Source> Taker<S> {
         }
     }
 
-    /// Whether this thread, which is idle, may end: not while another one may come to need it.
-    fn may_leave(&self) -> bool {
+    /// Whether this thread, which is idle, may leave: not while another one may come to need it, and the first one as
+    /// the last.
+    fn may_leave(&self, place: Place) -> bool {
         self.idle.fetch_sub(1, Ordering::SeqCst);
-        let may_leave = !self.turns.is_at_work();
-        match may_leave {
-            true => self.all.fetch_sub(1, Ordering::SeqCst),
-            false => self.idle.fetch_add(1, Ordering::SeqCst),
-        };
+        let is_first = place != Place::Further;
+        let may_leave = !self.turns.is_at_work() && (!is_first || self.all.load(Ordering::SeqCst) == 1);
+        if !may_leave {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+        } else if !is_first {
+            self.all.fetch_sub(1, Ordering::SeqCst);
+        }
         may_leave
     }
 
@@ -239,7 +272,7 @@ impl<S: Source> Taker<S> {
         (follower, looks): (&Follower, &mut Looks),
         door: &Door,
         seat: &Seat<'_>,
-        patience: Option<Duration>,
+        patience: Duration,
     ) -> nix::Result<Option<bool>> {
         let mut look = || match inbox.receive(&door.channel) {
             Err(Errno::EAGAIN) => None,
@@ -259,7 +292,7 @@ impl<S: Source> Taker<S> {
                 door.has_waited.set(true);
             }
         }
-        while door.bell.wait(patience) {
+        while door.bell.wait(&door.channel, patience) {
             if let Some(received) = look() {
                 return received.map(|()| Some(false));
             }
