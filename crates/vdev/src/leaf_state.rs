@@ -65,8 +65,8 @@ pub struct LeafState {
 }
 
 impl LeafState {
-    /// Of a leaf that has just been opened, whose device is like that, below a top-level vdev of that ashift. What the configuration says of its state is
-    /// taken out of that, as it is kept here from now on.
+    /// Of a leaf that has just been opened, whose device is like that, below a top-level vdev of that ashift. Its state in
+    /// the configuration is taken out of that, as it is kept here from now on.
     pub(crate) fn new(
         spec: &mut LeafSpec,
         device: Option<Arc<dyn Device>>,

@@ -35,8 +35,7 @@ impl Asked {
     }
 }
 
-/// What the device of a leaf is like when it has just been opened; `asked` is what the
-/// vdev above asks of it.
+/// What the device of a leaf is like when it has just been opened; `asked` is what the vdev above asks of it.
 pub(crate) fn health_of_device(kind: VdevKind, leaf: &LeafSpec, device: Option<&dyn Device>, asked: Asked) -> Health {
     match device {
         // has no device of its own
@@ -76,7 +75,7 @@ mod tests {
         }
 
         fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-            unreachable!("nobody reads it")
+            unreachable!("it is not read")
         }
 
         fn logical_sector_bytes(&self) -> u64 {

@@ -12,10 +12,10 @@ fn dedup_tables_are_pruned_and_read_ahead() {
         world.check(&format!("prefetch {what}{POOL}"), 0, "");
     }
     // as with OpenZFS, this property is shown where it is asked for only
-    let (cached, code) = world.told(&format!("get -Hpo value dedupcached {POOL}"));
+    let (cached, code) = world.told(&format!("zpool get -Hpo value dedupcached {POOL}"));
     assert!(code == 0 && cached.trim().parse::<u64>().is_ok_and(|bytes| bytes > 0), "{cached}");
-    assert_eq!(world.told(&format!("list -Hpo dedupcached {POOL}")), (cached, 0));
-    assert!(!world.told(&format!("get all {POOL}")).0.contains("dedupcached"));
+    assert_eq!(world.told(&format!("zpool list -Hpo dedupcached {POOL}")), (cached, 0));
+    assert!(!world.told(&format!("zpool get all {POOL}")).0.contains("dedupcached"));
     let usage = "usage:\n\tprefetch [-t <type>] <pool>\n";
     world.check(&format!("prefetch -t all {POOL}"), 2, &format!("unsupported prefetch type\n{usage}"));
     world.check("prefetch", 2, &format!("missing pool name argument\n{usage}"));

@@ -140,25 +140,28 @@ fn disks_of_larger_sectors_are_not_used() {
     };
     let [second, third] =
         [("c", "disk-c"), ("d", "disk-d")].map(|(file, link)| disk_of_large_sectors(&world, file, link).unwrap());
-    let (said, code) = world.told("import -d DIR/disk-a alone");
+    let (said, code) = world.told("zpool import -d DIR/disk-a alone");
     assert!(
         code == 1 && said.contains("cannot import 'alone': one or more devices is currently unavailable"),
         "{said}"
     );
-    let (said, code) = world.told("import -d DIR/disk-a");
+    let (said, code) = world.told("zpool import -d DIR/disk-a");
     assert!(code == 0 && said.contains("larger sectors") && said.contains("unsupported minimum blocksize"), "{said}");
     world.check("import -d DIR/b -d DIR/disk-c pair", 0, "");
     let tree = world.tree("pair");
-    assert!(tree.starts_with("pair DEGRADED\n") && tree.contains("UNAVAIL unsupported minimum blocksize\n"), "{tree}");
-    assert!(world.told("status pair").0.contains("larger sectors than their vdev was made for"));
-    world.told("online pair DIR/disk-c");
+    assert!(tree.starts_with("pair DEGRADED\n") && tree.contains("DIR/disk-c UNAVAIL\n"), "{tree}");
+    let (status, _) = world.told("zpool status pair");
+    for part in ["larger sectors than their vdev was made for", "unsupported minimum blocksize"] {
+        assert!(status.contains(part), "{status}");
+    }
+    world.told("zpool online pair DIR/disk-c");
     assert_eq!(world.tree("pair"), tree, "it is not used by a command either");
     let why = "cannot attach DIR/disk-d to DIR/b: The new device cannot have a higher alignment requirement than the \
          top-level vdev.\n";
     world.check("attach -o ashift=9 pair DIR/b DIR/disk-d", 1, why);
     // of a new pool, an ashift that is too small is no demand
     world.check("create -o ashift=9 -O mountpoint=none fresh DIR/disk-d", 0, "");
-    assert_eq!(world.told("get -Hpo value ashift fresh DIR/disk-d").0, "12\n");
+    assert_eq!(world.told("zpool get -Hpo value ashift fresh DIR/disk-d").0, "12\n");
     world.check("export -a", 0, "");
     for disk in [&first, &second, &third] {
         std::process::Command::new("losetup").args(["-d", disk]).status().unwrap();

@@ -1,7 +1,8 @@
 //! The rows of the table of native properties.
 //!
 //! A row: property, name, column header, type and default, whether it can be set, what it applies to, where
-//! its value comes from, what it reaches of the host, and its values for the usage text (`-` for those that are not shown unasked).
+//! its value comes from, what it reaches of the host, and its values for the usage text (`-` for those that are not shown
+//! unasked).
 
 use super::HostReach::*;
 use super::Setting::*;
