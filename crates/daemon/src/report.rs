@@ -81,7 +81,7 @@ pub fn pool(pool: &Pool, session: &ProcessFacts) -> Result<PoolReport> {
 /// What is known of a pool without reading anything of it.
 pub fn bare(pool: &Pool, session: &ProcessFacts) -> PoolReport {
     let mut report = opened(pool, session, tree(pool.tree(), pool.candidate(), &[]));
-    identity(pool, &mut report);
+    named(pool, &mut report);
     report
 }
 
@@ -108,11 +108,16 @@ pub fn tree(tree: &Tree, candidate: &Candidate, tops: &[TopSpace]) -> VdevReport
     gathering.vdev(tree.root(), None)
 }
 
-/// What is known of a pool without reading much of it: versions, features, spares and cache devices.
+/// What is known of a pool without reading much of it: versions, features, errata, spares and cache devices.
 pub fn identity(pool: &Pool, report: &mut PoolReport) {
+    named(pool, report);
+    report.errata = pool.errata();
+}
+
+/// The same as far as nothing has to be read.
+fn named(pool: &Pool, report: &mut PoolReport) {
     report.version = pool.uberblock().version;
     report.txg = pool.uberblock().txg;
-    report.errata = pool.errata();
     report.features = features(pool);
     report.unwritable = pool.features().unwritable();
     report.spares = spares(pool, &report.root);
@@ -355,6 +360,19 @@ pub fn refresh_growth(report: &mut PoolReport, pool: &Pool) {
         sum += if is_normal { space.expandable_bytes } else { 0 };
     }
     report.space.expandable_bytes = sum;
+}
+
+/// What is allocated by now, without reading anything: groups that have not come to disk are not told apart.
+pub fn refresh_space(report: &mut PoolReport, pool: &Pool) {
+    for (number, [size_bytes, allocated_bytes]) in pool.space_in_memory() {
+        let Some(known) = report.root.children.iter_mut().find(|top| top.id == number.get()) else { continue };
+        let before = known.space.take().unwrap_or_default();
+        known.space = Some(TopSpace { number, size_bytes, allocated_bytes, ..before });
+    }
+    let data = || report.root.children.iter().filter(|top| !is_log(pool.tree(), VdevNumber::new(top.id)));
+    let sum = |bytes: fn(&TopSpace) -> u64| data().filter_map(|top| top.space.as_ref()).map(bytes).sum();
+    [report.space.size_bytes, report.space.allocated_bytes] =
+        [sum(|space| space.size_bytes), sum(|space| space.allocated_bytes)];
 }
 
 fn space(tops: &[TopSpace], tree: &Tree) -> SpaceReport {

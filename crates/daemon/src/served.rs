@@ -304,6 +304,8 @@ impl Served {
         change(&self.pool)?;
         self.renew_cachefile();
         let record = if history.is_empty() { Ok(()) } else { self.pool.record(history) };
+        // so that it is told when the pool is suspended
+        let _ = self.report();
         record.map(|()| PoolReply::Done)
     }
 
@@ -384,6 +386,10 @@ impl Served {
             false => Suspended::Continue,
         });
         report::refresh(&mut report.root, pool.tree());
+        if report.suspended.is_some() {
+            // the last report may be old
+            report::refresh_space(&mut report, &pool);
+        }
         report::refresh_growth(&mut report, &pool);
         if report.suspended.is_none() {
             // it changes without a group

@@ -57,7 +57,8 @@ impl Dsl {
         read().map(Some).in_dataset(&dir.name)
     }
 
-    /// Whether a directory has a key of an old version: what is encrypted with it can only be read.
+    /// Whether a directory has a key of an old version: what is encrypted with it can only be read. Errors: those
+    /// of reading.
     pub fn has_old_key(&self, dir: &Dir) -> Result<bool> {
         let Some(object) = self.key_object(dir)? else { return Ok(false) };
         let version = Zap::open(self.mos().object(object)?)?.u64("DSL_CRYPTO_VERSION").in_dataset(&dir.name)?;

@@ -48,7 +48,7 @@ impl Pool {
         Ok(self.known_dedup().get_or_init(|| dedup).clone())
     }
 
-    /// Bytes of the dedup tables that are in memory.
+    /// Bytes of the dedup tables that are in memory. Errors: those of reading where the tables are.
     pub fn dedup_cached_bytes(&self) -> Result<u64> {
         if self.dedup()?.disk_bytes == 0 {
             return Ok(0);

@@ -74,6 +74,15 @@ impl Pool {
         Ok(spaces)
     }
 
+    /// Bytes of the metaslabs of top-level vdevs, all and allocated, as far as that is in memory: nothing is read, and
+    /// nothing is waited for. Of a pool that is open for reading only, nothing is.
+    pub fn space_in_memory(&self) -> Vec<(VdevNumber, [u64; 2])> {
+        let Ok(allocator) = self.cache().zio().allocator() else { return Vec::new() };
+        let tops = self.tops().filter(|top| top.kind().is_concrete()).map(Vdev::number);
+        let known = tops.filter_map(|number| Some((number, allocator.top_space(number)?)));
+        known.map(|(number, space)| (number, [space.size, space.allocated])).collect()
+    }
+
     fn checkpoint_bytes(&self, top_zap: ObjectId) -> Result<u64> {
         if top_zap.is_none() {
             return Ok(0);

@@ -160,6 +160,42 @@ fn a_suspended_pool_is_exported_by_force() {
     assert!(fs::read(mnt.join("before")).unwrap() == b"before");
 }
 
+/// A suspended pool is told as it is, not as it was when it was asked last: much may have been written since.
+#[test]
+fn a_suspended_pool_is_listed_as_it_is() {
+    let world = World::new("listed", &[]);
+    let place = world.dir.join("small");
+    let Some(_small) = Small::mount(&place).filter(|_| Path::new("/dev/fuse").exists()) else {
+        return eprintln!("SKIPPED listed: nothing can be mounted here");
+    };
+    File::create(place.join("disk")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -o failmode=continue -O compression=off -R DIR/mnt tank DIR/small/disk", 0, "");
+    let size = said(&world, "list -Hpo size tank");
+    world.check("set comment=changed tank", 0, "");
+    let mnt = world.dir.join("mnt/tank");
+    write(&mnt.join("before"), &noise(20 << 20, 1)).unwrap();
+    let error = write(&mnt.join("lost"), &noise(60 << 20, 2)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO");
+    for line in ["list -Hpo health,comment,size,alloc,free tank", "get -Hpo value health,comment,size,alloc,free tank"]
+    {
+        let said = said(&world, line);
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let [health, comment, all, alloc, free] = words[..] else { panic!("{line}: {said}") };
+        assert_eq!((health, comment, all), ("SUSPENDED", "changed", size.trim()), "{said}");
+        let [all, alloc, free] = [all, alloc, free].map(|word| word.parse::<u64>().unwrap());
+        assert!(alloc >= 20 << 20 && all - alloc == free, "{line}: {said}");
+    }
+    // each vdev, too
+    let rows = said(&world, "list -Hpv tank");
+    let allocated: Vec<u64> = rows
+        .lines()
+        .map(|row| row.split('\t').filter(|cell| !cell.is_empty()).nth(2))
+        .map(|cell| cell.unwrap().parse().unwrap())
+        .collect();
+    assert!(allocated.len() == 2 && allocated.iter().all(|bytes| *bytes >= 20 << 20), "{rows}");
+    world.check("export -f tank", 0, "");
+}
+
 /// Imports the pool, whatever is noted while that is done.
 fn import(world: &World) {
     let output = world.zpool("import -d DIR tank");
