@@ -88,7 +88,13 @@ impl Mounts {
         let wanted = MountOptions { read_only: options.read_only || !mounted.source.is_writable(), ..options.clone() };
         let mut now = mounted.options.lock();
         let changed = now.remounted(&wanted);
-        match mounted.mount.remount(&changed) {
+        // before the kernel asks for them
+        mounted.source.set_acls(changed.posix_acl);
+        let done = mounted.mount.remount(&changed);
+        if done.is_err() {
+            mounted.source.set_acls(now.posix_acl);
+        }
+        match done {
             Ok(()) => {
                 mounted.source.set_sync(changed.sync)?;
                 *now = changed;

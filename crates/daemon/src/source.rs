@@ -12,7 +12,7 @@ use format::feature::LONGNAME;
 use format::ids::{DatasetId, Txg};
 use fuse::{DatasetSpace, MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source};
 use pool::{FeatureState, Pool};
-use zpl::{Counters, Visible, Zpl};
+use zpl::{Counters, Zpl};
 
 use crate::exports::Exports;
 use crate::live::ServedPool;
@@ -27,7 +27,8 @@ pub struct FileSystem {
     /// What else serves datasets of the pool.
     exports: Weak<Exports>,
     head: Dataset,
-    visible: Visible,
+    /// There are POSIX ACLs.
+    acls: AtomicBool,
     /// Another one when the root of the dataset has been replaced.
     live: RwLock<Arc<Zpl>>,
     env: Env,
@@ -54,18 +55,17 @@ impl FileSystem {
         let subject = pool.dsl().subject(name)?;
         let head = subject.dataset().cloned();
         let head = head.ok_or_else(|| Error::new(Kind::Invalid, "dataset is not a file system").in_dataset(name))?;
-        // that of users the mount hides while property `xattr` is off: it may change
-        let visible = Visible { user: true, posix_acls: options.posix_acl };
         let is_snapshot = subject.kind() == DatasetKind::Snapshot;
         let writable = || if is_snapshot { Ok(None) } else { served.writable(env, &subject, &head, options.sync) };
         let live = match writable()? {
             Some(zpl) => zpl,
             None => Zpl::open(objset(pool, &subject, &head)?)?,
         };
-        let live = RwLock::new(Arc::new(live.showing(visible)));
+        live.show_acls(options.posix_acl);
+        let (live, acls) = (RwLock::new(Arc::new(live)), options.posix_acl.into());
         let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));
         let (served, exports, env) = (served.clone(), Arc::downgrade(exports), env.clone());
-        Ok(FileSystem { served, exports, head, visible, live, env, sync, is_snapshot, snapshots_version, space })
+        Ok(FileSystem { served, exports, head, acls, live, env, sync, is_snapshot, snapshots_version, space })
     }
 
     /// Whether it can be changed.
@@ -88,6 +88,12 @@ impl FileSystem {
     /// pool.
     pub fn set_sync(&self, sync: bool) -> Result<()> {
         if self.sync.swap(sync, Ordering::Relaxed) != sync { self.renew() } else { Ok(()) }
+    }
+
+    /// From now on, there are POSIX ACLs, or none.
+    pub fn set_acls(&self, acls: bool) {
+        self.acls.store(acls, Ordering::Relaxed);
+        self.live().show_acls(acls);
     }
 
     /// Its files, as they are now.
@@ -152,7 +158,8 @@ impl Source for FileSystem {
         let head = subject.dataset().unwrap_or(&self.head);
         let zpl = self.served.writable(&self.env, &subject, head, self.sync.load(Ordering::Relaxed))?;
         let zpl = zpl.ok_or_else(|| Error::new(Kind::ReadOnly, "pool is read-only"))?;
-        let zpl = Arc::new(zpl.showing(self.visible));
+        zpl.show_acls(self.acls.load(Ordering::Relaxed));
+        let zpl = Arc::new(zpl);
         *self.live.write() = zpl.clone();
         *self.space.lock() = None;
         Ok(Some(zpl))
@@ -243,7 +250,8 @@ impl Source for FileSystem {
             return Err(Error::new(Kind::Permission, what).in_dataset(&dataset.name));
         }
         let subject = pool.dsl().subject(&dataset.name)?;
-        Ok(Arc::new(Zpl::open(objset(&pool, &subject, &dataset)?)?.showing(self.visible)))
+        // the mount hides attributes while their properties are off
+        Ok(Arc::new(Zpl::open(objset(&pool, &subject, &dataset)?)?))
     }
 }
 

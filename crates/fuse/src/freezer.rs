@@ -49,6 +49,8 @@ pub(crate) trait Freeze: Send + Sync {
     fn settled(&self);
     /// As of [`Mount::send_pages`](crate::Mount::send_pages).
     fn send_pages(&self);
+    /// There are ACLs now, or none any more.
+    fn acls_changed(&self);
     /// As of [`Mount::change_file`](crate::Mount::change_file).
     fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()>;
     /// Object number of the live tree's root.
@@ -141,6 +143,12 @@ impl<S: Source> Freeze for Freezer<S> {
 
     fn send_pages(&self) {
         self.write_back.send();
+    }
+
+    fn acls_changed(&self) {
+        // the kernel keeps them with attributes
+        let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
+        known.chain([ROOT]).for_each(|known| self.notifier.forget_attributes(known.get()));
     }
 
     fn change_file(&self, inode: u64, change: &mut dyn FnMut(ObjectId)) -> Result<()> {

@@ -45,7 +45,7 @@
 //!
 //! What is not there: sync(2) and syncfs(2) (the kernel sends them to virtiofs, and some kernels to `fuseblk`, of which each
 //! mount holds a block device of its own; for all others it writes back what it keeps, and that is all), and NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
-//! Whether it knows those, too, is said once: with another `acltype` a file system is mounted anew.
+//! Whether it knows those, too, is said once: it always does, and is told of no ACLs as long as `acltype` is not `posix`.
 
 mod accesses;
 mod asker;

@@ -186,7 +186,7 @@ impl Mount {
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
-    /// `relatime`, `dir_atime`, `sync`, `exec`, `setuid`, `devices`, `xattrs` and `snapdir`.
+    /// `relatime`, `dir_atime`, `sync`, `exec`, `setuid`, `devices`, `xattrs`, `posix_acl` and `snapdir`.
     ///
     /// Errors: `Busy` if it is to be read-only while a file is open for writing; `Unsupported` if this user
     /// may not remount, or something else is mounted over it.
@@ -198,7 +198,11 @@ impl Mount {
         }
         self.helper.set_flags(&self.point, &options)?;
         let has_other_root = self.remountable.snapdir() != options.snapdir;
+        let has_other_acls = self.remountable.has_acls() != options.posix_acl;
         self.remountable.set(&options);
+        if has_other_acls && let Some(freezer) = self.freezer.upgrade() {
+            freezer.acls_changed();
+        }
         if has_other_root {
             // of names that the kernel does not know it need not forget
             let _ = self.with_channel(|channel| channel.invalidate_name(root_node(0), CONTROL_NAME));

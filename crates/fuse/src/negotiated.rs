@@ -8,7 +8,8 @@ use crate::wire::{fopen, init};
 
 /// What was agreed on for one mount.
 pub(crate) struct Negotiated {
-    posix_acl: bool,
+    /// The kernel checks permissions.
+    checks_permissions: bool,
     page_cache: bool,
     keep_pages: bool,
     writeback_cache: bool,
@@ -23,7 +24,7 @@ impl Negotiated {
     /// Nothing yet: `options` say what is wanted.
     pub(crate) fn new(options: &MountOptions, is_writable: bool) -> Negotiated {
         Negotiated {
-            posix_acl: options.posix_acl,
+            checks_permissions: options.default_permissions || options.posix_acl,
             page_cache: options.page_cache,
             keep_pages: options.keep_pages,
             writeback_cache: options.writeback_cache && is_writable,
@@ -48,10 +49,11 @@ impl Negotiated {
             | init::INIT_EXT
             | init::NO_OPENDIR_SUPPORT;
         let mut want = |flag, is_wanted| wanted |= if is_wanted { flag } else { 0 };
-        want(init::POSIX_ACL, self.posix_acl);
+        // it hears of ACLs once only, and there may be some later: until then it is told of each file that it has none
+        want(init::POSIX_ACL, self.checks_permissions);
         // a default ACL comes before the umask, and only the tree knows whether there is one
-        want(init::DONT_MASK, self.posix_acl && self.is_writable);
-        want(init::SETXATTR_EXT, self.posix_acl && self.is_writable);
+        want(init::DONT_MASK, self.is_writable);
+        want(init::SETXATTR_EXT, self.is_writable);
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.is_writable);
         want(init::WRITEBACK_CACHE, self.writeback_cache);

@@ -25,7 +25,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel checks mode bits (and POSIX ACLs, see `posix_acl`) as on any file system.
     pub default_permissions: bool,
-    /// Property `acltype` is `posix`: the kernel reads and obeys `system.posix_acl_access`.
+    /// Property `acltype` is `posix`: there are ACLs, `system.posix_acl_access`, that the kernel reads and obeys.
     pub posix_acl: bool,
     /// Property `xattr` is not `off`: there are attributes of users.
     pub xattrs: bool,
@@ -153,6 +153,7 @@ impl MountOptions {
             devices: other.devices,
             snapdir: other.snapdir,
             xattrs: other.xattrs,
+            posix_acl: other.posix_acl,
             ..self.clone()
         }
     }
@@ -220,15 +221,18 @@ pub(crate) struct Remountable {
     relatime: AtomicBool,
     dir_atime: AtomicBool,
     xattrs: AtomicBool,
+    posix_acl: AtomicBool,
     /// A [`SnapDir`].
     snapdir: AtomicU8,
 }
 
 impl Remountable {
     pub(crate) fn new(options: &MountOptions) -> Remountable {
-        let flags = [options.read_only, options.atime, options.relatime, options.dir_atime, options.xattrs];
-        let [read_only, atime, relatime, dir_atime, xattrs] = flags.map(AtomicBool::new);
-        Remountable { read_only, atime, relatime, dir_atime, xattrs, snapdir: AtomicU8::new(options.snapdir as u8) }
+        let MountOptions { read_only, atime, relatime, dir_atime, xattrs, posix_acl, .. } = *options;
+        let [read_only, atime, relatime] = [read_only, atime, relatime].map(AtomicBool::new);
+        let [dir_atime, xattrs, posix_acl] = [dir_atime, xattrs, posix_acl].map(AtomicBool::new);
+        let snapdir = AtomicU8::new(options.snapdir as u8);
+        Remountable { read_only, atime, relatime, dir_atime, xattrs, posix_acl, snapdir }
     }
 
     pub(crate) fn set(&self, options: &MountOptions) {
@@ -237,6 +241,7 @@ impl Remountable {
         self.relatime.store(options.relatime, Ordering::Relaxed);
         self.dir_atime.store(options.dir_atime, Ordering::Relaxed);
         self.xattrs.store(options.xattrs, Ordering::Relaxed);
+        self.posix_acl.store(options.posix_acl, Ordering::Relaxed);
         self.snapdir.store(options.snapdir as u8, Ordering::Relaxed);
     }
 
@@ -253,6 +258,11 @@ impl Remountable {
     /// Are there attributes of users?
     pub(crate) fn has_xattrs(&self) -> bool {
         self.xattrs.load(Ordering::Relaxed)
+    }
+
+    /// Are there POSIX ACLs?
+    pub(crate) fn has_acls(&self) -> bool {
+        self.posix_acl.load(Ordering::Relaxed)
     }
 
     /// Has the root a `.zfs`?

@@ -86,6 +86,10 @@ impl<S: Source> XattrRequests<S> {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if name.starts_with(ACL_PREFIX) && !self.trees.remountable().has_acls() {
+            // the kernel may ask for the sake of permissions, and takes any other error for its own
+            return Err(Error::new(Kind::NoAttribute, "acltype is not posix"));
+        }
         self.check_name(name)?;
         match self.trees.place(node)? {
             NodePlace::Object(branch, object) => branch.tree.xattr(object, name),
@@ -98,12 +102,12 @@ impl<S: Source> XattrRequests<S> {
     /// Names as listxattr(2) returns them, each with a NUL after it.
     fn xattr_list(&self, node: u64, privileged: bool) -> Result<Vec<u8>> {
         let NodePlace::Object(branch, object) = self.trees.place(node)? else { return Ok(Vec::new()) };
-        let has_user = self.trees.remountable().has_xattrs();
+        let (has_user, has_acls) = (self.trees.remountable().has_xattrs(), self.trees.remountable().has_acls());
         let mut list = Vec::new();
         for name in branch.tree.xattr_names(object)? {
             let shown = !name.is_empty()
                 && !name.contains(&0)
-                && (self.trees.options().posix_acl || !name.starts_with(ACL_PREFIX))
+                && (has_acls || !name.starts_with(ACL_PREFIX))
                 && (privileged || !name.starts_with(TRUSTED_PREFIX))
                 && (has_user || !name.starts_with(USER_PREFIX));
             if shown {
@@ -147,7 +151,7 @@ impl<S: Source> XattrRequests<S> {
 
     /// As in OpenZFS, `xattr=off` is about users' attributes only: capabilities hold, and so do ACLs.
     fn check_name(&self, name: &[u8]) -> Result<()> {
-        if name.starts_with(ACL_PREFIX) && !self.trees.options().posix_acl {
+        if name.starts_with(ACL_PREFIX) && !self.trees.remountable().has_acls() {
             return Err(Error::new(Kind::Unsupported, "acltype is not posix"));
         }
         if name.starts_with(USER_PREFIX) && !self.trees.remountable().has_xattrs() {

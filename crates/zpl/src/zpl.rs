@@ -1,5 +1,6 @@
 //! A file system: its parts, and how it is opened. Its operations stand in files of their own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Bookmark, Env, Error, Kind, Result, ResultExt, RwLockReadGuard};
@@ -34,6 +35,8 @@ pub struct Zpl {
     master: Arc<Master>,
     domains: Arc<Domains>,
     visible: Visible,
+    /// There are no POSIX ACLs for now, whatever shows else.
+    hides_acls: Arc<AtomicBool>,
     counters: Arc<Counters>,
     /// What is needed to change it, if it may be changed.
     live: Option<Arc<LiveZpl>>,
@@ -74,6 +77,7 @@ impl Zpl {
             nodes: Nodes::new(objset, registry),
             master: Arc::new(master),
             visible: Visible::default(),
+            hides_acls: Arc::default(),
             counters: Arc::default(),
             live: None,
         })
@@ -110,6 +114,11 @@ impl Zpl {
         Zpl { visible, ..self }
     }
 
+    /// From now on there are POSIX ACLs, or none; for all that have this file system, whatever they show else.
+    pub fn show_acls(&self, shows: bool) {
+        self.hides_acls.store(!shows, Ordering::Relaxed);
+    }
+
     /// Whether its files have fixed znodes: versions before 5.
     pub(crate) fn has_fixed_znodes(&self) -> bool {
         self.master.sa_attrs.is_none()
@@ -143,7 +152,8 @@ impl Zpl {
 
     /// Which extended attributes show.
     pub(crate) fn visible(&self) -> Visible {
-        self.visible
+        let posix_acls = self.visible.posix_acls && !self.hides_acls.load(Ordering::Relaxed);
+        Visible { posix_acls, ..self.visible }
     }
 
     /// The attributes and layouts known now.

@@ -1,8 +1,9 @@
 //! Who may do what: the kernel's rules, with the tree's modes and POSIX ACLs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{as_user, errno, get_xattr, mounted, require};
+use crate::harness::{as_user, errno, get_xattr, mounted, require, set_xattr};
 use crate::memory::{Memory, MemorySource, ROOT};
 
 /// A POSIX ACL as the kernel's attribute has it: user::rw-, user:1000:r--, group::---, mask::r--, other::---.
@@ -67,6 +68,38 @@ fn posix_acls() {
     assert_eq!(may(1001, "acl"), Err(libc::EACCES));
     assert_eq!(get_xattr(&m.path("acl"), "system.posix_acl_access", 100).unwrap().1, acl());
     assert_eq!(errno(get_xattr(&m.path("all"), "system.posix_acl_access", 100)), libc::ENODATA);
+}
+
+/// Property acltype may change while files are in use: their ACLs are obeyed from then on, and shown.
+#[test]
+fn acls_come_and_go_while_files_are_in_use() {
+    require!(root);
+    const ACCESS: &str = "system.posix_acl_access";
+    let mut tree = Memory::writable();
+    let file = tree.file(ROOT, "acl", 10);
+    tree.node(file).stat.mode = 0o640;
+    tree.node(file).xattrs = vec![(ACCESS.as_bytes().to_vec(), acl())];
+    tree.dir(ROOT, "dir");
+    let m = mounted(MemorySource::new(tree), |_| {});
+    let path = m.path("acl");
+    let _user = fs::File::open(&path).unwrap();
+    let may = |uid| as_user(uid, uid, || fs::read(&path)).is_ok();
+    let mut options = fuse::MountOptions::new("tank/home", m.mount.point());
+    for is_on in [false, true, false, true] {
+        options.posix_acl = is_on;
+        m.mount.remount(&options).unwrap();
+        assert_eq!((may(1000), may(1001)), (is_on, false), "{is_on}");
+        let (read, set) = (get_xattr(&path, ACCESS, 100), set_xattr(&path, ACCESS, &acl(), 0));
+        match is_on {
+            true => assert_eq!((read.unwrap().1, set.is_ok()), (acl(), true)),
+            false => assert_eq!((errno(read), errno(set)), (libc::ENODATA, libc::EOPNOTSUPP)),
+        }
+        // the umask counts in either case; the process's own is of all tests that run beside
+        let script = format!("umask 077; cd {}/dir; rm -rf f d; touch f; mkdir d", m.path("").display());
+        assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        let mode = |name| fs::metadata(m.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("dir/f"), mode("dir/d")), (0o600, 0o700));
+    }
 }
 
 #[test]
