@@ -1,6 +1,7 @@
 //! Devices that are added to a pool in use, attached, detached and removed, as a user does it.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::World;
@@ -332,4 +333,31 @@ fn a_copy_of_the_program_may_be_called_as_its_command() {
     run(&["import", "-d", world.dir.to_str().unwrap(), "fresh"]);
     assert_eq!(world.tree("fresh"), "fresh ONLINE\nDIR/a ONLINE\n");
     run(&["destroy", "fresh"]);
+}
+
+/// What OpenZFS has and Cenote has not is refused by its name.
+#[test]
+fn power_of_slots_is_refused_by_name() {
+    let world = World::with_pool("power");
+    for flag in ["--power", "--pow"] {
+        let (said, code) = world.told(&format!("zpool status {flag} fresh"));
+        assert!(code != 0 && said.contains("--power is not supported"), "{code} {said}");
+    }
+}
+
+/// What is measured is shown line by line, also to a pipe.
+#[test]
+fn a_bench_in_a_pipe_shows_lines_as_they_come() {
+    let world = World::new("piped", &[]);
+    let file = world.dir.join("file");
+    std::fs::write(&file, noise(1 << 20, 1)).unwrap();
+    let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
+    command.args(["bench", "randread", "-j", "1"]).arg(&file).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // many more sizes follow
+    assert!(lines.any(|line| line.trim_start().starts_with("512B ")), "there is no row");
+    assert_eq!(child.try_wait().unwrap(), None);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
