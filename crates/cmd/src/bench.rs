@@ -8,7 +8,7 @@
 mod measure;
 mod options;
 mod plot;
-mod random;
+pub mod random;
 mod randread;
 mod sync;
 

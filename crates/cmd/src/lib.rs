@@ -12,7 +12,7 @@
 //! - [`volumes`]: how programs get at volumes.
 //! - [`reflink`]: copies that share blocks.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
-//! - [`mod@bench`]: measures file systems and devices.
+//! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`version`]: which program this is.
@@ -44,6 +44,7 @@ macro_rules! eprintln {
     ($($arg:tt)*) => { $crate::output::eprint(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
+mod advise;
 mod bench;
 mod commands;
 mod exporter;

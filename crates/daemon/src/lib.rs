@@ -14,7 +14,7 @@
 //!   by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that
 //!   listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`], which opens all that the
 //!   process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_offers`: which
-//!   properties offer; `host_files`: files that properties name; `new_contents`: what is in a new dataset.
+//!   properties offer; `host_files`: files that properties name; [`new_contents`]: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; `host_state`: whose pools are this
 //!   host's own; [`host_rule`]: what counts as set here; [`hostid`]: this host's id; [`pool_props`], [`compat`]: what pool properties may be.
 //! - `injections`: faults that `zinject` asks for; `process_end`: why the process ends.
@@ -52,7 +52,7 @@ pub mod mount_plan;
 mod mounts;
 mod nbd_export;
 mod network_door;
-mod new_contents;
+pub mod new_contents;
 mod openable;
 pub mod panics;
 pub mod pool_props;

@@ -43,5 +43,5 @@ pub use on_failure::{DeviceWait, OnFailure};
 pub use pointer::is_verifiable;
 pub use read::{BlockContents, Mode, Physical, ReadRequest};
 pub use refs::{CloneTable, RefTable, Twin};
-pub use write::{BlockWrite, Compressed, DedupMode, Packed, PlacedBlock, WritePolicy, WrittenBlock};
+pub use write::{BlockWrite, Compressed, DedupMode, Packed, PlacedBlock, WritePolicy, WrittenBlock, stored_bytes};
 pub use zio::Zio;

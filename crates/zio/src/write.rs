@@ -51,6 +51,7 @@ use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
 use dedup::TwinSearch;
 pub use request::{BlockWrite, Compressed, DedupMode, WritePolicy};
+pub use transform::stored_bytes;
 use transform::{Transformed, shape, side_by_side, transform, transform_to};
 
 /// A block that is on its way.

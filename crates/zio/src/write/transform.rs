@@ -92,7 +92,9 @@ fn shrink(request: &BlockWrite, txg: Txg, sector: u64, sums: &BlockSums) -> Resu
     }
     if kind != Compress::Off {
         let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
-        if let Some((small, n)) = compressed(policy, data, worth_having(len, sector as usize, embed)) {
+        if let Some((small, n)) =
+            compressed((policy.compress, policy.compress_level), data, worth_having(len, sector as usize, embed))
+        {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
                 let shape = shape(request, BLOCK_SIZE_MIN, kind);
                 return Ok(Shrunk::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n])));
@@ -104,6 +106,22 @@ fn shrink(request: &BlockWrite, txg: Txg, sector: u64, sums: &BlockSums) -> Resu
         }
     }
     Ok(Shrunk::Bytes(BlockSlice::new(data.clone(), 0..len), Compress::Off))
+}
+
+/// Bytes that a block of a file would take with a compression, in whole sectors: none of zeros, nor if it fits into its
+/// pointer. `level` as of [`compress::compress`].
+pub fn stored_bytes(data: &[u8], kind: Compress, level: i32, sector: usize) -> usize {
+    if kind == Compress::Off {
+        return data.len().next_multiple_of(sector);
+    }
+    if compress::is_zero(data) {
+        return 0;
+    }
+    match compressed((kind, level), data, worth_having(data.len(), sector, true)) {
+        Some((_, n)) if n <= BlkPtr::EMBEDDED_SIZE_MAX => 0,
+        Some((_, n)) => n.min(data.len()).next_multiple_of(sector),
+        None => data.len().next_multiple_of(sector),
+    }
 }
 
 /// The bytes of a block that comes compressed, whole sectors of them, and how it is; `None` if they are not fewer.
@@ -134,7 +152,7 @@ pub(super) fn transform_to(
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
         return Ok(None);
     }
-    let small = compressed(policy, data, psize);
+    let small = compressed((policy.compress, policy.compress_level), data, psize);
     Ok(small.map(|(small, n)| (pad(small, n, psize), policy.compress)))
 }
 
@@ -182,11 +200,10 @@ fn worth_having(len: usize, sector: usize, embed: bool) -> usize {
 
 /// The compressed block, of `most` bytes at most, at the front of a buffer as long as `data`, and its
 /// length; `None` if it does not shrink so far.
-fn compressed(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf, usize)> {
+fn compressed((kind, level): (Compress, i32), data: &[u8], most: usize) -> Option<(AlignedBuf, usize)> {
     if most == 0 {
         return None;
     }
-    let WritePolicy { compress: kind, compress_level: level, .. } = *policy;
     let mut buf = AlignedBuf::for_overwrite(data.len());
     let target = if level == 0 { zstd::LEVEL_DEFAULT } else { level };
     if kind == Compress::Zstd && target >= EARLY_ABORT_LEVEL && data.len() >= EARLY_ABORT_SIZE {
