@@ -41,6 +41,10 @@ use rustix::thread::{
 
 mod filter;
 
+/// Devices that may be opened for writing: each thread of a mount has a connection of its own, which is one more open
+/// `/dev/fuse`.
+const WRITTEN_DEVICES: [&str; 2] = ["/dev/null", "/dev/fuse"];
+
 /// The capabilities that root's process keeps.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
@@ -84,8 +88,8 @@ fn forbid_files(written: &[&Path]) -> Result<(), RulesetError> {
     for folder in written.iter().filter_map(|folder| PathFd::new(folder).ok()) {
         created = created.add_rule(PathBeneath::new(folder, writing))?;
     }
-    if let Ok(null) = PathFd::new("/dev/null") {
-        created = created.add_rule(PathBeneath::new(null, AccessFs::WriteFile))?;
+    for device in WRITTEN_DEVICES.iter().filter_map(|device| PathFd::new(device).ok()) {
+        created = created.add_rule(PathBeneath::new(device, AccessFs::WriteFile))?;
     }
     let status = created.restrict_self()?;
     if status.ruleset != RulesetStatus::FullyEnforced {
@@ -222,7 +226,9 @@ mod tests {
             fs::write(inside.join("file"), "x").unwrap();
             fs::rename(inside.join("file"), inside.join("folder/file")).unwrap();
             fs::remove_file(inside.join("folder/file")).unwrap();
-            File::options().write(true).open("/dev/null").unwrap();
+            for device in WRITTEN_DEVICES.iter().filter(|device| fs::exists(device).unwrap()) {
+                File::options().write(true).open(device).unwrap();
+            }
             assert_eq!(fs::read(outside.join("there")).unwrap(), b"whole");
             let there = outside.join("there");
             let own_again = format!("/proc/self/fd/{}", open.as_raw_fd());
