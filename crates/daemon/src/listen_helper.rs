@@ -29,7 +29,7 @@ use device::OpenedDevice;
 use format::nvlist::NvList;
 use nix::sys::signal::SigSet;
 use protocol::beside;
-use protocol::rundir::RunDir;
+use protocol::rundir::{RunDir, RunDirClaim};
 use serde::{Deserialize, Serialize};
 
 use crate::mount_helper::ENDING;
@@ -135,6 +135,12 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
         }
         None => bind_here(path, mode),
     }
+}
+
+/// The claim on a pool's name in the run folder, which has room for what its process makes there. Errors: as of
+/// [`RunDir::claim`] and [`RunDirClaim::with_room`].
+pub fn claim(name: &str) -> Result<RunDirClaim> {
+    RunDir::make()?.claim(name)?.with_room(bind)
 }
 
 /// Gives a pool its entry in a cache file, or takes that out, by the helper of this process if it has one. Errors: as

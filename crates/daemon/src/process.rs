@@ -66,8 +66,7 @@ pub fn create(is_started: bool) -> ExitCode {
         let (env, new) = (environment(), &request.pool);
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
         let name = new.temporary_name.as_deref().unwrap_or(&new.name);
-        let claim = RunDir::make().and_then(|dir| dir.claim(name)).map_err(|e| failed(e.what()))?;
-        claim.check_room(listen_helper::bind).map_err(|e| failed(e.what()))?;
+        let claim = listen_helper::claim(name).map_err(|e| failed(e.what()))?;
         VolumeExports::check_new(&new.fs_properties).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };

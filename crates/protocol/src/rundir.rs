@@ -68,7 +68,7 @@ impl RunDir {
         match File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(&path) {
             Ok(folder) => RunDir::checked(path, folder, mode_forbidden).map(Some),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(unusable(&path, &e.to_string())),
+            Err(e) => Err(unusable(&path, &of_system(&e))),
         }
     }
 
@@ -78,7 +78,7 @@ impl RunDir {
         let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
         if !path.exists() {
             let made = DirBuilder::new().recursive(true).mode(mode).create(&path);
-            made.map_err(|e| unusable(&path, &e.to_string()))?;
+            made.map_err(|e| unusable(&path, &of_system(&e)))?;
         }
         let found = RunDir::find()?.ok_or_else(|| unusable(&path, "it was removed"))?;
         if path == Path::new(OF_ROOT) && found.folder.metadata()?.mode() & 0o777 != mode {
@@ -108,7 +108,7 @@ impl RunDir {
     /// there may be more sockets: a pool's has its lock beside it.
     pub fn sockets(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in self.path.read_dir().map_err(|e| unusable(&self.path, &e.to_string()))? {
+        for entry in self.path.read_dir().map_err(|e| unusable(&self.path, &of_system(&e)))? {
             let entry = entry?;
             let name = entry.file_name();
             let stem = name.to_str().and_then(|name| name.strip_suffix(".sock"));
@@ -152,7 +152,7 @@ impl RunDir {
         if let Err(e) = std::fs::rename(&path, self.long(&stem(name), "log.old"))
             && e.kind() != std::io::ErrorKind::NotFound
         {
-            return Err(unusable(&path, &e.to_string()));
+            return Err(unusable(&path, &of_system(&e)));
         }
         let options = File::options()
             .create(true)
@@ -161,7 +161,7 @@ impl RunDir {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path);
-        options.map_err(|e| unusable(&path, &e.to_string()))
+        options.map_err(|e| unusable(&path, &of_system(&e)))
     }
 
     /// Where a pool's log is.
@@ -174,7 +174,7 @@ impl RunDir {
         loop {
             let mut options = File::options();
             options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-            let file = options.open(&path).map_err(|e| unusable(&path, &e.to_string()))?;
+            let file = options.open(&path).map_err(|e| unusable(&path, &of_system(&e)))?;
             let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
                 .map_err(|_| Error::new(Kind::Exists, "pool already exists"))?;
             // the process that had it before may have removed it after it was opened here
@@ -217,10 +217,10 @@ impl RunDirClaim {
         self.dir.long(&self.stem, extension)
     }
 
-    /// Whether the folder takes what the process of a pool needs there, a socket and a log, before anything of the pool is
-    /// changed; `bind` as of [`RunDirClaim::listen`]. Errors: it does not, as where its file system is full; the message
-    /// names the folder.
-    pub fn check_room(&self, bind: impl FnOnce(&Path, u32) -> std::io::Result<UnixListener>) -> Result<()> {
+    /// The claim, if the folder takes what the process of a pool needs there, a socket and a log: asked before anything of
+    /// the pool is changed; `bind` as of [`RunDirClaim::listen`]. Errors: it does not, as where its file system is full; the
+    /// message names the folder.
+    pub fn with_room(self, bind: impl FnOnce(&Path, u32) -> std::io::Result<UnixListener>) -> Result<RunDirClaim> {
         let pid = std::process::id();
         let [log, socket] = ["log", "sock"].map(|what| format!(".{}.{what}.{pid}", self.stem));
         let try_both = || -> std::io::Result<()> {
@@ -233,7 +233,10 @@ impl RunDirClaim {
         let outcome = try_both();
         // what could not be made is not there
         [log, socket].iter().for_each(|name| drop(std::fs::remove_file(self.dir.path.join(name))));
-        outcome.map_err(|e| unusable(&self.dir.path, &of_system(&e)))
+        match outcome {
+            Ok(()) => Ok(self),
+            Err(e) => Err(unusable(&self.dir.path, &of_system(&e))),
+        }
     }
 
     /// Removes the socket that a dead process left.
@@ -348,7 +351,8 @@ mod tests {
         dir.claim("tank").unwrap().clear().unwrap();
         assert!(dir.sockets().unwrap().is_empty() && !dir.long("tank", "lock").exists());
         drop(UnixListener::bind(dir.short("tank", "sock")).unwrap());
-        drop(dir.claim("tank").unwrap().listen(bind).unwrap());
+        let claim = dir.claim("tank").unwrap().with_room(bind);
+        drop(claim.unwrap().listen(bind).unwrap());
         assert!(dir.sockets().unwrap().is_empty());
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert!(RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).is_err());

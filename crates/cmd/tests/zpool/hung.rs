@@ -276,7 +276,7 @@ fn every_command_meets_a_full_run_folder() {
     let no_room = |line: &str, code| {
         let (said, was) = world.told(line);
         assert!(
-            was == code && said.contains("cannot use DIR/run") && said.contains("No space left on device"),
+            was == code && said.contains("cannot use DIR/run") && said.contains("No space left on device\n"),
             "{said}"
         );
     };

@@ -8,7 +8,7 @@ use super::suspended::{noise, wait_for, write};
 use super::{World, can_mount};
 
 /// A disk that can be pulled: a loop device over a file, and a link in the world's folder that leads to it.
-struct Disk {
+struct PulledDisk {
     /// The file, and the link.
     bytes: PathBuf,
     link: PathBuf,
@@ -16,13 +16,13 @@ struct Disk {
     devices: Vec<String>,
 }
 
-impl Disk {
+impl PulledDisk {
     /// `None` where there are no loop devices.
-    fn new(world: &World, name: &str) -> Option<Disk> {
+    fn new(world: &World, name: &str) -> Option<PulledDisk> {
         let bytes = world.dir.join("bytes").join(name);
         fs::create_dir_all(bytes.parent().unwrap()).unwrap();
         File::create(&bytes).unwrap().set_len(128 << 20).unwrap();
-        let mut disk = Disk { bytes, link: world.dir.join(name), devices: Vec::new() };
+        let mut disk = PulledDisk { bytes, link: world.dir.join(name), devices: Vec::new() };
         disk.plug_in().then_some(disk)
     }
 
@@ -53,7 +53,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for PulledDisk {
     fn drop(&mut self) {
         for device in &self.devices {
             drop(Command::new("losetup").args(["-d", device]).status());
@@ -76,9 +76,9 @@ fn resize(device: &str, bytes: u64) {
 }
 
 /// Lets nothing wait for the pool any more when a test fails.
-struct Ends<'a>(&'a World);
+struct ExportOnPanic<'a>(&'a World);
 
-impl Drop for Ends<'_> {
+impl Drop for ExportOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             drop(self.0.zpool("export -af"));
@@ -89,7 +89,7 @@ impl Drop for Ends<'_> {
 /// Disks of a world, and the world, which is dropped first.
 struct Shelf<const N: usize> {
     world: World,
-    disks: [Disk; N],
+    disks: [PulledDisk; N],
 }
 
 impl<const N: usize> Shelf<N> {
@@ -97,7 +97,7 @@ impl<const N: usize> Shelf<N> {
     fn new(name: &str, disks: [&str; N]) -> Option<Shelf<N>> {
         let world = World::new(name, &[]);
         world.tune("zfs_txg_timeout", 1);
-        let disks: Option<Vec<Disk>> = disks.iter().map(|disk| Disk::new(&world, disk)).collect();
+        let disks: Option<Vec<PulledDisk>> = disks.iter().map(|disk| PulledDisk::new(&world, disk)).collect();
         if disks.is_none() {
             eprintln!("SKIPPED {name}: there are no loop devices here");
         }
@@ -117,11 +117,11 @@ impl<const N: usize> Shelf<N> {
     }
 
     /// Makes a dataset while the pool is being suspended, and lets it go on when `mend` has done its part.
-    fn outlasts(&mut self, name: &str, mend: impl FnOnce(&World, &mut [Disk; N])) {
+    fn outlasts(&mut self, name: &str, mend: impl FnOnce(&World, &mut [PulledDisk; N])) {
         let Shelf { world, disks } = self;
         let world = &*world;
         std::thread::scope(|scope| {
-            let _ends = Ends(world);
+            let _ends = ExportOnPanic(world);
             let change = scope.spawn(|| world.zfs(&format!("create tank/{name}")));
             wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
             mend(world, disks);
@@ -207,7 +207,7 @@ fn disks_of_a_stripe() {
         world.check("clear tank", 1, "cannot clear errors for tank: I/O error\n");
         disks[1].back();
     });
-    shelf.disks.iter().for_each(Disk::pull);
+    shelf.disks.iter().for_each(PulledDisk::pull);
     shelf.outlasts("third", |world, disks| {
         disks[0].back();
         world.check("clear tank DIR/a", 1, "cannot clear errors for DIR/a: I/O error\n");
@@ -231,7 +231,7 @@ fn disks_of(world: &str, vdev: &str, name: &str) {
     shelf.world.check("wait -t resilver tank", 0, "");
     shelf.disks[0].pull();
     shelf.disks[1].pull();
-    shelf.outlasts("third", |_, disks| disks[..2].iter_mut().for_each(Disk::back));
+    shelf.outlasts("third", |_, disks| disks[..2].iter_mut().for_each(PulledDisk::back));
     shelf.world.becomes("tank", &healthy);
     shelf.world.check("wait -t resilver tank", 0, "");
     shelf.is_whole("tank tank/first tank/second tank/third");
@@ -280,7 +280,7 @@ fn a_pool_leaves_without_its_disk() {
     shelf.disks[0].pull();
     let world = &shelf.world;
     std::thread::scope(|scope| {
-        let _ends = Ends(world);
+        let _ends = ExportOnPanic(world);
         let change = scope.spawn(|| world.zfs("create tank/lost"));
         wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
         world.check("export -f tank", 0, "");
@@ -297,8 +297,8 @@ fn disks_of_metadata() {
     for class in ["special", "dedup"] {
         let Some(mut shelf) = Shelf::new(&format!("pulled{class}"), ["a", "s"]) else { return };
         shelf.create(&format!("DIR/a {class} DIR/s"));
-        shelf.disks.iter().for_each(Disk::pull);
-        shelf.outlasts("second", |_, disks| disks.iter_mut().for_each(Disk::back));
+        shelf.disks.iter().for_each(PulledDisk::pull);
+        shelf.outlasts("second", |_, disks| disks.iter_mut().for_each(PulledDisk::back));
         // tables of a pool that has no duplicates are not written
         if class == "special" {
             shelf.disks[1].pull();

@@ -7,7 +7,7 @@ use base::{Env, Error, Kind, Shown};
 use format::ids::Txg;
 use format::uberblock::Uberblock;
 use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState, PoolStatePreview, Rewind};
-use protocol::rundir::{RunDir, RunDirClaim};
+use protocol::rundir::RunDirClaim;
 use protocol::startup::Notify;
 use protocol::words::time;
 use protocol::{pool_names, pool_properties};
@@ -55,9 +55,9 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
     // before anything is written: the pool may get a name that another has
-    let claim = RunDir::make().and_then(|dir| dir.claim(&name)).map_err(|e| failed(e.what()))?;
-    claim.check_room(listen_helper::bind).map_err(|e| failed(e.what()))?;
-    let (mut options, left_out) = (options_of(args, &name), left_out.map_err(|left_out| failed(&left_out.refusal()))?);
+    let claim = listen_helper::claim(&name).map_err(|e| failed(e.what()))?;
+    let mut options = options_of(args, &name);
+    let left_out = left_out.map_err(|left_out| failed(&left_out.refusal()))?;
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
         refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;
