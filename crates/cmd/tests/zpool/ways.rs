@@ -15,7 +15,7 @@ use super::{World, can_mount};
 use file::Written;
 
 /// Steps, if nobody asks for more.
-const STEPS_QUICK: u64 = 700;
+const STEPS_QUICK: u64 = 500;
 /// Files of each file system.
 const FILES: [&str; 2] = ["one", "two"];
 

@@ -12,7 +12,7 @@ use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use testkit::rng::Rng;
 
-use super::steps::Step;
+use super::steps::{Step, WITH_MARKS, WITH_PROJECTS};
 
 /// A kind of user.
 #[derive(Clone, Copy, Debug)]
@@ -152,5 +152,11 @@ fn become_user(user: User, root: &Path) {
 
 /// A step of a random user.
 pub fn random_step(rng: &mut Rng) -> Step {
-    Step::random(rng.number())
+    Step::random(rng.number() & !WITH_MARKS)
+}
+
+/// The same, also about flags and attributes, and about projects.
+pub fn random_marked_step(has_projects: bool, rng: &mut Rng) -> Step {
+    let bits = if has_projects { WITH_MARKS | WITH_PROJECTS } else { WITH_MARKS };
+    Step::random(rng.number() & !WITH_PROJECTS | bits)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use testkit::rng::Rng;
 
 use super::actor::Answer;
+use super::marks::Mark;
 use crate::harness::c_path;
 
 /// One system call of one user.
@@ -42,7 +43,13 @@ enum Call {
     Access(String, i32),
     Readlink(String),
     Stat(String),
+    Mark(Mark),
 }
+
+/// A seed with this bit makes steps also about flags, projects and attributes.
+pub const WITH_MARKS: u64 = 1 << 63;
+/// With this one, also about other projects than 0.
+pub const WITH_PROJECTS: u64 = 1 << 62;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -52,7 +59,21 @@ impl Step {
         let rng = &mut Rng::new(seed);
         let user = *rng.pick(&[0, 0, 1, 1, 1, 2, 3, 4, 5, 6]);
         let umask = *rng.pick(&[0, 0, 0o022, 0o077]);
-        Step { user, seed, umask, call: Call::random(rng) }
+        let call = match seed & WITH_MARKS != 0 && rng.below(4) == 0 {
+            true => Call::Mark(Mark::random(path(rng), seed & WITH_PROJECTS != 0, rng)),
+            false => Call::random(rng),
+        };
+        Step { user, seed, umask, call }
+    }
+
+    /// Is it a chown(2) that changes no owner? FUSE says no word of that to the file system, but that set-id bits go.
+    pub fn changes_no_owner(&self) -> bool {
+        matches!(self.call, Call::Chown(_, u32::MAX, u32::MAX, _))
+    }
+
+    /// Does it ask what only file systems of the kernel answer by flags?
+    pub fn asks_for_writing(&self) -> bool {
+        matches!(self.call, Call::Access(_, how) if how & libc::W_OK != 0)
     }
 
     /// Takes it, in the working directory. The answer is what is to be equal everywhere.
@@ -85,7 +106,7 @@ impl Call {
             19 | 20 => {
                 let id = |rng: &mut Rng| *rng.pick(&[0, 1000, 1001, 2000, 2001]);
                 let (uid, gid) = (id(rng), id(rng));
-                let (uid, gid) = *rng.pick(&[(uid, gid), (uid, u32::MAX), (u32::MAX, gid)]);
+                let (uid, gid) = *rng.pick(&[(uid, gid), (uid, u32::MAX), (u32::MAX, gid), (u32::MAX, u32::MAX)]);
                 Call::Chown(path, uid, gid, rng.below(2) == 0)
             }
             21 => Call::Truncate(path, length(rng)),
@@ -155,6 +176,7 @@ impl Call {
                     let mut buf = [0; 4096];
                     answer(libc::readlink(text(path).as_ptr(), buf.as_mut_ptr(), buf.len()) as i64)
                 }
+                Call::Mark(mark) => mark.make(),
                 Call::Stat(path) => {
                     let mut stat: libc::stat = std::mem::zeroed();
                     answer(libc::stat(text(path).as_ptr(), &mut stat).into()).map(|_| i64::from(stat.st_mode))
@@ -209,7 +231,7 @@ fn open_flags(rng: &mut Rng) -> i32 {
 }
 
 /// Opens without ever waiting for the other end of a pipe, and without the controlling terminal.
-fn with_file(path: &str, flags: i32, mode: u32, work: impl FnOnce(i32) -> Answer) -> Answer {
+pub fn with_file(path: &str, flags: i32, mode: u32, work: impl FnOnce(i32) -> Answer) -> Answer {
     let path = CString::new(path).unwrap();
     // what a descriptor of a device does is the device's
     let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
@@ -237,7 +259,8 @@ fn set_times(path: &str, times: [i64; 2], follow: bool) -> Answer {
     answer(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) }.into())
 }
 
-fn answer(returned: i64) -> Answer {
+/// What a system call returned, or its error.
+pub fn answer(returned: i64) -> Answer {
     if returned >= 0 { Ok(returned) } else { Err(std::io::Error::last_os_error().raw_os_error().unwrap()) }
 }
 
