@@ -8,6 +8,7 @@
 //! out by connections that do nothing, their own or others'. Their requests are short, and answered within a share of
 //! the process that they have together ([`crate::stranger_share`]).
 
+use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,6 +33,10 @@ const OF_STRANGERS_MAX: usize = 64;
 const IDLE_TIME: Duration = Duration::from_secs(600);
 /// How long a stranger may not take what is sent, and a client may be silent for which others wait.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long, and how many bytes of it, a request is read that is not taken.
+const READ_OUT_TIME: Duration = Duration::from_secs(5);
+const READ_OUT_BYTES_MAX: usize = 64 << 20;
 
 /// Answers clients for as long as the process lives.
 pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
@@ -171,9 +176,8 @@ fn talk(
             Ok(Some(came)) => came,
             Ok(None) => return Ok(()),
             Err(e) => {
-                // the rest of it is not read, so nothing can follow
                 if matches!(e.kind(), Kind::TooBig | Kind::Corrupt) {
-                    wire::send(&mut stream, &failed(&e))?;
+                    refuse(&mut stream, &e)?;
                 }
                 return Err(e);
             }
@@ -193,6 +197,26 @@ fn talk(
         }
         guest.note(true);
     }
+}
+
+/// Says why a request is not taken, of which some may be left to read, so that no other one can follow. Without reading
+/// it, a client that still sends would find a broken connection, and not the reason.
+fn refuse(stream: &mut UnixStream, why: &Error) -> Result<()> {
+    wire::send(stream, &failed(why))?;
+    stream.shutdown(Shutdown::Write)?;
+    let (began, mut bytes, mut read) = (Instant::now(), vec![0; 64 << 10], 0);
+    while read < READ_OUT_BYTES_MAX {
+        let left = READ_OUT_TIME.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes) {
+            Ok(0) | Err(_) => break,
+            Ok(len) => read += len,
+        }
+    }
+    Ok(())
 }
 
 fn failed(error: &Error) -> Answer {
@@ -241,7 +265,7 @@ mod tests {
 
     fn is_open(mut end: &UnixStream) -> bool {
         end.set_nonblocking(true).unwrap();
-        !matches!(std::io::Read::read(&mut end, &mut [0]), Ok(0))
+        !matches!(end.read(&mut [0]), Ok(0))
     }
 
     #[test]
@@ -268,5 +292,29 @@ mod tests {
         strangers.iter().for_each(|guest| guest.note(false));
         assert!(guests.seat(&ours, Some(5)).is_none(), "all are being answered");
         assert!(guests.seat(&ours, None).is_some(), "the owner has places of their own");
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_told_why() {
+        use std::io::Write;
+        let (mut ours, mut theirs) = connected();
+        let client = std::thread::spawn(move || {
+            let request = vec![b' '; 8 * wire::STRANGER_BYTES_MAX as usize];
+            theirs.write_all(&(request.len() as u32).to_le_bytes())?;
+            theirs.write_all(&request)?;
+            wire::receive::<Answer>(&mut theirs, wire::REQUEST_BYTES_MAX).map_err(std::io::Error::other)
+        });
+        let error = beside::receive::<Request>(&ours, wire::STRANGER_BYTES_MAX).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooBig);
+        refuse(&mut ours, &error).unwrap();
+        drop(ours);
+        let told = client.join().unwrap().expect("nothing is broken while it sends").unwrap();
+        assert!(matches!(told, Answer::Failed { errno: libc::EFBIG, .. }), "{told:?}");
+        // one that sends for ever is not waited for
+        let (mut ours, mut theirs) = connected();
+        let client = std::thread::spawn(move || while theirs.write_all(&[0; 4096]).is_ok() {});
+        refuse(&mut ours, &error).unwrap();
+        drop(ours);
+        client.join().unwrap();
     }
 }

@@ -7,16 +7,26 @@
 //! Few requests are answered at once, so that what answers take while they are made is bounded, and a turn rests after
 //! its work, so that all turns together have about one processor at most. One user has half of the turns. An
 //! answer that is made for too long, or not taken, ends.
+//!
+//! An answer may wait for what does not come, as a pool is suspended or a device hangs. Its turn takes no processor: it
+//! keeps its own user from more turns, and some of these keep no other one.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use base::{Condvar, Error, Kind, Mutex, Result};
+use rustix::process::Pid;
+use rustix::thread::gettid;
 
 /// Most requests that are answered at once, of all strangers and of one user.
 const AT_ONCE_MAX: usize = 4;
 const OF_ONE_USER_MAX: usize = 2;
+/// Turns that wait for what does not come, and keep nobody else out.
+const STUCK_MAX: usize = 16;
+/// A turn is stuck that has worked for so long, and whose thread had less than that part of the time on a processor.
+const STUCK_TIME: Duration = Duration::from_secs(5);
+const STUCK_PART: u32 = 50;
 /// How much longer a turn rests than it worked, and at most.
 const REST_FACTOR: u32 = 3;
 const REST_MAX: Duration = Duration::from_secs(30);
@@ -34,6 +44,8 @@ pub struct StrangerShare {
 struct TakenTurn {
     number: u64,
     user: u32,
+    began: Instant,
+    thread: Pid,
     /// The end of its rest; `None` while it works.
     until: Option<Instant>,
 }
@@ -56,9 +68,9 @@ impl StrangerShare {
             let now = Instant::now();
             taken.retain(|turn| turn.until.is_none_or(|until| until > now));
             let own = taken.iter().filter(|turn| turn.user == user).count();
-            if own < OF_ONE_USER_MAX && taken.len() < AT_ONCE_MAX {
+            if own < OF_ONE_USER_MAX && has_room(&taken, now) {
                 let number = (0..).find(|number| taken.iter().all(|turn| turn.number != *number)).unwrap_or_default();
-                taken.push(TakenTurn { number, user, until: None });
+                taken.push(TakenTurn { number, user, began: now, thread: gettid(), until: None });
                 return Ok(StrangerTurn { share: self, number, began: now, sending: Duration::ZERO });
             }
             if now >= deadline {
@@ -67,10 +79,33 @@ impl StrangerShare {
                     "too much is being asked by users that do not own the pool: try again",
                 ));
             }
-            let next = taken.iter().filter_map(|turn| turn.until).min().map_or(deadline, |until| until.min(deadline));
+            // one that works may be stuck the next time
+            let next = taken.iter().map(|turn| turn.until.unwrap_or(now + STUCK_TIME)).fold(deadline, Instant::min);
             taken = self.freed.wait_timeout(taken, next.saturating_duration_since(now));
         }
     }
+}
+
+/// Whether there is room for one more turn.
+fn has_room(taken: &[TakenTurn], now: Instant) -> bool {
+    let stuck = || taken.iter().filter(|turn| turn.is_stuck(now)).count().min(STUCK_MAX);
+    taken.len() < AT_ONCE_MAX || taken.len() - stuck() < AT_ONCE_MAX
+}
+
+impl TakenTurn {
+    fn is_stuck(&self, now: Instant) -> bool {
+        let worked = now.saturating_duration_since(self.began);
+        self.until.is_none()
+            && worked >= STUCK_TIME
+            && time_on_processor(self.thread).is_some_and(|time| time * STUCK_PART < worked)
+    }
+}
+
+/// How long a thread of this process has run; `None` where the kernel does not tell.
+fn time_on_processor(thread: Pid) -> Option<Duration> {
+    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 impl StrangerTurn<'_> {
@@ -170,6 +205,40 @@ mod tests {
         turn.note_sending(WORK_MAX + WORK_MAX / 2);
         assert!(turn.check().is_ok());
         turn.began = Instant::now();
+    }
+
+    #[test]
+    fn turns_that_wait_for_a_suspended_pool_keep_no_other_user_out() {
+        let share = StrangerShare::default();
+        let of = |user| share.enter(user, AT_ONCE).map_err(|error| error.kind());
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        std::thread::scope(|scope| {
+            let (entered, has_entered) = std::sync::mpsc::channel();
+            for user in [7, 7, 8, 8] {
+                let (entered, held, of) = (entered.clone(), &held, &of);
+                scope.spawn(move || {
+                    let turn = of(user).unwrap();
+                    entered.send(()).unwrap();
+                    let _ = held.lock().recv();
+                    drop(turn);
+                });
+            }
+            (0..4).for_each(|_| has_entered.recv().unwrap());
+            assert_eq!(of(9).err(), Some(Kind::Busy), "they may be at work");
+            let long_ago = Instant::now().checked_sub(2 * STUCK_TIME).unwrap();
+            share.taken.lock().iter_mut().for_each(|turn| turn.began = long_ago);
+            let others = [9, 9, 10, 10].map(|user| of(user).unwrap());
+            assert_eq!(of(7).err(), Some(Kind::Busy), "they do count for their own user");
+            assert_eq!(of(11).err(), Some(Kind::Busy), "those that work count for all");
+            // one that works for as long is not stuck
+            let began = Instant::now();
+            while began.elapsed() < STUCK_TIME / 10 {}
+            share.taken.lock().iter_mut().for_each(|turn| turn.began = Instant::now() - STUCK_TIME);
+            assert_eq!(of(11).err(), Some(Kind::Busy), "this thread has worked");
+            drop(others);
+            drop(release);
+        });
     }
 
     #[test]
