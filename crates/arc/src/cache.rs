@@ -96,6 +96,11 @@ impl Cache {
         &self.store.ahead
     }
 
+    /// Has the worker look again at tunables and memory.
+    pub fn look_again(&self) {
+        self.store.bell.ring();
+    }
+
     /// The nodes of objects, which are counted to it.
     pub fn nodes(&self) -> &Arc<Nodes> {
         &self.store.nodes

@@ -7,10 +7,12 @@
 //!
 //! Nodes with changes, and those of files that are open, stay: the bound is for the others.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use base::Mutex;
+
+use crate::store::Bell;
 
 /// Bytes that a node without changes takes: itself, its dnode with pointers and bonus buffer, and its place in a table.
 pub const NODE_BYTES: u64 = 1 << 10;
@@ -30,10 +32,16 @@ pub struct Nodes {
     bytes_max: AtomicU64,
     /// Nodes that went since memory was given back.
     gone: AtomicU64,
+    /// Wakes the worker.
+    bell: Arc<Bell>,
     keepers: Mutex<Vec<Weak<dyn NodeKeeper>>>,
 }
 
 impl Nodes {
+    pub(crate) fn new(bell: Arc<Bell>) -> Nodes {
+        Nodes { bell, ..Nodes::default() }
+    }
+
     /// From now on the set is told to let nodes go.
     pub fn register(&self, keeper: Weak<dyn NodeKeeper>) {
         let mut keepers = self.keepers.lock();
@@ -50,6 +58,9 @@ impl Nodes {
     pub fn remove(&self, count: usize) {
         self.count.fetch_sub(count as u64, Ordering::Relaxed);
         self.gone.fetch_add(count as u64, Ordering::Relaxed);
+        if self.has_gone() {
+            self.bell.ring();
+        }
     }
 
     /// Whether sets should let some go.
@@ -95,9 +106,14 @@ impl Nodes {
         }
     }
 
-    /// Whether so many have gone since it was asked last that memory should be given back to the system.
-    pub(crate) fn have_gone(&self) -> bool {
-        let has_gone = self.gone.load(Ordering::Relaxed).saturating_mul(NODE_BYTES) >= GONE_BYTES;
+    /// Whether so many have gone that memory should be given back to the system.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed).saturating_mul(NODE_BYTES) >= GONE_BYTES
+    }
+
+    /// The same, and it is given back now.
+    pub(crate) fn take_gone(&self) -> bool {
+        let has_gone = self.has_gone();
         if has_gone {
             self.gone.store(0, Ordering::Relaxed);
         }
@@ -138,7 +154,7 @@ mod tests {
         (0..3).for_each(|_| nodes.shrink());
         assert!(!nodes.is_over() && nodes.bytes() > 500 * NODE_BYTES);
         assert_eq!(nodes.share_of(100), 100);
-        assert!(nodes.have_gone() && !nodes.have_gone());
+        assert!(nodes.take_gone() && !nodes.take_gone());
         drop(sets);
         nodes.shrink();
     }

@@ -79,7 +79,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    fn ring(&self) {
+    pub(crate) fn ring(&self) {
         let mut rings = self.rings.lock();
         if !std::mem::replace(&mut rings, true) {
             self.rung.notify_all();
@@ -97,6 +97,7 @@ impl Store {
     pub(crate) fn new(budget: Budget) -> Store {
         let count = (budget.c_max / SHARD_BYTES).clamp(1, SHARDS_MAX).next_power_of_two() as usize;
         let none = Limits { budget: 0, recent: 0, metadata_max: 0, metadata_min: 0 };
+        let bell: Arc<Bell> = Arc::default();
         let store = Store {
             shards: (0..count).map(|_| Shard::new(none)).collect(),
             mask: count - 1,
@@ -107,10 +108,10 @@ impl Store {
             next: AtomicUsize::new(0),
             memory: Mutex::default(),
             shrinks: AtomicU64::new(0),
-            bell: Arc::default(),
+            bell: bell.clone(),
             ahead: Ahead::default(),
             price: Price::default(),
-            nodes: Arc::default(),
+            nodes: Arc::new(Nodes::new(bell)),
             rests: AtomicBool::new(false),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);
@@ -284,7 +285,7 @@ impl Store {
     /// Whether there is so little that it would not become less if memory were short. For the worker, which is called
     /// when there is more.
     pub(crate) fn may_rest(&self) -> bool {
-        let may_rest = is_little(self.size(), self.c_min()) && !self.nodes.is_over();
+        let may_rest = is_little(self.size(), self.c_min()) && !self.nodes.is_over() && !self.nodes.has_gone();
         self.rests.store(may_rest, Ordering::Relaxed);
         may_rest
     }
@@ -354,6 +355,13 @@ impl Store {
     /// Sums over all shards.
     pub(crate) fn sums(&self) -> ShardSums {
         self.shards.iter().map(Shard::sums).fold(ShardSums::default(), ShardSums::plus)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // the worker may rest
+        self.bell.ring();
     }
 }
 

@@ -14,8 +14,8 @@ use crate::store::{Bell, Store};
 
 /// Nanoseconds between looks at memory.
 const LOOK_NS: u64 = 200_000_000;
-/// The same while there is nothing to give back.
-const REST_NS: u64 = 5_000_000_000;
+/// The same while there is nothing to give back: the bell rings when that changes.
+const REST_NS: u64 = 60_000_000_000;
 
 /// Keeps a cache within its budget, for as long as it is there.
 pub struct ArcWorker {
@@ -54,7 +54,7 @@ impl ArcWorker {
             self.looked_ns += elapsed_ns;
             self.look(&store, elapsed_ns / 1000);
             store.nodes.shrink();
-            if store.nodes.have_gone() {
+            if store.nodes.take_gone() {
                 base::give_small_memory_back();
             }
         }

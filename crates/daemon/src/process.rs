@@ -289,20 +289,25 @@ fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::Kst
     made.inspect_err(|e| tracing::warn!("no counters are written: {e}")).ok()
 }
 
-/// Writes counters to files until these are gone.
+/// Writes counters to files until these are gone, the less often the less is done.
 fn write_counters(served: &Served, files: &Mutex<Option<kstat::KstatFiles>>) {
     loop {
         // before they are locked: the pool may keep it waiting
         let [own, shared] = served.kstats();
-        {
+        let was_used = {
             let mut files = files.lock();
             let Some(files) = &mut *files else { return };
             let written = files.write(&own, &shared, served.now_ns());
-            if let Err(e) = written.and_then(|()| files.write_tunables(served.tunables())) {
-                tracing::debug!("counters are not written: {e}");
+            let tunables = files.write_tunables(served.tunables());
+            if tunables.as_ref().is_ok_and(|are_new| *are_new) {
+                served.follow_tunables();
             }
-        }
-        std::thread::sleep(kstat::PERIOD);
+            written.and_then(|was_used| tunables.map(|_| was_used)).unwrap_or_else(|e| {
+                tracing::debug!("counters are not written: {e}");
+                false
+            })
+        };
+        std::thread::sleep(if was_used { kstat::PERIOD } else { kstat::QUIET_PERIOD });
     }
 }
 

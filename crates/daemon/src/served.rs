@@ -159,6 +159,11 @@ impl Served {
         self.pool.kstats(&self.mounts.used())
     }
 
+    /// Has those look again at tunables that look seldom.
+    pub fn follow_tunables(&self) {
+        self.pool.view().cache().look_again();
+    }
+
     /// What an administrator may set, and how it is now.
     pub fn tunables(&self) -> Vec<(&'static str, u64)> {
         self.env.tunables()

@@ -13,9 +13,9 @@
 //!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are, to be read; RUN/module stands in for /sys/module
 //! ```
 //!
-//! The process of each pool writes its own files every second, and adds up what those of all pools say. What no
-//! process has written for [`STALE`] is of one that was killed, and does not count. Each file is replaced as a
-//! whole, so that nobody reads half of one.
+//! The process of each pool writes its own files every second, or while nothing is done, every five, and adds up what
+//! those of all pools say. What no process has written for [`STALE`] is of one that was killed, and does not count. Each
+//! file is replaced as a whole, so that nobody reads half of one.
 //!
 //! Format: a line about the table, one with the names of the columns, and a line for each value
 //! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`), or a line for each thing
@@ -23,8 +23,9 @@
 
 mod read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -43,8 +44,12 @@ const ZFS: &str = "spl/kstat/zfs";
 const MODULE: &str = "module";
 /// How often files are written.
 pub const PERIOD: Duration = Duration::from_secs(1);
+/// How often, while nothing is done: no more often than groups end.
+pub const QUIET_PERIOD: Duration = Duration::from_secs(5);
 /// The age of files that nobody writes any more.
 const STALE: Duration = Duration::from_secs(10);
+/// Tables of what goes on although nothing is done: groups and heartbeats.
+const HISTORIES: [&str; 2] = ["txgs", "multihost"];
 /// Columns of a table of reads and writes: their counts, times that they waited and took in nanoseconds, how many
 /// do so now.
 const IO_COLUMNS: [&str; 12] = [
@@ -169,6 +174,15 @@ impl Kstat {
         out
     }
 
+    /// A number that is another one if something was done since; `None` if the table does not tell.
+    fn print(&self) -> Option<u64> {
+        let changes_by_itself = |name: &str| name.starts_with("memory_");
+        let mut hasher = DefaultHasher::new();
+        self.text.hash(&mut hasher);
+        self.values.iter().filter(|(name, _)| !changes_by_itself(name)).for_each(|value| value.hash(&mut hasher));
+        (!HISTORIES.contains(&&*self.name)).then(|| hasher.finish())
+    }
+
     /// The numbers in a file; lines that make no sense are none.
     fn numbers(file: &str) -> impl Iterator<Item = (&str, u64)> {
         file.lines().skip(2).filter_map(|line| {
@@ -186,6 +200,8 @@ pub struct KstatFiles {
     module: PathBuf,
     /// As they were written last.
     tunables: Vec<(&'static str, u64)>,
+    /// What each file told last of what was done.
+    written: HashMap<String, Option<u64>>,
 }
 
 /// The folder of a pool, below that of all processes.
@@ -198,7 +214,8 @@ impl KstatFiles {
     /// Those of a pool, below the folder of all processes. What one before has left is removed.
     pub fn new(run: &Path, pool: &str) -> io::Result<KstatFiles> {
         let module = run.join(MODULE);
-        let files = KstatFiles { zfs: run.join(ZFS), own: folder(run, pool), module, tunables: Vec::new() };
+        let (zfs, own) = (run.join(ZFS), folder(run, pool));
+        let files = KstatFiles { zfs, own, module, tunables: Vec::new(), written: HashMap::new() };
         files.remove();
         let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o755).create(folder);
         make(&files.own)?;
@@ -209,15 +226,17 @@ impl KstatFiles {
         Ok(files)
     }
 
-    /// Writes what tunables are, if they are others than before. The processes of other pools write the same files.
-    pub fn write_tunables(&mut self, tunables: Vec<(&'static str, u64)>) -> io::Result<()> {
+    /// Writes what tunables are, if they are others than before: whether they are. The processes of other pools write the
+    /// same files.
+    pub fn write_tunables(&mut self, tunables: Vec<(&'static str, u64)>) -> io::Result<bool> {
         let folder = self.module.join("zfs/parameters");
         for (name, value) in tunables.iter().filter(|tunable| !self.tunables.contains(tunable)) {
             // they are set elsewhere: what is written here would do nothing
             replace_with(&folder.join(name), &format!("{value}\n"), 0o444)?;
         }
+        let are_new = self.tunables != tunables;
         self.tunables = tunables;
-        Ok(())
+        Ok(are_new)
     }
 
     fn remove(&self) {
@@ -226,9 +245,13 @@ impl KstatFiles {
     }
 
     /// Writes the tables: `own` those of the pool, `shared` what it adds to those of all pools. Tables that it has
-    /// no more are removed.
-    pub fn write(&self, own: &[Kstat], shared: &[Kstat], now_ns: u64) -> io::Result<()> {
+    /// no more are removed. Whether something was done since the last time, as far as they tell.
+    pub fn write(&mut self, own: &[Kstat], shared: &[Kstat], now_ns: u64) -> io::Result<bool> {
+        let mut was_used = false;
         for kstat in own.iter().chain(shared) {
+            let print = kstat.print();
+            let before = self.written.insert(kstat.name.clone(), print);
+            was_used |= print.is_some() && before != Some(print);
             replace(&self.own.join(&kstat.name), &kstat.file(now_ns))?;
         }
         let is_known = |name: &str| own.iter().chain(shared).any(|kstat| kstat.name == name);
@@ -238,11 +261,12 @@ impl KstatFiles {
                 std::fs::remove_file(entry.path())?;
             }
         }
+        self.written.retain(|name, _| is_known(name));
         for kstat in shared {
             let all = Kstat::new(&*kstat.name, self.sum(&kstat.name, &kstat.values)?);
             replace(&self.zfs.join(&kstat.name), &all.file(now_ns))?;
         }
-        Ok(())
+        Ok(was_used)
     }
 
     /// What all pools say, in the order of `values`.
@@ -338,7 +362,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         files.write_tunables(vec![("zfs_arc_max", 7), ("zfs_arc_min", 1)]).unwrap();
         assert!(!path.exists(), "it has not changed");
-        files.write_tunables(vec![("zfs_arc_max", 8)]).unwrap();
+        assert!(!files.write_tunables(vec![("zfs_arc_max", 7), ("zfs_arc_min", 1)]).unwrap());
+        assert!(files.write_tunables(vec![("zfs_arc_max", 8)]).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "8\n");
         assert!(dir.path().join("module/spl/version").exists());
     }
@@ -346,8 +371,8 @@ mod tests {
     #[test]
     fn pools_add_up_until_they_go() {
         let dir = tempfile::tempdir().unwrap();
-        let one = KstatFiles::new(dir.path(), "one").unwrap();
-        let two = KstatFiles::new(dir.path(), "two").unwrap();
+        let mut one = KstatFiles::new(dir.path(), "one").unwrap();
+        let mut two = KstatFiles::new(dir.path(), "two").unwrap();
         let read = |name: &str| std::fs::read_to_string(dir.path().join("spl/kstat/zfs").join(name)).unwrap();
         let commits = |name: &str| Kstat::numbers(&read(name)).next().unwrap().1;
         one.write(&[Kstat::new("objset-0x36", [("zil_commit_count", 5)])], &[zil(5)], 0).unwrap();
@@ -360,8 +385,26 @@ mod tests {
         one.write(&[], &[zil(6)], 0).unwrap();
         assert_eq!(commits("zil"), 6);
         assert!(!dir.path().join("spl/kstat/zfs/two").exists());
-        let same = KstatFiles::new(dir.path(), "zil").unwrap();
+        let mut same = KstatFiles::new(dir.path(), "zil").unwrap();
         same.write(&[], &[zil(3)], 0).unwrap();
         assert_eq!([commits("zil"), commits("zil@/zil")], [9, 3], "a pool that is named as a table is");
+    }
+
+    #[test]
+    fn a_pool_is_quiet_until_something_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = KstatFiles::new(dir.path(), "one").unwrap();
+        let mut was_used = |hits: u64, free: u64, groups: usize, word: &str| {
+            let groups = (0..groups).map(|group| [group.to_string()]);
+            let own = [Kstat::of_rows("txgs", [("txg", 8)], groups), Kstat::state(word)];
+            let shared = [Kstat::new("arcstats", [("hits", hits), ("memory_free_bytes", free)])];
+            files.write(&own, &shared, 0).unwrap()
+        };
+        assert!(was_used(5, 100, 1, "ONLINE"), "the first time");
+        assert!(!was_used(5, 100, 1, "ONLINE"));
+        assert!(!was_used(5, 90, 2, "ONLINE"), "others take memory, and groups end");
+        assert!(was_used(6, 90, 2, "ONLINE"));
+        assert!(was_used(6, 90, 2, "DEGRADED"));
+        assert!(!was_used(6, 90, 2, "DEGRADED"));
     }
 }

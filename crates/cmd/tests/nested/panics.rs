@@ -107,7 +107,7 @@ fn threads_that_cannot_be_started() {
         return eprintln!("SKIPPED: failpoints of the pool's process are of debug builds only");
     }
     let Some(nest) = Nest::new("threads") else { return };
-    // first those of the pool, then one for each mount, and those that take more requests
+    // among the first ones are those of the pool; the others are of mounts, and of what is asked of these
     for n in [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 18, 22] {
         nest.done("zpool export nest");
         let import = nest.finish(nest.start_with(&format!("/thread start/{n}"), IMPORT), IMPORT);
@@ -115,10 +115,12 @@ fn threads_that_cannot_be_started() {
         let is_told =
             |line: &str| line.ends_with(": the system gives no more threads") || line.starts_with("Import was");
         assert!(import.status.success() && said.lines().all(is_told), "{n}: {said}");
-        // what could not be mounted then can be now; the thread may also be one that this starts, and is told then
+        // what could not be mounted then can be now
         nest.done("zfs unmount -a");
-        let mounted = String::from_utf8(nest.run("zfs mount -a").stderr).unwrap();
-        assert!(mounted.lines().all(is_told), "{n}: {mounted}");
+        // a thread that is started only when there is something to do may be the one
+        let mount = nest.run("zfs mount -a");
+        let said = String::from_utf8(mount.stderr).unwrap();
+        assert!(mount.status.success() || said.lines().all(is_told), "{n}: {said}");
         nest.done("zfs mount -a");
         nest.check();
         let path = nest.dir.join(format!("mnt/nest/a/{n}"));

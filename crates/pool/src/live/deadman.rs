@@ -11,8 +11,8 @@ use base::tunables;
 
 use super::LivePool;
 
-/// How often it is seen whether it is time to look.
-const STEP: Duration = Duration::from_secs(5);
+/// How often it is seen at least whether it is time to look: the time may be another one by then.
+const STEP: Duration = Duration::from_secs(60);
 
 impl LivePool {
     /// Looks for what hangs every `zfs_deadman_checktime_ms`, until the pool is closed. For a thread of its own.

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let files = KstatFiles::new(dir.path(), "zil").unwrap();
+        let mut files = KstatFiles::new(dir.path(), "zil").unwrap();
         let set =
             Kstat { text: Some(("dataset_name", "zil/a b".into())), ..Kstat::new("objset-0x36", [("n", u64::MAX)]) };
         files.write(&[set], &[Kstat::new("zil", [("zil_commit_count", 5)])], 9).unwrap();
