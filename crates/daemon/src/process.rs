@@ -136,6 +136,7 @@ fn be<T>(
     let helper = mount_helper::started().map_err(|e| e.to_string());
     let zedlets = Mutex::new(zedlets::started());
     let confined = helper.and_then(|helper| {
+        pool::check_memory().map_err(|e| e.to_string())?;
         let (given, cachefile) = first()?;
         let listen_helper = ListenHelper::started(cachefile.as_deref());
         listen_helper.serve_process();

@@ -34,6 +34,7 @@ mod vdev_props;
 mod volume_space;
 
 pub use activity::{CLAIM_FAILED, CLAIM_MISSING};
+pub use arc::check_memory;
 pub use candidate::{Candidate, PoolState};
 pub use dedup::{
     BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupEntry, DedupLog, DedupSums, DedupTable, DedupTables, TableSize,
