@@ -23,7 +23,6 @@ use format::ddt::DdtKey;
 use format::ids::ObjectId;
 
 use crate::clones::{CLONES_PREFIX, CloneHeader};
-use crate::table_prefetch::dedup_tables;
 use crate::{Pool, object_directory};
 pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
 pub use tables::{DedupEntry, DedupLog, DedupTable, DedupTables, TableSize};
@@ -46,18 +45,6 @@ impl Pool {
         }
         let dedup = self.read_dedup().in_pool(self.name())?;
         Ok(self.known_dedup().get_or_init(|| dedup).clone())
-    }
-
-    /// Bytes of the dedup tables that are in memory. Errors: those of reading where the tables are.
-    pub fn dedup_cached_bytes(&self) -> Result<u64> {
-        if self.dedup()?.disk_bytes == 0 {
-            return Ok(0);
-        }
-        let mut bytes = 0u64;
-        for table in dedup_tables(self)? {
-            bytes = bytes.saturating_add(self.mos().object(table)?.cached_bytes());
-        }
-        Ok(bytes)
     }
 
     /// The clone tables in sums.

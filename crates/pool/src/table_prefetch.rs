@@ -44,8 +44,22 @@ pub fn prefetch_tables(view: &dyn Fn() -> Arc<Pool>, which: PoolTables) -> Resul
     Ok(())
 }
 
+impl Pool {
+    /// Bytes of the dedup tables that are in memory. Errors: those of reading where the tables are.
+    pub fn dedup_cached_bytes(&self) -> Result<u64> {
+        if self.dedup()?.disk_bytes == 0 {
+            return Ok(0);
+        }
+        let mut bytes = 0u64;
+        for table in dedup_tables(self)? {
+            bytes = bytes.saturating_add(self.mos().object(table)?.cached_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
 /// The dedup tables of a pool. Errors: those of reading.
-pub(crate) fn dedup_tables(pool: &Pool) -> Result<Vec<ObjectId>> {
+fn dedup_tables(pool: &Pool) -> Result<Vec<ObjectId>> {
     let mut tables = Vec::new();
     for checksum in checksums() {
         tables.extend(DdtDirectory::find(pool.mos(), checksum)?.tables.into_iter().flatten());
