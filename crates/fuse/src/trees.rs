@@ -12,7 +12,7 @@ use crate::node::{CONTROL_NAME, NodeId, OpenTree};
 use crate::options::{MountOptions, Remountable, SnapDir};
 use crate::snapshots::Snapshots;
 use crate::tree::{FileTree, Source, read_only};
-use crate::write_back::opens_for_writing;
+use crate::wire::opens_for_writing;
 
 /// A node that a request names.
 pub(crate) enum NodePlace<T> {

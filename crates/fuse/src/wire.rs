@@ -264,6 +264,11 @@ pub(crate) fn set_attr(body: &mut RequestBody<'_>) -> Result<(zpl::SetAttr, bool
     Ok((set, drop_set_ids))
 }
 
+/// Does an open with these flags allow writing?
+pub(crate) fn opens_for_writing(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
 /// Builds a message.
 #[derive(Default)]
 pub(crate) struct Out(Vec<u8>);

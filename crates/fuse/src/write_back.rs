@@ -23,6 +23,7 @@ use export::Gate;
 
 use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
+use crate::wire::opens_for_writing;
 
 /// What comes after the pages of a node, from a byte on.
 struct AfterPages {
@@ -48,11 +49,6 @@ pub(crate) struct WriteBack {
 struct WriteBackQueue {
     waiting: VecDeque<AfterPages>,
     has_thread: bool,
-}
-
-/// Does an open with these flags allow writing?
-pub(crate) fn opens_for_writing(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 impl WriteBack {
