@@ -16,7 +16,7 @@ use crate::feed::Feeder;
 use crate::held::Held;
 use crate::keep::Keep;
 use crate::kept::{Kept, Unpacking, Use};
-use crate::nodes::Nodes;
+use crate::nodes::KeptNodes;
 use crate::policy::{AccessPurpose, Contents};
 use crate::pressure::Gauge;
 use crate::shard::{Ask, Lookup};
@@ -102,7 +102,7 @@ impl Cache {
     }
 
     /// The nodes of objects, which are counted to it.
-    pub fn nodes(&self) -> &Arc<Nodes> {
+    pub fn nodes(&self) -> &Arc<KeptNodes> {
         &self.store.nodes
     }
 

@@ -24,6 +24,7 @@
 //! Below are `zio` and `l2arc`, above is `dmu`.
 
 mod ahead;
+mod bell;
 mod budget;
 mod cache;
 mod counters;
@@ -49,7 +50,7 @@ pub use budget::Budget;
 pub use cache::Cache;
 pub use keep::{Keep, Which};
 pub use least::{MEMORY_MIN, check_memory};
-pub use nodes::{NODE_BYTES, NodeKeeper, Nodes};
+pub use nodes::{KeptNodes, NODE_BYTES, NodeKeeper};
 pub use pressure::{Gauge, MemoryUse};
 pub use stats::ArcStats;
 pub use worker::ArcWorker;

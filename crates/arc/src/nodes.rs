@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use base::Mutex;
 
-use crate::store::Bell;
+use crate::bell::Bell;
 
 /// Bytes that a node without changes takes: itself, its dnode with pointers and bonus buffer, and its place in a table.
 pub const NODE_BYTES: u64 = 1 << 10;
@@ -27,7 +27,7 @@ pub trait NodeKeeper: Send + Sync {
 
 /// The nodes of all sets of a pool.
 #[derive(Default)]
-pub struct Nodes {
+pub struct KeptNodes {
     count: AtomicU64,
     bytes_max: AtomicU64,
     /// Nodes that went since memory was given back.
@@ -37,9 +37,9 @@ pub struct Nodes {
     keepers: Mutex<Vec<Weak<dyn NodeKeeper>>>,
 }
 
-impl Nodes {
-    pub(crate) fn new(bell: Arc<Bell>) -> Nodes {
-        Nodes { bell, ..Nodes::default() }
+impl KeptNodes {
+    pub(crate) fn new(bell: Arc<Bell>) -> KeptNodes {
+        KeptNodes { bell, ..KeptNodes::default() }
     }
 
     /// From now on the set is told to let nodes go.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     /// A set that has so many nodes that nobody needs.
-    struct Set(Arc<Nodes>, AtomicU64);
+    struct Set(Arc<KeptNodes>, AtomicU64);
 
     impl NodeKeeper for Set {
         fn let_go(&self) {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn sets_let_nodes_go_until_there_are_few_enough() {
-        let nodes = Arc::new(Nodes::default());
+        let nodes = Arc::new(KeptNodes::default());
         nodes.set_bytes_max(1000 * NODE_BYTES);
         let sets: Vec<Arc<Set>> = (0..4).map(|_| Arc::new(Set(nodes.clone(), AtomicU64::new(4000)))).collect();
         for set in &sets {

@@ -11,16 +11,16 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use base::{Block, Condvar, Mutex};
+use base::{Block, Mutex};
 use l2arc::L2Key;
 use rustc_hash::FxBuildHasher;
 
 use crate::ahead::Ahead;
+use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::kept::{Kept, Use};
-use crate::nodes::Nodes;
+use crate::nodes::KeptNodes;
 use crate::policy::Limits;
 use crate::pressure::MemoryUse;
 use crate::price::Price;
@@ -55,7 +55,7 @@ pub(crate) struct Store {
     pub(crate) bell: Arc<Bell>,
     pub(crate) ahead: Ahead,
     pub(crate) price: Price,
-    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) nodes: Arc<KeptNodes>,
     /// The worker waits for longer than usual.
     rests: AtomicBool,
 }
@@ -69,28 +69,6 @@ struct CacheLimits {
     metadata_max: AtomicU64,
     metadata_min: AtomicU64,
     nodes_percent: AtomicU64,
-}
-
-/// Wakes the worker.
-#[derive(Default)]
-pub(crate) struct Bell {
-    rings: Mutex<bool>,
-    rung: Condvar,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        let mut rings = self.rings.lock();
-        if !std::mem::replace(&mut rings, true) {
-            self.rung.notify_all();
-        }
-    }
-
-    /// Waits until it rings, or for so long.
-    pub(crate) fn wait(&self, most: Duration) {
-        let rings = self.rings.lock();
-        *self.rung.wait_timeout_while(rings, most, |rings| !*rings) = false;
-    }
 }
 
 impl Store {
@@ -111,7 +89,7 @@ impl Store {
             bell: bell.clone(),
             ahead: Ahead::default(),
             price: Price::default(),
-            nodes: Arc::new(Nodes::new(bell)),
+            nodes: Arc::new(KeptNodes::new(bell)),
             rests: AtomicBool::new(false),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);

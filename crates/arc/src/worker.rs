@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use base::{Env, tunables};
 
+use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::pressure::{Gauge, judge};
-use crate::store::{Bell, Store};
+use crate::store::Store;
 
 /// Nanoseconds between looks at memory.
 const LOOK_NS: u64 = 200_000_000;

@@ -45,7 +45,7 @@ pub fn offer(file: &Path) -> Result<()> {
 /// The error in words for users.
 pub(crate) fn unwritten(file: &Path, error: &Error) -> Error {
     let source = std::error::Error::source(error);
-    let why = source.map_or_else(|| error.to_string(), |source| of_system(source));
+    let why = source.map_or_else(|| error.to_string(), of_system);
     Error::new(error.kind(), format!("cannot write cache file '{}': {why}", file.display()))
 }
 

@@ -38,12 +38,12 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
     let cachefile = || Ok(((), options.cachefile_property().map(str::to_owned)));
     be(is_started, cachefile, |ready, ()| {
         let env = environment();
-        let Some(acquired) = acquire::acquire(&env, options, &ready.notify)? else {
+        let Some(acquired) = acquire::acquire(&env, options, ready.notify)? else {
             return ready.notify.ready().map_err(|e| e.to_string());
         };
         let mounts =
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
-        let rule = own::of_imported(&ready.state, &acquired, options, &ready.notify);
+        let rule = own::of_imported(&ready.state, &acquired, options, ready.notify);
         let bounds = MountBounds {
             rule: rule.clone(),
             ..MountBounds::new(options.altroot(), rule.is_own(), options.mount_options.as_deref())
@@ -72,7 +72,7 @@ pub fn create(is_started: bool) -> ExitCode {
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
-        let rule = own::take_in(&ready.state, &pool.view(), &ready.notify);
+        let rule = own::take_in(&ready.state, &pool.view(), ready.notify);
         let bounds = MountBounds::new(request.altroot.as_deref(), true, None);
         let bounds = MountBounds { setuid: true, devices: true, rule, ..bounds };
         let places = HostPlaces { bounds, cachefile };

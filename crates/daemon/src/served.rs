@@ -318,10 +318,7 @@ impl Served {
     /// Errors: if that cannot be written; then all is as before.
     pub fn set_cachefile(&self, value: &str) -> Result<()> {
         let before = self.put_cachefile(value);
-        if let Err(e) = self.write_cachefile() {
-            *self.cachefile.lock() = before;
-            return Err(e);
-        }
+        self.write_cachefile().inspect_err(|_| self.cachefile.lock().clone_from(&before))?;
         before.iter().filter(|file| *file != value).for_each(|file| self.leave_cachefile(file));
         Ok(())
     }

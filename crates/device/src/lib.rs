@@ -18,7 +18,7 @@
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
 //! partition of a disk image found by [`gpt`]), [`DeviceSlot`] (a place that devices take one after the
-//! other, where `zinject` lets them do wrong: [`InjectedFault`]), [`MemDevice`] (bytes in memory), [`SparseDevice`]
+//! other, where `zinject` lets them do wrong: [`InjectedFault`]), [`MemDevice`] (bytes in memory), [`ThinDevice`]
 //! (those that were written), and beside them
 //! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
 
@@ -38,7 +38,7 @@ mod ring;
 mod rings;
 mod scatter;
 mod slot;
-mod sparse;
+mod thin;
 mod window;
 
 use std::fmt::Debug;
@@ -58,7 +58,7 @@ pub use opener::{OpenedDevice, WriteOpener, open_for_writing_by, open_here};
 pub use raw::{DirectFile, Raw};
 pub use rings::{close_rings, try_free_ring};
 pub use slot::DeviceSlot;
-pub use sparse::SparseDevice;
+pub use thin::ThinDevice;
 pub use window::Window;
 
 /// A random-access array of bytes: a disk, a file, a part of either, or memory.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! How many nodes more: up to [`NODES_MAX`] in a shard, and of all sets together what the cache has room for
-//! ([`arc::Nodes`]).
+//! ([`arc::KeptNodes`]).
 //!
 //! Changes are made through [`crate::Object`] and a [`crate::Tx`]; `sync` brings them to disk.
 
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc::{NodeKeeper, Nodes};
+use arc::{KeptNodes, NodeKeeper};
 use base::{Error, Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
 use format::ids::{ObjectId, Txg};
@@ -51,7 +51,7 @@ pub(crate) struct LiveObjset {
     /// The head of the log that the next head is to have, if it is another.
     log_header: Mutex<Option<[u8; 192]>>,
     /// Where nodes are counted.
-    counted: Arc<Nodes>,
+    counted: Arc<KeptNodes>,
 }
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ pub(crate) fn empty_head(kind: ObjsetType, pool_version: u64) -> ObjsetPhys {
 }
 
 impl LiveObjset {
-    pub(crate) fn new(policy: ObjsetPolicy, counted: Arc<Nodes>) -> LiveObjset {
+    pub(crate) fn new(policy: ObjsetPolicy, counted: Arc<KeptNodes>) -> LiveObjset {
         LiveObjset {
             shards: Default::default(),
             dirty: Default::default(),

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use base::{Mutex, Result};
+use base::{Error, Kind, Mutex, Result};
 use nix::errno::Errno;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
@@ -30,12 +30,12 @@ pub(crate) enum Stay {
 }
 
 /// A mount, as it is here.
-pub(crate) trait Guest: Send {
+pub(crate) trait LobbyGuest: Send {
     /// There is something to do when it can be read.
     fn connection(&self) -> BorrowedFd<'_>;
 
     /// Serves it on this thread, and on others. Nothing is returned when it has ended.
-    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn Guest>>;
+    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn LobbyGuest>>;
 
     /// Does that on a thread of its own. False if there are no threads.
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> bool;
@@ -49,7 +49,7 @@ pub(crate) struct Lobby {
 
 #[derive(Default)]
 struct Resting {
-    guests: HashMap<u64, Box<dyn Guest>>,
+    guests: HashMap<u64, Box<dyn LobbyGuest>>,
     /// The last number that was given.
     number: u64,
     has_waiter: bool,
@@ -73,22 +73,22 @@ impl Lobby {
     }
 
     /// Serves a mount from now on, when requests come. Errors: the system gives no thread, or cannot tell of requests.
-    pub(crate) fn admit(self: &Arc<Lobby>, guest: Box<dyn Guest>) -> Result<()> {
+    pub(crate) fn admit(self: &Arc<Lobby>, guest: Box<dyn LobbyGuest>) -> Result<()> {
         let mut resting = self.resting.lock();
         if !resting.has_waiter && !self.start_waiter(&*guest) {
-            return Err(crate::serve::no_thread());
+            return Err(no_thread());
         }
         resting.has_waiter = true;
         self.settle(&mut resting, guest).map_err(|(_, errno)| std::io::Error::from(errno).into())
     }
 
-    fn start_waiter(self: &Arc<Lobby>, guest: &dyn Guest) -> bool {
+    fn start_waiter(self: &Arc<Lobby>, guest: &dyn LobbyGuest) -> bool {
         let lobby = self.clone();
         guest.spawn(Box::new(move || lobby.wait()))
     }
 
     /// A mount is at rest from now on.
-    fn settle(&self, resting: &mut Resting, guest: Box<dyn Guest>) -> Result<(), (Box<dyn Guest>, Errno)> {
+    fn settle(&self, resting: &mut Resting, guest: Box<dyn LobbyGuest>) -> Result<(), (Box<dyn LobbyGuest>, Errno)> {
         resting.number += 1;
         let told = EventData::new_u64(resting.number);
         if let Err(errno) = epoll::add(&self.bell, guest.connection(), told, EventFlags::IN) {
@@ -126,7 +126,7 @@ impl Lobby {
 
     /// The mount with that number is served from now on by this thread, which is the one that waited: another one waits
     /// now, if there is still something to wait for.
-    fn take(self: &Arc<Lobby>, number: u64) -> Option<(Box<dyn Guest>, Stay)> {
+    fn take(self: &Arc<Lobby>, number: u64) -> Option<(Box<dyn LobbyGuest>, Stay)> {
         let mut resting = self.resting.lock();
         let guest = resting.guests.remove(&number)?;
         // it is there: it was added
@@ -137,7 +137,7 @@ impl Lobby {
     }
 
     /// A mount that was served is at rest again: whether this thread is the one that waits now.
-    fn readmit(&self, guest: Box<dyn Guest>, stay: Stay) -> Result<bool, Box<dyn Guest>> {
+    fn readmit(&self, guest: Box<dyn LobbyGuest>, stay: Stay) -> Result<bool, Box<dyn LobbyGuest>> {
         let mut resting = self.resting.lock();
         if let Err((guest, errno)) = self.settle(&mut resting, guest) {
             tracing::debug!("a mount cannot rest: {errno}");
@@ -158,6 +158,11 @@ impl Lobby {
     }
 }
 
+/// The error of the system giving no thread.
+pub(crate) fn no_thread() -> Error {
+    Error::new(Kind::Io, "the system gives no more threads")
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -176,12 +181,12 @@ mod tests {
         threads: Arc<AtomicUsize>,
     }
 
-    impl Guest for Pipe {
+    impl LobbyGuest for Pipe {
         fn connection(&self) -> BorrowedFd<'_> {
             self.requests.as_fd()
         }
 
-        fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn Guest>> {
+        fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn LobbyGuest>> {
             let mut byte = [0];
             let len = (&self.requests).read(&mut byte).unwrap();
             if byte[0] == 0 && stay == Stay::UntilIdle {

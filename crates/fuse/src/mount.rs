@@ -34,11 +34,11 @@ use crate::channel::Channel;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::life::{Life, MountStage};
-use crate::lobby::{Guest, Lobby, Stay};
+use crate::lobby::{Lobby, LobbyGuest, Stay};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
-use crate::serve::{self, RequestThreads, Served};
+use crate::serve::{self, RequestThreads, ServeEnd};
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
 
@@ -309,15 +309,15 @@ struct ServedMount<S: Source> {
     helper: Helper,
 }
 
-impl<S: Source> Guest for ServedMount<S> {
+impl<S: Source> LobbyGuest for ServedMount<S> {
     fn connection(&self) -> BorrowedFd<'_> {
         self.threads.channel().as_fd()
     }
 
-    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn Guest>> {
+    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn LobbyGuest>> {
         match self.threads.run(stay) {
-            Ok(Served::IsIdle) => return Some(self),
-            Ok(Served::HasEnded) => {}
+            Ok(ServeEnd::IsIdle) => return Some(self),
+            Ok(ServeEnd::HasEnded) => {}
             Err(error) => {
                 let point = self.point.display();
                 tracing::error!(dataset = self.fs_name, %point, "FUSE requests are not served any more: {error}");

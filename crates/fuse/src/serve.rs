@@ -23,7 +23,7 @@ use nix::errno::Errno;
 
 use crate::channel::{Channel, Doorbell, Inbox};
 use crate::follow::Follower;
-use crate::lobby::Stay;
+use crate::lobby::{Stay, no_thread};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::tree::Source;
@@ -92,7 +92,7 @@ pub(crate) struct RequestThreads<S: Source>(Arc<Taker<S>>);
 
 /// Why a thread takes no more requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum ServeEnd {
     /// None came for a while, and all are answered.
     IsIdle,
     /// All is unmounted.
@@ -101,7 +101,7 @@ pub(crate) enum Served {
 
 /// Which thread it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ThreadRank {
     /// The one that serves the mount, so long.
     First(Stay),
     /// One that was started since.
@@ -119,7 +119,7 @@ struct Door {
 }
 
 /// How a thread ends is told there.
-type Ends = Sender<Result<Served>>;
+type ThreadEnds = Sender<Result<ServeEnd>>;
 
 impl Door {
     fn new(channel: Arc<Channel>) -> Door {
@@ -128,10 +128,10 @@ impl Door {
     }
 }
 
-impl Place {
+impl ThreadRank {
     /// How long it waits for a request.
     fn patience(self) -> Duration {
-        if self == Place::First(Stay::WhileAsked) { Duration::ZERO } else { IDLE_TIME }
+        if self == ThreadRank::First(Stay::WhileAsked) { Duration::ZERO } else { IDLE_TIME }
     }
 }
 
@@ -151,24 +151,19 @@ impl<S: Source> RequestThreads<S> {
 
     /// Takes requests on this thread, and on others as they are needed, as long as they come. Errors: those of the
     /// threads, the first one's; what the kernel sends and is no request.
-    pub(crate) fn run(&self, stay: Stay) -> Result<Served> {
+    pub(crate) fn run(&self, stay: Stay) -> Result<ServeEnd> {
         let (ends, ended) = mpsc::channel();
         let mut follower = Follower::new();
-        let first = self.0.run(&Door::new(self.0.channel.clone()), &mut follower, &ends, Place::First(stay));
+        let first = self.0.run(&Door::new(self.0.channel.clone()), &mut follower, &ends, ThreadRank::First(stay));
         follower.leave();
         drop(ends);
         ended.into_iter().fold(first, |first, further| further.and(first))
     }
 }
 
-/// The error of the system giving no thread.
-pub(crate) fn no_thread() -> Error {
-    Error::new(Kind::Io, "the system gives no more threads")
-}
-
 impl<S: Source> Taker<S> {
     /// Starts one more thread, if there may be more.
-    fn add(self: &Arc<Self>, follower: &Follower, ends: &Ends) {
+    fn add(self: &Arc<Self>, follower: &Follower, ends: &ThreadEnds) {
         let n = self.all.fetch_add(1, Ordering::SeqCst);
         let started = match n < self.threads_max {
             true => self.start(n, follower.of_new_thread(), ends.clone()),
@@ -183,14 +178,14 @@ impl<S: Source> Taker<S> {
     }
 
     /// Starts the thread with that number. Errors: the system gives no file or no thread more.
-    fn start(self: &Arc<Self>, n: usize, mut follower: Follower, ends: Ends) -> Result<bool> {
+    fn start(self: &Arc<Self>, n: usize, mut follower: Follower, ends: ThreadEnds) -> Result<bool> {
         let channel = self.channel.another()?;
         channel.make_eager()?;
         let door = Door::new(Arc::new(channel));
         let taker = self.clone();
         let work = move || {
             follower.leave();
-            let result = taker.run(&door, &mut follower, &ends, Place::Further);
+            let result = taker.run(&door, &mut follower, &ends, ThreadRank::Further);
             // nothing of the connection is left when the last end is told
             drop((taker, door));
             let _ = ends.send(result);
@@ -199,15 +194,21 @@ impl<S: Source> Taker<S> {
     }
 
     /// A thread's work, until it is not needed any more.
-    fn run(self: &Arc<Self>, door: &Door, follower: &mut Follower, ends: &Ends, place: Place) -> Result<Served> {
+    fn run(
+        self: &Arc<Self>,
+        door: &Door,
+        follower: &mut Follower,
+        ends: &ThreadEnds,
+        place: ThreadRank,
+    ) -> Result<ServeEnd> {
         let (mut inbox, mut looks) = (Inbox::new(), Looks::default());
         self.idle.fetch_add(1, Ordering::SeqCst);
         loop {
             let seat = match place {
-                Place::First(_) => self.turns.enter(),
-                Place::Further => match self.turns.enter_while_busy(IDLE_TIME) {
+                ThreadRank::First(_) => self.turns.enter(),
+                ThreadRank::Further => match self.turns.enter_while_busy(IDLE_TIME) {
                     Some(seat) => seat,
-                    None if self.may_leave(place) => return Ok(Served::IsIdle),
+                    None if self.may_leave(place) => return Ok(ServeEnd::IsIdle),
                     None => continue,
                 },
             };
@@ -217,13 +218,13 @@ impl<S: Source> Taker<S> {
                     Ok(None) => {
                         inbox.rest();
                         if self.may_leave(place) {
-                            return Ok(Served::IsIdle);
+                            return Ok(ServeEnd::IsIdle);
                         }
                         continue;
                     }
                     Err(Errno::ENODEV) => {
                         self.turns.end();
-                        return Ok(Served::HasEnded);
+                        return Ok(ServeEnd::HasEnded);
                     }
                     Err(errno) => return Err(std::io::Error::from(errno).into()),
                 };
@@ -232,11 +233,11 @@ impl<S: Source> Taker<S> {
                 let reply = Reply::new(header.unique, door.channel.clone());
                 if header.opcode == opcode::DESTROY {
                     reply.done()?;
-                    return Ok(Served::HasEnded);
+                    return Ok(ServeEnd::HasEnded);
                 }
                 self.turns.taken(header.pid, header.opcode == opcode::READ, at_once);
                 // after that: one that leaves sees that there is work, or this one that it is gone
-                if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 && place != Place::First(Stay::WhileAsked) {
+                if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 && place != ThreadRank::First(Stay::WhileAsked) {
                     self.add(follower, ends);
                 }
                 match seat.is_alone() {
@@ -253,9 +254,9 @@ impl<S: Source> Taker<S> {
 
     /// Whether this thread, which is idle, may leave: not while another one may come to need it, and the first one as
     /// the last.
-    fn may_leave(&self, place: Place) -> bool {
+    fn may_leave(&self, place: ThreadRank) -> bool {
         self.idle.fetch_sub(1, Ordering::SeqCst);
-        let is_first = place != Place::Further;
+        let is_first = place != ThreadRank::Further;
         let may_leave = !self.turns.is_at_work() && (!is_first || self.all.load(Ordering::SeqCst) == 1);
         if !may_leave {
             self.idle.fetch_add(1, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
 
 use super::ratio::{Interval, RatioSum};
-use super::sample::Sample;
+use super::sample::FileSample;
 use crate::output;
 
 /// Settings that are tried: as the property has them, with what the engine calls them.
@@ -157,7 +157,7 @@ impl Trial {
 /// Runs the command.
 pub fn run(args: &CompressionArgs) -> Result<(), String> {
     let shown = args.folder.display();
-    let sample = Sample::draw(&args.folder, args.recordsize, args.blocks as usize, args.seed);
+    let sample = FileSample::draw(&args.folder, args.recordsize, args.blocks as usize, args.seed);
     let mut sample = sample.map_err(|error| format!("{shown}: {error}"))?;
     if sample.len() == 0 {
         return Err(format!("{shown}: there are no files with contents"));
@@ -186,7 +186,7 @@ pub fn run(args: &CompressionArgs) -> Result<(), String> {
 }
 
 /// All settings on all blocks, as far as time allows; blocks are in memory one at a time.
-fn try_all(sample: &mut Sample, sector: usize, seconds: f64) -> Vec<Trial> {
+fn try_all(sample: &mut FileSample, sector: usize, seconds: f64) -> Vec<Trial> {
     let mut trials: Vec<Trial> = SETTINGS.iter().map(Trial::new).collect();
     for at in 0..sample.len() {
         let Some(block) = sample.read(at) else { continue };
@@ -260,7 +260,7 @@ fn verdict(trials: &[Trial]) -> String {
     text
 }
 
-fn json_of(sample: &Sample, trials: &[Trial]) -> Value {
+fn json_of(sample: &FileSample, trials: &[Trial]) -> Value {
     let of = |trial: &Trial| {
         let Interval { value, low, high } = trial.interval();
         json!({
@@ -295,12 +295,12 @@ mod tests {
             .collect()
     }
 
-    fn trials_of(files: &[Vec<u8>]) -> (Sample, Vec<Trial>) {
+    fn trials_of(files: &[Vec<u8>]) -> (FileSample, Vec<Trial>) {
         let dir = tempfile::tempdir().unwrap();
         for (n, bytes) in files.iter().enumerate() {
             std::fs::write(dir.path().join(n.to_string()), bytes).unwrap();
         }
-        let mut sample = Sample::draw(dir.path(), 128 << 10, 200, 1).unwrap();
+        let mut sample = FileSample::draw(dir.path(), 128 << 10, 200, 1).unwrap();
         let trials = try_all(&mut sample, 4096, 0.2);
         (sample, trials)
     }

@@ -18,10 +18,10 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::time::span;
 use serde_json::{Value, json};
 
-use candidates::{Layout, candidates};
+use candidates::{PlannedLayout, candidates};
 use disks::DiskKind;
-use estimate::{Estimate, Load, estimate};
-use trial::{Space, try_out};
+use estimate::{LayoutEstimate, PoolLoad, estimate};
+use trial::{LayoutSpace, try_out};
 
 /// Layouts that are shown, if nobody asks for all.
 const SHOWN_DEFAULT: usize = 20;
@@ -75,8 +75,8 @@ pub struct LayoutArgs {
     #[arg(long, default_value_t = 24.0, value_parser = positive)]
     replaced_in: f64,
     /// What the best ones come first by
-    #[arg(long, value_enum, default_value_t = Wish::Avail)]
-    sort: Wish,
+    #[arg(long, value_enum, default_value_t = LayoutWish::Avail)]
+    sort: LayoutWish,
     /// Show all layouts, also those that others beat in everything
     #[arg(short, long)]
     all: bool,
@@ -90,7 +90,7 @@ pub struct LayoutArgs {
 
 /// What one of the layouts is to be best at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Wish {
+enum LayoutWish {
     Avail,
     Volumes,
     Reads,
@@ -102,10 +102,10 @@ enum Wish {
 }
 
 /// A layout and all that is known of it.
-struct Row {
-    layout: Layout,
-    space: Space,
-    estimate: Estimate,
+struct LayoutRow {
+    layout: PlannedLayout,
+    space: LayoutSpace,
+    estimate: LayoutEstimate,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -135,7 +135,7 @@ pub fn run(args: &LayoutArgs) -> Result<(), String> {
     disk.iops = args.iops.unwrap_or(disk.iops);
     disk.rate = args.rate.map_or(disk.rate, |rate| rate * MIB);
     disk.failures_a_year = args.afr.map_or(disk.failures_a_year, |percent| percent / 100.0);
-    let load = Load {
+    let load = PoolLoad {
         record_bytes: args.recordsize,
         block_bytes: args.volblocksize,
         full: args.full / 100.0,
@@ -146,7 +146,7 @@ pub fn run(args: &LayoutArgs) -> Result<(), String> {
         let space = try_out(&layout, &found.sizes, args.ashift, &load)
             .map_err(|error| format!("{}: {}", layout.words(), error.what()))?;
         let estimate = estimate(&layout, &found.sizes, &disk, args.ashift, &load);
-        rows.push(Row { layout, space, estimate });
+        rows.push(LayoutRow { layout, space, estimate });
     }
     if !args.all {
         rows = worth_showing(rows);
@@ -171,18 +171,18 @@ pub fn run(args: &LayoutArgs) -> Result<(), String> {
     Ok(())
 }
 
-impl Wish {
+impl LayoutWish {
     /// The better one comes first.
-    fn order(self, a: &Row, b: &Row) -> Ordering {
-        let key = |row: &Row| match self {
-            Wish::Avail => -(row.space.available_bytes as f64),
-            Wish::Volumes => -row.space.volume_bytes,
-            Wish::Reads => -row.estimate.reads_per_s,
-            Wish::Read => -row.estimate.read_rate,
-            Wish::Write => -row.estimate.write_rate,
-            Wish::Resilver => row.estimate.resilver_s.unwrap_or(f64::INFINITY),
-            Wish::Loss => row.estimate.loss,
-            Wish::Damage => row.estimate.damage,
+    fn order(self, a: &LayoutRow, b: &LayoutRow) -> Ordering {
+        let key = |row: &LayoutRow| match self {
+            LayoutWish::Avail => -(row.space.available_bytes as f64),
+            LayoutWish::Volumes => -row.space.volume_bytes,
+            LayoutWish::Reads => -row.estimate.reads_per_s,
+            LayoutWish::Read => -row.estimate.read_rate,
+            LayoutWish::Write => -row.estimate.write_rate,
+            LayoutWish::Resilver => row.estimate.resilver_s.unwrap_or(f64::INFINITY),
+            LayoutWish::Loss => row.estimate.loss,
+            LayoutWish::Damage => row.estimate.damage,
         };
         let by_space = b.space.available_bytes.cmp(&a.space.available_bytes);
         key(a).total_cmp(&key(b)).then(by_space)
@@ -190,8 +190,8 @@ impl Wish {
 }
 
 /// Those that no other one beats in space, requests and safety at once.
-fn worth_showing(rows: Vec<Row>) -> Vec<Row> {
-    let figures = |row: &Row| {
+fn worth_showing(rows: Vec<LayoutRow>) -> Vec<LayoutRow> {
+    let figures = |row: &LayoutRow| {
         [row.space.available_bytes as f64, row.space.volume_bytes, row.estimate.reads_per_s, -row.estimate.damage]
     };
     let all: Vec<[f64; 4]> = rows.iter().map(figures).collect();
@@ -211,11 +211,11 @@ fn odds(part: f64) -> String {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[LayoutRow]) -> String {
     let heads =
         ["LAYOUT", "AVAIL", "RECORDS", "VOLUMES", "READS", "READ", "WRITE", "RESILVER", "STANDS", "LOSS", "DAMAGE"];
     let mut lines = vec![heads.map(str::to_owned)];
-    for Row { layout, space, estimate } in rows {
+    for LayoutRow { layout, space, estimate } in rows {
         lines.push([
             layout.words(),
             nicebytes(space.available_bytes),
@@ -244,7 +244,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// The first row in words, with what speaks against it.
-fn verdict(rows: &[Row], args: &LayoutArgs) -> String {
+fn verdict(rows: &[LayoutRow], args: &LayoutArgs) -> String {
     let Some(best) = rows.first() else { return String::new() };
     let mut text = format!(
         "First by {}: {}.\n",
@@ -283,8 +283,8 @@ fn verdict(rows: &[Row], args: &LayoutArgs) -> String {
     text
 }
 
-fn json_of(rows: &[Row]) -> Value {
-    let of = |Row { layout, space, estimate }: &Row| {
+fn json_of(rows: &[LayoutRow]) -> Value {
+    let of = |LayoutRow { layout, space, estimate }: &LayoutRow| {
         json!({
             "layout": layout.words(),
             "create": layout.command(),

@@ -38,15 +38,15 @@ impl Numbers {
 
 /// A block that was drawn.
 #[derive(Clone, Debug)]
-struct Place {
+struct SampledPlace {
     file: Rc<PathBuf>,
     offset: u64,
     len: usize,
 }
 
 /// What is in a folder, and the blocks that were drawn of it.
-pub struct Sample {
-    places: Vec<Place>,
+pub struct FileSample {
+    places: Vec<SampledPlace>,
     record_bytes: u64,
     wanted: usize,
     numbers: Numbers,
@@ -62,13 +62,13 @@ pub struct Sample {
     pub complaints: Vec<String>,
 }
 
-impl Sample {
+impl FileSample {
     /// Draws up to `wanted` blocks of the files of a folder and all below it on the same file system; or of one file.
     /// Errors: the folder cannot be read.
-    pub fn draw(folder: &Path, record_bytes: u64, wanted: usize, seed: u64) -> io::Result<Sample> {
+    pub fn draw(folder: &Path, record_bytes: u64, wanted: usize, seed: u64) -> io::Result<FileSample> {
         let numbers = Numbers { seed, taken: 0 };
         let (files, bytes, blocks, failures) = (0, 0, 0, 0);
-        let mut sample = Sample {
+        let mut sample = FileSample {
             places: Vec::new(),
             record_bytes,
             wanted,
@@ -134,7 +134,7 @@ impl Sample {
                 continue;
             }
             let file = file.get_or_insert_with(|| Rc::new(path.to_owned())).clone();
-            let place = Place { file, offset: at * block, len: block as usize };
+            let place = SampledPlace { file, offset: at * block, len: block as usize };
             match self.places.get_mut(slot as usize) {
                 Some(old) => *old = place,
                 None => self.places.push(place),
@@ -177,7 +177,7 @@ impl Sample {
     }
 }
 
-fn read_at(place: &Place, bytes: &mut [u8]) -> io::Result<()> {
+fn read_at(place: &SampledPlace, bytes: &mut [u8]) -> io::Result<()> {
     // it may have become a link or a named pipe meanwhile
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
     let open = |flags| File::options().read(true).custom_flags(flags).open(&*place.file);
@@ -216,7 +216,7 @@ mod tests {
         let dir = folder();
         let mut counts = std::collections::HashMap::new();
         for seed in 0..3000 {
-            let sample = Sample::draw(dir.path(), 4096, 3, seed).unwrap();
+            let sample = FileSample::draw(dir.path(), 4096, 3, seed).unwrap();
             assert_eq!((sample.files, sample.bytes, sample.blocks, sample.len()), (4, 44_996, 12, 3));
             for place in &sample.places {
                 *counts.entry((place.file.file_name().unwrap().to_owned(), place.offset)).or_insert(0u64) += 1;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn blocks_are_read_whole() {
         let dir = folder();
-        let mut sample = Sample::draw(dir.path(), 4096, 100, 1).unwrap();
+        let mut sample = FileSample::draw(dir.path(), 4096, 100, 1).unwrap();
         let (mut sizes, mut ones) = (Vec::new(), 0);
         for at in 0..sample.len() {
             let bytes = sample.read(at).unwrap();
@@ -239,18 +239,18 @@ mod tests {
         }
         sizes.sort_unstable();
         assert_eq!((sizes[0], sizes[1], sizes.len(), ones), (1024, 4096, 12, 44_996));
-        let file = Sample::draw(&dir.path().join("a/one"), 1 << 20, 9, 1).unwrap();
+        let file = FileSample::draw(&dir.path().join("a/one"), 1 << 20, 9, 1).unwrap();
         assert_eq!((file.files, file.blocks), (1, 1));
     }
 
     #[test]
     fn what_has_gone_is_told() {
         let dir = folder();
-        let mut sample = Sample::draw(dir.path(), 4096, 100, 1).unwrap();
+        let mut sample = FileSample::draw(dir.path(), 4096, 100, 1).unwrap();
         std::fs::remove_file(dir.path().join("small")).unwrap();
         let read = (0..sample.len()).filter_map(|at| sample.read(at)).count();
         assert_eq!((read, sample.failures), (11, 1));
         assert!(sample.complaints[0].contains("small"), "{:?}", sample.complaints);
-        assert!(Sample::draw(&dir.path().join("no"), 4096, 1, 1).is_err());
+        assert!(FileSample::draw(&dir.path().join("no"), 4096, 1, 1).is_err());
     }
 }

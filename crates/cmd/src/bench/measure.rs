@@ -64,8 +64,8 @@ pub fn measure<H: Send>(
     let threads = hands.len();
     let length = Duration::from_secs_f64(pace.seconds);
     let begin = Barrier::new(threads);
-    let run = |mut hand: H| -> Result<Times> {
-        let mut times = Times::new();
+    let run = |mut hand: H| -> Result<RequestTimes> {
+        let mut times = RequestTimes::new();
         begin.wait();
         let start = Instant::now();
         let mut last = start;
@@ -95,7 +95,7 @@ pub fn measure<H: Send>(
     }
     let longest = all.iter().map(|times| times.length).max().unwrap_or_default();
     let count = all.iter().map(|times| times.count).sum();
-    let sorted_ns = Times::gathered(all);
+    let sorted_ns = RequestTimes::gathered(all);
     Ok(Some(Measured {
         size,
         threads: threads as u32,
@@ -106,7 +106,7 @@ pub fn measure<H: Send>(
 }
 
 /// What the operations of a thread took.
-struct Times {
+struct RequestTimes {
     count: u64,
     /// Nanoseconds of every so many operations, the first among them.
     kept_ns: Vec<u64>,
@@ -114,9 +114,9 @@ struct Times {
     length: Duration,
 }
 
-impl Times {
-    fn new() -> Times {
-        Times { count: 0, kept_ns: Vec::new(), every: 1, length: Duration::ZERO }
+impl RequestTimes {
+    fn new() -> RequestTimes {
+        RequestTimes { count: 0, kept_ns: Vec::new(), every: 1, length: Duration::ZERO }
     }
 
     fn add(&mut self, ns: u64) {
@@ -140,7 +140,7 @@ impl Times {
     }
 
     /// Those of all threads, sorted, each thread as dense as the others.
-    fn gathered(mut all: Vec<Times>) -> Vec<u64> {
+    fn gathered(mut all: Vec<RequestTimes>) -> Vec<u64> {
         let every = all.iter().map(|times| times.every).max().unwrap_or(1);
         all.iter_mut().for_each(|times| times.thin(every / times.every));
         let mut sorted_ns: Vec<u64> = all.into_iter().flat_map(|times| times.kept_ns).collect();
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn very_many_times_are_thinned() {
         let of = |count: u64| {
-            let mut times = Times::new();
+            let mut times = RequestTimes::new();
             (0..count).for_each(|n| times.add(n));
             times
         };
@@ -178,7 +178,7 @@ mod tests {
         assert!(many.kept_ns.len() < TIMES_MAX && many.count == 5 * TIMES_MAX as u64);
         assert!(many.kept_ns.windows(2).all(|pair| pair[1] - pair[0] == many.every));
         let (len, every) = (many.kept_ns.len(), many.every as usize);
-        assert_eq!(Times::gathered(vec![many, of(10 * every as u64)]).len(), len + 10);
+        assert_eq!(RequestTimes::gathered(vec![many, of(10 * every as u64)]).len(), len + 10);
     }
 
     #[test]

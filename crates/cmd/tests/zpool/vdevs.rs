@@ -323,7 +323,9 @@ fn a_copy_of_the_program_may_be_called_as_its_command() {
     let world = World::new("copied", &[]);
     world.disks(&["a"]);
     let copy = world.dir.join("zpool");
-    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &copy).unwrap();
+    // by another process: what a test beside this one starts would have the copy open for writing, and it could not be run
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_cenote")).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let run = |words: &[&str]| {
         let ended = world.command(copy.to_str().unwrap()).args(words).output().unwrap();
         assert!(ended.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ended.stderr));

@@ -29,13 +29,13 @@ pub enum Shape {
 
 /// Equal top-level vdevs, and disks that stand by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct PlannedLayout {
     pub shape: Shape,
     pub vdevs: usize,
     pub spares: usize,
 }
 
-impl Layout {
+impl PlannedLayout {
     /// Disks of a top-level vdev.
     pub fn width(&self) -> usize {
         match self.shape {
@@ -103,12 +103,12 @@ impl Layout {
 }
 
 /// All sensible layouts of so many disks.
-pub fn candidates(disks: usize) -> Vec<Layout> {
-    let mut found = vec![Layout { shape: Shape::Single, vdevs: disks, spares: 0 }];
+pub fn candidates(disks: usize) -> Vec<PlannedLayout> {
+    let mut found = vec![PlannedLayout { shape: Shape::Single, vdevs: disks, spares: 0 }];
     let mut add = |shape: Shape, width: usize| {
         let (vdevs, spares) = (disks / width, disks % width);
         if vdevs > 0 && spares <= SPARES_MAX {
-            found.push(Layout { shape, vdevs, spares });
+            found.push(PlannedLayout { shape, vdevs, spares });
         }
     };
     (2..=3).for_each(|width| add(Shape::Mirror(width), width));
@@ -124,7 +124,7 @@ pub fn candidates(disks: usize) -> Vec<Layout> {
             for ndata in DRAID_DATA.into_iter().filter(|ndata| ndata + parity + nspares <= disks as u64) {
                 let shape = DraidShape::new(disks as u64, ndata, parity, nspares);
                 if DraidLayout::new(ASHIFT_MIN, shape).is_ok() {
-                    found.push(Layout { shape: Shape::Draid(shape), vdevs: 1, spares: 0 });
+                    found.push(PlannedLayout { shape: Shape::Draid(shape), vdevs: 1, spares: 0 });
                 }
             }
         }
@@ -146,14 +146,14 @@ mod tests {
                 let named = layout.command();
                 assert_eq!(named.matches("DISK").count(), disks, "{named}");
             }
-            let words: std::collections::HashSet<String> = all.iter().map(Layout::words).collect();
+            let words: std::collections::HashSet<String> = all.iter().map(PlannedLayout::words).collect();
             assert_eq!(words.len(), all.len());
         }
     }
 
     #[test]
     fn layouts_in_words() {
-        let words: Vec<String> = candidates(12).iter().map(Layout::words).collect();
+        let words: Vec<String> = candidates(12).iter().map(PlannedLayout::words).collect();
         for expect in [
             "12 disks, no redundancy",
             "6 x mirror of 2",
@@ -163,7 +163,7 @@ mod tests {
         ] {
             assert!(words.iter().any(|word| word == expect), "{expect} is not in {words:?}");
         }
-        let layout = Layout { shape: Shape::Raidz { parity: 1, width: 3 }, vdevs: 1, spares: 1 };
+        let layout = PlannedLayout { shape: Shape::Raidz { parity: 1, width: 3 }, vdevs: 1, spares: 1 };
         assert_eq!(layout.command(), "raidz1 DISK1 DISK2 DISK3 spare DISK4");
         assert_eq!(candidates(1).len(), 1);
     }

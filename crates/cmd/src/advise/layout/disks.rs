@@ -17,7 +17,7 @@ const MIB: f64 = (1 << 20) as f64;
 
 /// What is known of one disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Disk {
+pub struct DiskModel {
     /// Random requests a second.
     pub iops: f64,
     /// Sequential bytes a second.
@@ -50,7 +50,7 @@ impl DiskKind {
     }
 
     /// A typical one.
-    pub fn disk(self) -> Disk {
+    pub fn disk(self) -> DiskModel {
         let (iops, rate, failures_a_year, errors_a_bit) = match self {
             DiskKind::Hdd7200 => (80.0, 170.0, 0.015, 1e-15),
             DiskKind::Hdd10k => (140.0, 160.0, 0.015, 1e-16),
@@ -58,20 +58,20 @@ impl DiskKind {
             DiskKind::Ssd => (40_000.0, 450.0, 0.01, 1e-17),
             DiskKind::Nvme => (300_000.0, 2500.0, 0.01, 1e-17),
         };
-        Disk { iops, rate: rate * MIB, failures_a_year, errors_a_byte: errors_a_bit * 8.0 }
+        DiskModel { iops, rate: rate * MIB, failures_a_year, errors_a_byte: errors_a_bit * 8.0 }
     }
 }
 
 /// The disks that were named.
 #[derive(Debug)]
-pub struct Disks {
+pub struct GivenDisks {
     /// Their sizes in bytes, the largest first, so that those of a vdev are alike.
     pub sizes: Vec<u64>,
     pub kind: DiskKind,
 }
 
 /// What words stand for. Errors: which word stands for no disk.
-pub fn parse(words: &[String]) -> Result<Disks, String> {
+pub fn parse(words: &[String]) -> Result<GivenDisks, String> {
     let mut sizes = Vec::new();
     let mut turning = Vec::new();
     for word in words {
@@ -82,7 +82,7 @@ pub fn parse(words: &[String]) -> Result<Disks, String> {
         } else {
             of_size(word).ok_or_else(|| format!("'{word}' is no size such as 4TB, 12x4TB or 8x16T, and no path"))?
         };
-        if size < DEVICE_BYTES_MIN || size > BYTES_MAX {
+        if !(DEVICE_BYTES_MIN..=BYTES_MAX).contains(&size) {
             return Err(format!("'{word}': disks have 64 MiB at least, and 1 PiB at most"));
         }
         if count == 0 || sizes.len() + count > DISKS_MAX {
@@ -92,7 +92,7 @@ pub fn parse(words: &[String]) -> Result<Disks, String> {
     }
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     let is_solid = !turning.is_empty() && turning.iter().all(|turns| *turns == Some(false));
-    Ok(Disks { sizes, kind: if is_solid { DiskKind::Ssd } else { DiskKind::Hdd7200 } })
+    Ok(GivenDisks { sizes, kind: if is_solid { DiskKind::Ssd } else { DiskKind::Hdd7200 } })
 }
 
 /// Size of what a path names, and whether it is a disk that turns, if that is known.

@@ -1,7 +1,7 @@
 //! What a layout does, by formulas over one disk: [`FORMULAS`].
 
-use super::candidates::{Layout, Shape};
-use super::disks::Disk;
+use super::candidates::{PlannedLayout, Shape};
+use super::disks::DiskModel;
 
 /// Seconds of a year.
 const YEAR_S: f64 = 365.25 * 86_400.0;
@@ -27,13 +27,13 @@ LOSS      of a vdev of w disks that stands p failures, by the states of a Markov
 DAMAGE    LOSS, and resilvers in which a vdev that lacks p disks meets an unreadable sector: once in the same with p for
           p+1, times 1 - exp(-e * 8 * bytes read); of 7,200 rpm disks e is 1e-15, of faster ones 1e-16, of SSDs 1e-17
 
-Failures are taken as independent. Disks of one batch, heat and controllers make them less so: a figure below 1:1e6 says
+Failures are taken as independent. GivenDisks of one batch, heat and controllers make them less so: a figure below 1:1e6 says
 that something else will lose the pool first.
 ";
 
 /// What the pool is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct PoolLoad {
     /// Size of records, in bytes.
     pub record_bytes: u64,
     /// Size of blocks that are read at random, in bytes.
@@ -46,7 +46,7 @@ pub struct Load {
 
 /// What can be expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct LayoutEstimate {
     pub reads_per_s: f64,
     /// Bytes a second, in sequence.
     pub read_rate: f64,
@@ -61,22 +61,22 @@ pub struct Estimate {
 }
 
 /// How blocks lie on the disks of a vdev.
-struct Columns {
+struct BlockColumns {
     /// Most data disks of a block.
     data: f64,
     /// Disks of a block that hold what can be reckoned from others, or copies.
     parity: f64,
 }
 
-impl Columns {
-    fn of(shape: Shape) -> Columns {
+impl BlockColumns {
+    fn of(shape: Shape) -> BlockColumns {
         let (data, parity) = match shape {
             Shape::Single => (1, 0),
             Shape::Mirror(width) => (1, width - 1),
             Shape::Raidz { parity, width } => (width - parity, parity),
             Shape::Draid(shape) => (shape.ndata as usize, shape.nparity as usize),
         };
-        Columns { data: data as f64, parity: parity as f64 }
+        BlockColumns { data: data as f64, parity: parity as f64 }
     }
 }
 
@@ -96,8 +96,14 @@ fn taken(shape: Shape, block: u64, ashift: u32) -> f64 {
 }
 
 /// What a layout of disks of these sizes does.
-pub fn estimate(layout: &Layout, sizes: &[u64], disk: &Disk, ashift: u32, load: &Load) -> Estimate {
-    let columns = Columns::of(layout.shape);
+pub fn estimate(
+    layout: &PlannedLayout,
+    sizes: &[u64],
+    disk: &DiskModel,
+    ashift: u32,
+    load: &PoolLoad,
+) -> LayoutEstimate {
+    let columns = BlockColumns::of(layout.shape);
     let width = layout.width() as f64;
     let spares = if let Shape::Draid(shape) = layout.shape { shape.nspares as f64 } else { 0.0 };
     // distributed spares hold nothing, but lie on all disks
@@ -127,7 +133,7 @@ pub fn estimate(layout: &Layout, sizes: &[u64], disk: &Disk, ashift: u32, load: 
     let meets = 1.0 - (-disk.errors_a_byte * failed_bytes * read).exp();
     let damaged = if tolerance > 0 { lost + per_year(tolerance - 1) * meets } else { lost };
     let in_life = |a_year: f64| -(-LIFE_YEARS * a_year).exp_m1();
-    Estimate { reads_per_s, read_rate, write_rate, resilver_s, loss: in_life(lost), damage: in_life(damaged) }
+    LayoutEstimate { reads_per_s, read_rate, write_rate, resilver_s, loss: in_life(lost), damage: in_life(damaged) }
 }
 
 /// How often a year more than `tolerance` of `width` disks have failed at a time, if each is repaired after `repair`
@@ -145,10 +151,11 @@ mod tests {
     use super::super::disks::DiskKind;
     use super::*;
 
-    const LOAD: Load = Load { record_bytes: 128 << 10, block_bytes: 16 << 10, full: 0.5, replaced_in_s: 86_400.0 };
+    const LOAD: PoolLoad =
+        PoolLoad { record_bytes: 128 << 10, block_bytes: 16 << 10, full: 0.5, replaced_in_s: 86_400.0 };
 
-    fn of(shape: Shape, vdevs: usize, spares: usize) -> Estimate {
-        let layout = Layout { shape, vdevs, spares };
+    fn of(shape: Shape, vdevs: usize, spares: usize) -> LayoutEstimate {
+        let layout = PlannedLayout { shape, vdevs, spares };
         let sizes = vec![4_000_000_000_000; layout.width() * vdevs + spares];
         estimate(&layout, &sizes, &DiskKind::Hdd7200.disk(), 12, &LOAD)
     }

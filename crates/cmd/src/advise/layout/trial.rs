@@ -7,17 +7,17 @@ use std::sync::Arc;
 use base::{Env, Result};
 use daemon::compat::{self, Allowed};
 use daemon::new_contents;
-use device::{Device, SparseDevice};
+use device::{Device, ThinDevice};
 use dsl::{Property, PropertyValue};
 use format::ids::VdevNumber;
 use pool::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, PoolState};
 
-use super::candidates::{Layout, Shape};
-use super::estimate::Load;
+use super::candidates::{PlannedLayout, Shape};
+use super::estimate::PoolLoad;
 
 /// The room of a new pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Space {
+pub struct LayoutSpace {
     /// What `zfs list` shows.
     pub available_bytes: u64,
     /// Bytes of data that fill it, as records of files.
@@ -27,14 +27,14 @@ pub struct Space {
 }
 
 /// Makes the pool on disks of these sizes, the largest first, and asks it. Errors: those of making it.
-pub fn try_out(layout: &Layout, sizes: &[u64], ashift: u32, load: &Load) -> Result<Space> {
+pub fn try_out(layout: &PlannedLayout, sizes: &[u64], ashift: u32, load: &PoolLoad) -> Result<LayoutSpace> {
     let env = Env::real();
     let path = |at: usize| PathBuf::from(format!("/disk{at}"));
     let devices: HashMap<PathBuf, Arc<dyn Device>> = sizes
         .iter()
         .enumerate()
         .map(|(at, size)| {
-            let device: Arc<dyn Device> = Arc::new(SparseDevice::new(path(at).display().to_string(), *size));
+            let device: Arc<dyn Device> = Arc::new(ThinDevice::new(path(at).display().to_string(), *size));
             (path(at), device)
         })
         .collect();
@@ -74,7 +74,7 @@ pub fn try_out(layout: &Layout, sizes: &[u64], ashift: u32, load: &Load) -> Resu
         Ok(available_bytes as f64 * block as f64 / taken.max(1) as f64)
     };
     let space =
-        Space { available_bytes, record_bytes: part(load.record_bytes)?, volume_bytes: part(load.block_bytes)? };
+        LayoutSpace { available_bytes, record_bytes: part(load.record_bytes)?, volume_bytes: part(load.block_bytes)? };
     pool.close(PoolState::Exported)?;
     Ok(space)
 }

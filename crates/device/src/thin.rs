@@ -10,22 +10,22 @@ use crate::{Device, fits, past_the_end};
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A device that keeps in memory only the parts of it that were written. All others are zeros.
-pub struct SparseDevice {
+pub struct ThinDevice {
     name: String,
     size: u64,
     chunks: RwLock<HashMap<u64, Box<[u8]>>>,
 }
 
-impl SparseDevice {
+impl ThinDevice {
     /// A device of zeros; `name` is for messages.
-    pub fn new(name: impl Into<String>, size: u64) -> SparseDevice {
-        SparseDevice { name: name.into(), size, chunks: RwLock::default() }
+    pub fn new(name: impl Into<String>, size: u64) -> ThinDevice {
+        ThinDevice { name: name.into(), size, chunks: RwLock::default() }
     }
 }
 
-impl std::fmt::Debug for SparseDevice {
+impl std::fmt::Debug for ThinDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SparseDevice({}, {} bytes)", self.name, self.size)
+        write!(f, "ThinDevice({}, {} bytes)", self.name, self.size)
     }
 }
 
@@ -44,7 +44,7 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops:
     })
 }
 
-impl Device for SparseDevice {
+impl Device for ThinDevice {
     fn path(&self) -> &str {
         &self.name
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_what_was_written_is_kept() {
         let size = 1 << 50;
-        let device = SparseDevice::new("large", size);
+        let device = ThinDevice::new("large", size);
         let bytes: Vec<u8> = (0..3 * CHUNK_BYTES).map(|n| (n % 251) as u8 + 1).collect();
         let at = size / 2 - 1000;
         device.write_at(at, &bytes).unwrap();
