@@ -104,12 +104,10 @@ impl Lifted {
     fn judge(&self, pool: Arc<LivePool>) {
         pool.close(PoolState::Exported).unwrap();
         drop(pool);
-        if self.is_new {
-            let pool = Pool::open(&Env::real(), &candidate(&self.devices()).unwrap(), &options()).unwrap();
-            let report = pool.check(CheckOptions { verify: Verify::All, space: true }, &mut Blind).unwrap();
-            assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
-            assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
-        }
+        let pool = Pool::open(&Env::real(), &candidate(&self.devices()).unwrap(), &options()).unwrap();
+        let report = pool.check(CheckOptions { verify: Verify::All, space: true }, &mut Blind).unwrap();
+        assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
+        assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
         if !self.is_new || is_newer_judge() {
             judge_called(self.path(), &self.name);
         }
