@@ -3,11 +3,13 @@
 //! - [`layout`]: what pools some disks can be, and what each is worth
 //! - [`compression`]: what compressions would make of files, by blocks drawn at random ([`sample`]), with how far off that
 //!   may be ([`ratio`])
+//! - [`sizes`]: sizes in words and figures
 
 mod compression;
 mod layout;
 mod ratio;
 mod sample;
+mod sizes;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@
 //!   [`plot`]: what any draws with
 
 mod measure;
-mod options;
+pub mod options;
 mod plot;
 pub mod random;
 mod randread;

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use codec::compress::{self, Compress};
-use dsl::property::rules::parse_number;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
 
 use super::ratio::{Interval, RatioSum};
 use super::sample::FileSample;
+use super::sizes::{MIB, block_size};
+use crate::bench::options::seconds;
 use crate::output;
 
 /// Settings that are tried: as the property has them, with what the engine calls them.
@@ -28,8 +29,6 @@ const SETTINGS: &[(&str, Compress, i32)] = &[
 ];
 /// Blocks that each setting tries at least, however slow it is.
 const BLOCKS_MIN: u64 = 30;
-/// Bytes of a mebibyte.
-const MIB: f64 = (1 << 20) as f64;
 /// What a compression has to save beside another one to be worth a word.
 const WORTH: f64 = 0.03;
 
@@ -45,7 +44,7 @@ pub struct CompressionArgs {
     /// A folder on any file system, or a file
     folder: PathBuf,
     /// Records
-    #[arg(long, default_value = "128K", value_parser = record)]
+    #[arg(long, default_value = "128K", value_parser = block_size)]
     recordsize: u64,
     /// Binary logarithm of the sector size
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(9..=16))]
@@ -62,16 +61,6 @@ pub struct CompressionArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn record(text: &str) -> Result<u64, String> {
-    let parsed = parse_number(text).ok().filter(|size| size.is_power_of_two() && (512..=16 << 20).contains(size));
-    parsed.ok_or_else(|| "not a power of two from 512 to 16M".to_owned())
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let parsed = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
-    parsed.ok_or_else(|| "not a number of seconds from 0.01 to 3600".to_owned())
 }
 
 /// What one setting made of blocks.

@@ -13,11 +13,11 @@ mod trial;
 use std::cmp::Ordering;
 
 use clap::ValueEnum;
-use dsl::property::rules::parse_number;
 use protocol::words::nicenum::nicebytes;
 use protocol::words::time::span;
 use serde_json::{Value, json};
 
+use super::sizes::{MIB, block_size};
 use candidates::{PlannedLayout, candidates};
 use disks::DiskKind;
 use estimate::{LayoutEstimate, PoolLoad, estimate};
@@ -25,8 +25,6 @@ use trial::{LayoutSpace, try_out};
 
 /// Layouts that are shown, if nobody asks for all.
 const SHOWN_DEFAULT: usize = 20;
-/// Bytes of a mebibyte.
-const MIB: f64 = (1 << 20) as f64;
 /// Odds of losing the pool that are called high: in ten years.
 const LOSS_HIGH: f64 = 0.01;
 /// Part of the space that volumes may lose to padding before that is said.
@@ -63,10 +61,10 @@ pub struct LayoutArgs {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(9..=16))]
     ashift: u32,
     /// Records of file systems
-    #[arg(long, default_value = "128K", value_parser = block)]
+    #[arg(long, default_value = "128K", value_parser = block_size)]
     recordsize: u64,
     /// Blocks of volumes
-    #[arg(long, default_value = "16K", value_parser = block)]
+    #[arg(long, default_value = "16K", value_parser = block_size)]
     volblocksize: u64,
     /// How full the pool is when a disk fails, in percent
     #[arg(long, default_value_t = 70.0, value_parser = percent)]
@@ -116,11 +114,6 @@ fn positive(text: &str) -> Result<f64, String> {
 fn percent(text: &str) -> Result<f64, String> {
     let parsed = text.trim_end_matches('%').parse().ok().filter(|number| (0.0..=100.0).contains(number));
     parsed.ok_or_else(|| "not a number from 0 to 100".to_owned())
-}
-
-fn block(text: &str) -> Result<u64, String> {
-    let parsed = parse_number(text).ok().filter(|size| size.is_power_of_two() && (512..=16 << 20).contains(size));
-    parsed.ok_or_else(|| "not a power of two from 512 to 16M".to_owned())
 }
 
 /// Runs the command.

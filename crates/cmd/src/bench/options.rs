@@ -23,7 +23,8 @@ pub struct BenchOptions {
     svg: Option<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Seconds that a measurement may take. Errors: the words are no such number.
+pub fn seconds(text: &str) -> Result<f64, String> {
     let parsed = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
     parsed.ok_or_else(|| "not a number of seconds from 0.01 to 3600".to_owned())
 }

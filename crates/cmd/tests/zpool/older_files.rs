@@ -22,6 +22,11 @@ fn upgraded(name: &str) -> Option<World> {
     Some(world)
 }
 
+fn enable_accounts(world: &World) {
+    world.check("set feature@userobj_accounting=enabled older", 0, "");
+    world.check("set feature@project_quota=enabled older", 0, "");
+}
+
 fn use_accounts(world: &World) {
     assert_eq!(world.zfs("project -s -r -p 55 DIR/mnt/older/d"), (String::new(), 0));
     assert_eq!(world.zfs("set userobjquota@2001=3 older"), (String::new(), 0));
@@ -35,8 +40,7 @@ fn use_accounts(world: &World) {
 fn a_file_system_gets_accounts_when_it_is_mounted() {
     let Some(world) = upgraded("older") else { return };
     assert_eq!(world.zfs("unmount older").1, 0);
-    world.check("set feature@userobj_accounting=enabled older", 0, "");
-    world.check("set feature@project_quota=enabled older", 0, "");
+    enable_accounts(&world);
     world.check("export older", 0, "");
     world.check("import -d DIR -R DIR/mnt -o cachefile=none older", 0, "");
     wait_for("accounts", || world.zfs("set groupobjquota@7=5 older").1 == 0);
@@ -52,8 +56,7 @@ fn a_file_system_gets_accounts_when_its_version_is_asked_for() {
     assert_eq!(world.zfs("unmount older").1, 0);
     world.check("export older", 0, "");
     world.check("import -N -d DIR -R DIR/mnt -o cachefile=none older", 0, "");
-    world.check("set feature@userobj_accounting=enabled older", 0, "");
-    world.check("set feature@project_quota=enabled older", 0, "");
+    enable_accounts(&world);
     world.check("get -H -o value feature@project_quota older", 0, "enabled\n");
     // it is of that version already, and not mounted
     assert_eq!(world.zfs("set version=current older"), (String::new(), 0));

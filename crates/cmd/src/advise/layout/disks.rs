@@ -8,12 +8,12 @@ use device::{Device, FileDevice, OpenMode};
 use dsl::property::rules::parse_number;
 use vdev::geometry::DEVICE_BYTES_MIN;
 
+use crate::advise::sizes::MIB;
+
 /// Most disks of a pool that are looked at.
 const DISKS_MAX: usize = 255;
 /// The largest disk, in bytes.
 const BYTES_MAX: u64 = 1 << 50;
-/// Bytes of a mebibyte.
-const MIB: f64 = (1 << 20) as f64;
 
 /// What is known of one disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
