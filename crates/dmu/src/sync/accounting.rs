@@ -31,7 +31,7 @@ const DNODE_BYTES: i64 = 512;
 pub(super) struct AccountingSums(BTreeMap<(usize, u64), (i64, i64)>);
 
 impl AccountingSums {
-    /// AccountKinds a dnode that changed, and gives it the flags of what was counted.
+    /// Counts a dnode that changed, and gives it the flags of what was counted.
     pub(super) fn count(
         &mut self,
         owners_of: &OwnersOf,

@@ -42,7 +42,7 @@ pub(super) struct Recounted {
 }
 
 impl Objset {
-    /// AccountKinds all objects anew, in the groups to come, if the set does not count all of that. What counts already is not
+    /// Counts all objects anew, in the groups to come, if the set does not count all of that. What counts already is not
     /// begun anew, and goes on if it could not read something. Whether there is something to do. Errors: `ReadOnly`.
     pub fn begin_recount(&self, counts: AccountKinds) -> Result<bool> {
         let live = self.live()?;
@@ -143,6 +143,8 @@ impl Objset {
         let per_block = phys.meta_dnode.block_size / SLOT_SIZE as u64;
         let end_of = |place| match place {
             _ if phys.flags & PROJECTS_COUNTED != 0 => u64::MAX,
+            // a head of an old pool has no room for the table of projects
+            _ if !before.counts.projects => 0,
             RecountPlace::Begin => 0,
             RecountPlace::Block(next) => next.saturating_mul(per_block),
             RecountPlace::End => u64::MAX,
@@ -157,7 +159,7 @@ impl RecountStep {
         if self.after.place == RecountPlace::End { self.after.counts.flags() } else { 0 }
     }
 
-    /// AccountKinds the objects that the group does not change, and writes those that get flags.
+    /// Counts the objects that the group does not change, and writes those that get flags.
     pub(super) fn count(
         self,
         objset: &Arc<Objset>,

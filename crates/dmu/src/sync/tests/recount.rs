@@ -113,6 +113,25 @@ fn a_walk_takes_some_blocks_a_group_and_tells_how_far_it_is() {
     assert_eq!(world.counted(), world.expected());
 }
 
+/// A head of an old pool has no room for the table of projects.
+#[test]
+fn a_walk_without_projects_makes_no_table_of_them() {
+    let mut world = World::counting(0);
+    (0..40).for_each(|n| {
+        world.take(&Step::Create(512));
+        world.take(&Step::Bonus(n, n as u8));
+    });
+    world.sync();
+    for counts in [AccountKinds { objects: false, projects: false }, AccountKinds { projects: false, ..ALL }] {
+        world.set.begin_recount(counts).unwrap();
+        world.sync_until_counted();
+        assert!(world.set.phys().accounting[2].is_none());
+    }
+    let mut expected = world.expected();
+    expected.retain(|(table, _), _| *table < 2);
+    assert_eq!(world.counted(), expected);
+}
+
 #[test]
 fn a_walk_that_cannot_read_stands_still_until_it_is_woken() {
     let mut world = World::counting(BYTES_COUNTED);
