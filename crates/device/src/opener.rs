@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use base::{Error, Kind};
 
@@ -22,6 +23,9 @@ pub struct OpenedDevice {
 
 /// Opens the file or disk at a path, also past the page cache if the second argument says so.
 pub type WriteOpener = dyn Fn(&Path, bool) -> io::Result<OpenedDevice> + Send + Sync;
+
+/// How long a disk may be in use before that is believed.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 static OPENER: OnceLock<Box<WriteOpener>> = OnceLock::new();
 
@@ -44,10 +48,24 @@ pub fn open_here(path: &Path, is_direct: bool, is_disk: bool) -> io::Result<Open
     // O_NONBLOCK: if it has become a named pipe that nobody writes, the open must not wait forever
     let open = |flags| File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK | flags).open(path);
     // O_EXCL of a disk claims it; of a file it would mean nothing
-    let claim = if is_disk { Some(open(libc::O_EXCL)?) } else { None };
+    let claim = if is_disk { Some(claimed(|| open(libc::O_EXCL))?) } else { None };
     let cached = open(0)?;
     let direct = if is_direct { open(libc::O_DIRECT).ok() } else { None };
     Ok(OpenedDevice { claim, cached, direct })
+}
+
+/// Claims a disk. One that is in use is asked for again, for a moment: between fork and exec, a program that another thread
+/// starts still has the files of this process, also of a disk that it has just closed.
+fn claimed(open: impl Fn() -> io::Result<File>) -> io::Result<File> {
+    let began = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && began.elapsed() < PATIENCE => {
+                std::thread::sleep(PATIENCE / 20);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// The error of open(2), which has a kind of its own when another has claimed the disk.
