@@ -17,6 +17,9 @@ use zio::{BlockContents, Physical, ReadRequest, WrittenBlock};
 /// Not compressed, as block pointers say it.
 const OFF: u8 = 2;
 
+/// Bytes of the smallest block whose zeros are worth looking for.
+const SPARSE_MIN: usize = 16 << 10;
+
 /// What is kept of a block. Invariant: its contents, or its compressed bytes, or both.
 pub(crate) struct Kept {
     contents: Option<Block>,
@@ -83,6 +86,15 @@ pub(crate) enum CachedForm {
     Packed(Block, Unpacking),
 }
 
+/// The contents of a block. Those of pointers and dnodes are mostly 0 where there are few objects, which takes most of
+/// the memory of thousands of small file systems.
+fn sparse(contents: Block, bp: &BlkPtr) -> Block {
+    if contents.len() >= SPARSE_MIN && (bp.level() > 0 || bp.object_type() == ObjectType::DNODE) {
+        contents.give_zeros_back();
+    }
+    contents
+}
+
 impl Kept {
     fn new(contents: Block, stored: Stored, is_admitted: bool) -> Kept {
         let len = contents.len() as u64;
@@ -98,7 +110,7 @@ impl Kept {
             }
             Physical::Apart(_) | Physical::Nowhere => Stored::Nowhere,
         };
-        Kept::new(read.data.into(), stored, is_admitted)
+        Kept::new(sparse(read.data.into(), &request.bp), stored, is_admitted)
     }
 
     /// What was written, with its compressed bytes for that use.
@@ -113,7 +125,7 @@ impl Kept {
             None if is_same => Stored::Same,
             _ => Stored::Nowhere,
         };
-        Kept::new(contents, stored, is_admitted)
+        Kept::new(sparse(contents, &bp), stored, is_admitted)
     }
 
     /// Bytes of its contents.

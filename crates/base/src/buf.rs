@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::slab;
 
@@ -15,9 +16,11 @@ use crate::slab;
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
+    /// Bytes of it that take no memory, as they are 0.
+    given_back: AtomicUsize,
 }
 
-// SAFETY: the buffer owns its memory and has no interior mutability.
+// SAFETY: the buffer owns its memory, and its bytes have no interior mutability.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for AlignedBuf {}
@@ -37,7 +40,16 @@ impl AlignedBuf {
 
     /// Bytes of memory that it takes.
     pub fn footprint(&self) -> usize {
-        slab::size_for(self.len).unwrap_or(self.len)
+        slab::size_for(self.len).unwrap_or(self.len) - self.given_back.load(Ordering::Relaxed)
+    }
+
+    /// Lets the system have the memory of pages that are all 0, until they are written. For what is kept, and mostly 0.
+    fn give_zeros_back(&self) {
+        if slab::size_for(self.len).is_some() {
+            // SAFETY: taken from slabs, and as long as that.
+            let given_back = unsafe { slab::give_zeros(self.ptr, self.len) };
+            self.given_back.store(given_back, Ordering::Relaxed);
+        }
     }
 
     /// `len` bytes for a caller that writes all of them; what they hold until then is anything.
@@ -47,7 +59,7 @@ impl AlignedBuf {
             // SAFETY: the layout's size is not 0.
             None => NonNull::new(unsafe { alloc_zeroed(layout(len)) }),
         };
-        AlignedBuf { ptr: ptr.unwrap_or_else(|| handle_alloc_error(layout(len))), len }
+        AlignedBuf { ptr: ptr.unwrap_or_else(|| handle_alloc_error(layout(len))), len, given_back: AtomicUsize::new(0) }
     }
 }
 
@@ -91,6 +103,12 @@ impl Block {
         self.0.footprint()
     }
 
+    /// Lets the system have the memory of pages that are all 0, and counts them no more to [`Block::footprint`]. For what is
+    /// kept, and mostly 0.
+    pub fn give_zeros_back(&self) {
+        self.0.give_zeros_back();
+    }
+
     /// The bytes, to be changed: copied first if somebody else has them, too.
     pub fn make_mut(&mut self) -> &mut [u8] {
         let buf: &mut AlignedBuf = Arc::make_mut(&mut self.0);
@@ -121,6 +139,7 @@ impl Deref for AlignedBuf {
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
+        *self.given_back.get_mut() = 0;
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
@@ -162,6 +181,39 @@ mod tests {
             drop(buf);
             assert!(AlignedBuf::zeroed(len).iter().all(|&b| b == 0), "recycled memory is cleared");
         }
+    }
+
+    #[test]
+    fn zeros_take_no_memory() {
+        if cfg!(miri) {
+            return;
+        }
+        let resident = |buf: &AlignedBuf| {
+            let mut pages = vec![0u8; buf.len().div_ceil(4096)];
+            // SAFETY: the buffer begins on a page, and there is a byte for each of its pages.
+            let known = unsafe { libc::mincore(buf.ptr.as_ptr().cast(), buf.len(), pages.as_mut_ptr()) };
+            assert_eq!(known, 0);
+            pages.iter().filter(|page| **page & 1 == 1).count()
+        };
+        let mut buf = AlignedBuf::zeroed(128 << 10);
+        (buf[5000], buf[60_000]) = (1, 2);
+        let block = Block::from(buf);
+        assert_eq!((resident(&block.0), block.footprint()), (32, 128 << 10));
+        block.give_zeros_back();
+        block.give_zeros_back();
+        assert_eq!((resident(&block.0), block.footprint()), (2, 8 << 10));
+        assert!(block.iter().enumerate().all(|(at, byte)| *byte
+            == [(5000, 1), (60_000, 2)].iter().find(|(known, _)| *known == at).map_or(0, |(_, byte)| *byte)));
+        let mut copy = block.clone();
+        copy.make_mut()[100_000] = 3;
+        assert_eq!((copy.footprint(), block.footprint(), block[100_000]), (128 << 10, 8 << 10, 0));
+        drop(block);
+        copy.give_zeros_back();
+        copy.make_mut()[0] = 4;
+        assert_eq!((copy.footprint(), copy[0], copy[5000], copy[100_000]), (128 << 10, 4, 1, 3));
+        let odd = Block::zeroed(10_001);
+        odd.give_zeros_back();
+        assert_eq!(odd.footprint(), (12 << 10) - (8 << 10), "the last page is not all of it");
     }
 
     #[test]

@@ -141,6 +141,28 @@ pub(crate) unsafe fn give(buffer: NonNull<u8>, size: usize) {
     }
 }
 
+/// Gives the memory of those pages of a buffer back that are all 0, which they still are then; how many bytes.
+///
+/// # Safety
+///
+/// It is from [`take`], with as many bytes at least, and nobody writes it meanwhile.
+pub(crate) unsafe fn give_zeros(buffer: NonNull<u8>, len: usize) -> usize {
+    // SAFETY: as above, and memory that is handed out is initialised.
+    let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), len) };
+    let is_zero = |page: &&[u8]| page.iter().all(|byte| *byte == 0);
+    let (mut at, mut given) = (0, 0);
+    while at < len {
+        let zeros = bytes[at..].chunks_exact(PAGE).take_while(is_zero).count() * PAGE;
+        if zeros > 0 {
+            // SAFETY: within the buffer; a page that was 0 reads as 0 afterwards.
+            let done = unsafe { libc::madvise(buffer.as_ptr().add(at).cast(), zeros, libc::MADV_DONTNEED) };
+            given += if done == 0 { zeros } else { 0 };
+        }
+        at += zeros + PAGE;
+    }
+    given
+}
+
 /// Keeps no more free bytes than so many, where memory is small.
 pub fn keep_free_at_most(bytes: u64) {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

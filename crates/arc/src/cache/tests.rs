@@ -246,7 +246,8 @@ fn primarycache_is_kept() {
         cache.prefetch(&data, keep);
         assert_eq!(named(&cache, "hash_elements"), held, "{keep:?}");
     }
-    assert_eq!(named(&cache, "metadata_size"), named(&cache, "data_size"));
+    let [metadata_bytes, data_bytes] = ["metadata_size", "data_size"].map(|name| named(&cache, name));
+    assert!((data_bytes / 2..=data_bytes).contains(&metadata_bytes), "pages of zeros take nothing: {metadata_bytes}");
     assert_eq!(named(&cache, "prefetch_data_misses"), 0);
     // what is there is used all the same
     cache.get(data[0], Keep { in_ram: Which::Nothing, ..Keep::ALL }).unwrap();
