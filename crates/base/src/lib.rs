@@ -26,5 +26,5 @@ pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWrite
 pub use log_limit::{LogLimit, MessageFate};
 pub use range_tree::RangeTree;
 pub use shown::{Shower, Shown, ShownLines};
-pub use slab::{give_memory_back, give_small_memory_back, keep_free_at_most};
+pub use slab::{free_bytes, give_memory_back, give_small_memory_back, keep_free_at_most};
 pub use tunables::Tunable;

@@ -169,6 +169,11 @@ pub fn keep_free_at_most(bytes: u64) {
     FREE_MAX.store(bytes.min(FREE_BYTES_MAX), Ordering::Relaxed);
 }
 
+/// Bytes of memory that are free, and could be given back.
+pub fn free_bytes() -> u64 {
+    FREE_BYTES.load(Ordering::Relaxed) as u64
+}
+
 /// Gives all memory that is free back to the system.
 pub fn give_memory_back() {
     for (number, class) in ALL.iter().enumerate() {
