@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::locks::Mutex;
 use crate::or_abort;
@@ -271,8 +273,10 @@ fn thread_pool(threads: usize, name: &'static str) -> Option<Arc<rayon::ThreadPo
     builder.build().ok().map(Arc::new)
 }
 
+/// By the coarse clock, as the kernel stamps files: with a finer one, what it stamps later could seem to be earlier.
 fn clock() -> (u64, u32) {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or((0, 0), |d| (d.as_secs(), d.subsec_nanos()))
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    u64::try_from(now.tv_sec).map_or((0, 0), |secs| (secs, now.tv_nsec as u32))
 }
 
 fn ticks_since(start: Instant) -> impl Fn() -> u64 {
@@ -281,9 +285,8 @@ fn ticks_since(start: Instant) -> impl Fn() -> u64 {
 
 fn random_of_system() -> u64 {
     let mut bytes = [0; 8];
-    // SAFETY: the buffer is writable and 8 bytes long.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    assert_eq!(got, 8, "the system has no random numbers");
+    let got = getrandom(&mut bytes, GetRandomFlags::empty());
+    assert_eq!(got, Ok(8), "the system has no random numbers");
     u64::from_ne_bytes(bytes)
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
+use daemon::host_rule::HostRule;
 use daemon::mount_plan::{MountBounds, plan_below};
 use format::ids::ObjectId;
 use pool::Pool;
@@ -11,7 +12,7 @@ use zpl::Zpl;
 
 /// Where an import below `altroot` would mount which dataset, in order.
 pub fn mountpoints(pool: &Pool, altroot: &str) -> Result<Vec<(String, PathBuf)>> {
-    let bounds = MountBounds::new(Some(altroot), false, None);
+    let bounds = MountBounds::new(Some(altroot), HostRule::plain(false), None);
     let plan = plan_below(pool, &bounds, &pool.dsl().root_subject()?, &mut |_, _| {})?;
     Ok(plan.into_iter().map(|plan| (plan.dataset, plan.options.mountpoint)).collect())
 }

@@ -68,13 +68,11 @@ pub struct MountBounds {
 }
 
 impl MountBounds {
-    /// Those of a pool that this machine made, or had last if `is_own`; `mount_options` are those of the import,
-    /// with commas.
-    pub fn new(altroot: Option<&str>, is_own: bool, mount_options: Option<&str>) -> MountBounds {
+    /// Those of a pool by its rule; `mount_options` are those of the import, with commas.
+    pub fn new(altroot: Option<&str>, rule: HostRule, mount_options: Option<&str>) -> MountBounds {
         let is_asked = |names: [&str; 2]| mount_options.is_some_and(|list| list.split(',').any(|o| names.contains(&o)));
-        let rule = HostRule::plain(is_own);
         let bounds = MountBounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false, rule };
-        let is_trusted = is_own && bounds.root().is_none();
+        let is_trusted = bounds.rule.is_own() && bounds.root().is_none();
         MountBounds {
             setuid: is_trusted || is_asked(["suid", "setuid"]),
             devices: is_trusted || is_asked(["dev", "devices"]),
@@ -321,7 +319,7 @@ mod tests {
     #[test]
     fn whose_set_id_bits_count() {
         let counts = |altroot, is_own, options| {
-            let bounds = MountBounds::new(altroot, is_own, options);
+            let bounds = MountBounds::new(altroot, HostRule::plain(is_own), options);
             (bounds.setuid, bounds.devices)
         };
         assert_eq!(counts(None, true, None), (true, true));

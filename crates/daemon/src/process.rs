@@ -44,10 +44,7 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
         let mounts =
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
         let rule = own::of_imported(&ready.state, &acquired, options, ready.notify);
-        let bounds = MountBounds {
-            rule: rule.clone(),
-            ..MountBounds::new(options.altroot(), rule.is_own(), options.mount_options.as_deref())
-        };
+        let bounds = MountBounds::new(options.altroot(), rule, options.mount_options.as_deref());
         let places = HostPlaces { bounds, cachefile: options.cachefile_property() };
         serve(env, acquired.pool, (acquired.locks, acquired.claim), &places, &mounts, ready)
     })
@@ -73,8 +70,8 @@ pub fn create(is_started: bool) -> ExitCode {
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
         let rule = own::take_in(&ready.state, &pool.view(), ready.notify);
-        let bounds = MountBounds::new(request.altroot.as_deref(), true, None);
-        let bounds = MountBounds { setuid: true, devices: true, rule, ..bounds };
+        let bounds = MountBounds::new(request.altroot.as_deref(), rule, None);
+        let bounds = MountBounds { setuid: true, devices: true, ..bounds };
         let places = HostPlaces { bounds, cachefile };
         serve(env, pool, (locks, claim), &places, &mounts, ready)
     })

@@ -126,10 +126,10 @@ pub(crate) fn unlock(file: &impl AsFd) {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
     use std::sync::Arc;
 
     use base::{AlignedBuf, Kind};
+    use testkit::loops::LoopDevice;
 
     use super::*;
     use crate::{Device, FileDevice, OpenMode, Read, Window, read_batch};
@@ -180,34 +180,19 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// Lets a loop device have so many bytes; 0 for all of its file.
-    fn resize(disk: &str, bytes: u64) {
-        const GET_STATUS: libc::Ioctl = 0x4c05;
-        const SET_STATUS: libc::Ioctl = 0x4c04;
-        let disk = File::options().read(true).write(true).open(disk).unwrap();
-        let mut status = [0u8; 232];
-        // SAFETY: the kernel reads and writes 232 bytes, a loop_info64.
-        assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), GET_STATUS, status.as_mut_ptr()) }, 0);
-        status[32..40].copy_from_slice(&bytes.to_ne_bytes());
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::ioctl(disk.as_raw_fd(), SET_STATUS, status.as_ptr()) }, 0);
-    }
-
     /// A disk that was pulled has other errors than that it is not there.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no disks")]
     fn a_disk_that_was_pulled_is_gone() {
         let path = std::env::temp_dir().join(format!("cenote-pulled-{}", std::process::id()));
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-        let made = Command::new("losetup").args(["-f", "--show"]).arg(&path).output();
-        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        let Some(disk) = LoopDevice::over(&path, &[]) else {
             return eprintln!("SKIPPED pulled: there are no loop devices here");
         };
-        let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&disk, OpenMode::ReadWrite).unwrap());
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(disk.name(), OpenMode::ReadWrite).unwrap());
         let part = Window::new(device.clone(), "part", 65536, 65536).unwrap();
         assert!(!device.is_gone() && !part.is_gone());
-        resize(&disk, 4096);
+        disk.resize(4096);
         assert!(device.is_gone() && part.is_gone());
         let (mut some, mut others) = (AlignedBuf::zeroed(4096), AlignedBuf::zeroed(4096));
         let kinds = |device: &dyn Device, buf: &mut [u8]| {
@@ -218,10 +203,9 @@ mod tests {
         let mut reads = [Read::new(&part, 0, &mut some), Read::new(&*device, 32768, &mut others)];
         read_batch(&mut reads);
         assert_eq!(reads.map(|read| read.result.unwrap_err().kind()), [Kind::Missing; 2]);
-        resize(&disk, 0);
+        disk.resize(0);
         assert!(!device.is_gone());
         device.read_at(16384, &mut some).unwrap();
-        assert!(Command::new("losetup").args(["-d", &disk]).status().unwrap().success());
         std::fs::remove_file(path).unwrap();
     }
 }

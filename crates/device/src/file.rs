@@ -336,6 +336,8 @@ mod tests {
     use std::process::Command;
     use std::sync::Arc;
 
+    use testkit::loops::LoopDevice;
+
     use super::*;
     use crate::{Read, Window, Write, flush_batch, read_batch, write_batch};
 
@@ -507,52 +509,35 @@ mod tests {
         c.lock(true).unwrap();
     }
 
-    /// A disk over a file, as far as this machine has such: for root, and with loop devices.
-    struct Loop(String);
-
-    impl Loop {
-        fn over(file: impl AsRef<std::ffi::OsStr>) -> Option<Loop> {
-            let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
-            let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-            output.status.success().then_some(Loop(path))
-        }
-    }
-
     /// A file that is also a disk, and a disk in that disk.
     #[test]
     fn a_file_is_locked_by_all_its_names() {
         let file = TempFile::new("names", &vec![0; 4 << 20]);
-        let Some(disk) = Loop::over(&file.0) else { return };
-        let Some(inner) = Loop::over(&disk.0) else { return };
+        let Some(disk) = LoopDevice::over(&file.0, &[]) else { return };
+        let Some(inner) = LoopDevice::over(disk.path(), &[]) else { return };
         let open = |path: &str| FileDevice::open(path, OpenMode::ReadWrite).unwrap();
         let whole = open(file.0.to_str().unwrap());
         whole.lock(true).unwrap();
-        for name in [&disk.0, &inner.0] {
+        for name in [disk.name(), inner.name()] {
             assert_eq!(open(name).lock(true).unwrap_err().kind(), Kind::Busy, "{name}");
             let reader = FileDevice::open(name, OpenMode::ReadOnly).unwrap();
             assert_eq!(reader.lock(false).unwrap_err().kind(), Kind::Busy, "{name}");
         }
         whole.unlock();
-        let inside = open(&inner.0);
+        let inside = open(inner.name());
         inside.lock(true).unwrap();
         assert_eq!(whole.lock(true).unwrap_err().kind(), Kind::Busy);
         inside.unlock();
         whole.lock(true).unwrap();
     }
 
-    impl Drop for Loop {
-        fn drop(&mut self) {
-            Command::new("losetup").args(["-d", &self.0]).status().unwrap();
-        }
-    }
-
     #[test]
     fn a_disk_has_one_writer() {
         let file = TempFile::new("claim", &[0; 64 << 10]);
-        let Some(disk) = Loop::over(&file.0) else {
+        let Some(disk) = LoopDevice::over(&file.0, &[]) else {
             return eprintln!("SKIPPED claim: there are no loop devices here");
         };
-        let open = |mode| FileDevice::open(&disk.0, mode);
+        let open = |mode| FileDevice::open(disk.name(), mode);
         let first = open(OpenMode::ReadWrite).unwrap();
         assert_eq!(open(OpenMode::ReadWrite).unwrap_err().kind(), Kind::Busy);
         open(OpenMode::ReadOnly).unwrap();

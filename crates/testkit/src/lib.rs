@@ -6,6 +6,7 @@ pub mod copy;
 pub mod corpus;
 pub mod damage;
 pub mod files;
+pub mod loops;
 pub mod manifest;
 pub mod model;
 pub mod program;

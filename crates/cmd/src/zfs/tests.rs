@@ -6,6 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
+use daemon::host_rule::HostRule;
 use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::receive::StreamReader;
@@ -66,7 +67,7 @@ impl Local {
             Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         Local {
             pool: Arc::new(pool),
-            bounds: MountBounds::new(None, true, None),
+            bounds: MountBounds::new(None, HostRule::plain(true), None),
             mounts: Mutex::default(),
             is_busy: false,
             refusal: None,
@@ -305,7 +306,10 @@ struct Machine(Vec<Local>);
 
 impl Machine {
     fn new(cases: &[&str]) -> Machine {
-        let local = |case: &&str| Local { bounds: MountBounds::new(Some("/mnt"), true, None), ..Local::case(case) };
+        let local = |case: &&str| Local {
+            bounds: MountBounds::new(Some("/mnt"), HostRule::plain(true), None),
+            ..Local::case(case)
+        };
         let mut pools: Vec<Local> = cases.iter().map(local).collect();
         pools.sort_by(|a, b| a.pool.name().cmp(b.pool.name()));
         Machine(pools)
@@ -421,7 +425,8 @@ fn paths_stand_for_what_is_mounted_there() {
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join("file"), "").unwrap();
     let top_text = top.to_str().unwrap();
-    let local = Local { bounds: MountBounds::new(Some(top_text), true, None), ..Local::case("datasets") };
+    let local =
+        Local { bounds: MountBounds::new(Some(top_text), HostRule::plain(true), None), ..Local::case("datasets") };
     assert_eq!(local.zfs("mount -a"), Outcome::default());
     let name = |path: &str| local.zfs(&format!("get -Ho name type {top_text}/{path}"));
     assert_eq!(name("t_datasets/a/b/file").out, "t_datasets/a/b\n");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::Env;
+use daemon::host_rule::HostRule;
 use daemon::mount_plan::MountBounds;
 use daemon::report::{self, ProcessFacts};
 use format::ids::Guid;
@@ -60,7 +61,7 @@ fn open(case: &Case) -> (Pool, PoolReport) {
     let pool = pool.unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let session = ProcessFacts {
         load_guid: Guid::NONE,
-        bounds: MountBounds::new(None, true, None),
+        bounds: MountBounds::new(None, HostRule::plain(true), None),
         is_writable: false,
         opened_s: 0,
     };

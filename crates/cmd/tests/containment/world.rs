@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use device::{Device, FileDevice, OpenMode};
 use format::ids::{DatasetId, ObjectId};
+use testkit::loops::LoopDevice;
 use testkit::seal::{Atlas, Forge};
 
 /// What any command may take, and then some.
@@ -24,7 +25,7 @@ pub struct World {
     pub dir: PathBuf,
     canaries: String,
     mounted: Vec<String>,
-    disk: Option<String>,
+    disk: Option<LoopDevice>,
     _temp: tempfile::TempDir,
 }
 
@@ -60,17 +61,11 @@ impl World {
 
     /// A loop device over the canary disk. `None`, loudly, if there can be none.
     pub fn disk(&mut self) -> Option<String> {
-        let made = Command::new("losetup").args(["-f", "--show"]).arg(self.dir.join("outside/disk")).output();
-        match made {
-            Ok(made) if made.status.success() => {
-                self.disk = Some(String::from_utf8(made.stdout).unwrap().trim().to_owned());
-                self.disk.clone()
-            }
-            _ => {
-                eprintln!("SKIPPED a part of {}: no loop device can be had", file!());
-                None
-            }
+        self.disk = LoopDevice::over(&self.dir.join("outside/disk"), &[]);
+        if self.disk.is_none() {
+            eprintln!("SKIPPED a part of {}: no loop device can be had", file!());
         }
+        self.disk.as_ref().map(|disk| disk.name().to_owned())
     }
 
     /// Runs the program; it must not take for ever.
@@ -192,9 +187,6 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         drop(self.run("zpool export -f ev"));
-        if let Some(disk) = &self.disk {
-            drop(Command::new("losetup").args(["-d", disk]).status());
-        }
     }
 }
 

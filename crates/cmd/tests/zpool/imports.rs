@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use testkit::loops::LoopDevice;
+
 use super::suspended::Small;
 use super::{World, uberblocks};
 
@@ -124,11 +126,10 @@ fn disks_that_can_only_be_read() {
     world.disks(&["a"]);
     world.check("create -O mountpoint=none tank DIR/a", 0, "");
     world.check("export tank", 0, "");
-    let made = Command::new("losetup").args(["-r", "-f", "--show"]).arg(world.dir.join("a")).output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+    let Some(device) = LoopDevice::over(&world.dir.join("a"), &["-r"]) else {
         return eprintln!("SKIPPED fixeddisk: there are no loop devices here");
     };
-    let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let disk = device.name().to_owned();
     let [refused, imported, exported, made] = [
         format!("import -d {disk} tank"),
         format!("import -d {disk} -o readonly=on tank"),
@@ -136,7 +137,7 @@ fn disks_that_can_only_be_read() {
         format!("create -f -O mountpoint=none other {disk}"),
     ]
     .map(|line| world.text(&line));
-    assert!(Command::new("losetup").args(["-d", &disk]).status().unwrap().success());
+    drop(device);
     let why = format!(
         "cannot import 'tank': one or more devices is read only\n\t{disk}: the disk is read-only\n\
          \tThe pool can be imported using '-o readonly=on'.\n"

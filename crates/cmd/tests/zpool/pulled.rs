@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use testkit::loops::LoopDevice;
 
 use super::suspended::{noise, wait_for, write};
 use super::{World, can_mount};
@@ -13,7 +14,7 @@ struct PulledDisk {
     bytes: PathBuf,
     link: PathBuf,
     /// The last one is what is at the link.
-    devices: Vec<String>,
+    devices: Vec<LoopDevice>,
 }
 
 impl PulledDisk {
@@ -28,51 +29,27 @@ impl PulledDisk {
 
     /// Another device with the same bytes is at the link.
     fn plug_in(&mut self) -> bool {
-        let made = Command::new("losetup").args(["-f", "--show"]).arg(&self.bytes).output();
-        let Some(made) = made.ok().filter(|made| made.status.success()) else { return false };
-        let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        let Some(device) = LoopDevice::over(&self.bytes, &[]) else { return false };
         drop(fs::remove_file(&self.link));
-        std::os::unix::fs::symlink(&device, &self.link).unwrap();
+        std::os::unix::fs::symlink(device.path(), &self.link).unwrap();
         self.devices.push(device);
         true
     }
 
     /// The device has no bytes any more, as the kernel has it of one that was pulled.
     fn pull(&self) {
-        resize(self.devices.last().unwrap(), 4096);
+        self.devices.last().unwrap().resize(4096);
     }
 
     /// The same device is there again.
     fn push_in(&self) {
-        resize(self.devices.last().unwrap(), 0);
+        self.devices.last().unwrap().resize(0);
     }
 
     /// It comes back as another device.
     fn back(&mut self) {
         assert!(self.plug_in());
     }
-}
-
-impl Drop for PulledDisk {
-    fn drop(&mut self) {
-        for device in &self.devices {
-            drop(Command::new("losetup").args(["-d", device]).status());
-        }
-    }
-}
-
-/// Lets a loop device have so many bytes; 0 for all of its file.
-fn resize(device: &str, bytes: u64) {
-    const GET_STATUS: libc::Ioctl = 0x4c05;
-    const SET_STATUS: libc::Ioctl = 0x4c04;
-    use std::os::fd::AsRawFd;
-    let device = File::options().read(true).write(true).open(device).unwrap();
-    let mut status = [0u8; 232];
-    // SAFETY: the kernel reads and writes 232 bytes, a loop_info64.
-    assert_eq!(unsafe { libc::ioctl(device.as_raw_fd(), GET_STATUS, status.as_mut_ptr()) }, 0);
-    status[32..40].copy_from_slice(&bytes.to_ne_bytes());
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::ioctl(device.as_raw_fd(), SET_STATUS, status.as_ptr()) }, 0);
 }
 
 /// Lets nothing wait for the pool any more when a test fails.

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use testkit::loops::LoopDevice;
+
 use super::World;
 use super::suspended::{Small, noise, write};
 
@@ -117,14 +119,9 @@ fn sectors_of_another_size_are_asked_for() {
 }
 
 /// A disk of 4096-byte sectors over a file, and a link to it; `None` where there are no such.
-fn disk_of_large_sectors(world: &World, file: &str, link: &str) -> Option<String> {
-    let made = std::process::Command::new("losetup")
-        .args(["-f", "--show", "--sector-size", "4096"])
-        .arg(world.dir.join(file))
-        .output()
-        .ok()?;
-    let disk = made.status.success().then(|| String::from_utf8(made.stdout).unwrap().trim().to_owned())?;
-    std::os::unix::fs::symlink(&disk, world.dir.join(link)).unwrap();
+fn disk_of_large_sectors(world: &World, file: &str, link: &str) -> Option<LoopDevice> {
+    let disk = LoopDevice::over(&world.dir.join(file), &["--sector-size", "4096"])?;
+    std::os::unix::fs::symlink(disk.path(), world.dir.join(link)).unwrap();
     Some(disk)
 }
 
@@ -164,9 +161,7 @@ fn disks_of_larger_sectors_are_not_used() {
     world.check("create -o ashift=9 -O mountpoint=none fresh DIR/disk-d", 0, "");
     assert_eq!(world.told("zpool get -Hpo value ashift fresh DIR/disk-d").0, "12\n");
     world.check("export -a", 0, "");
-    for disk in [&first, &second, &third] {
-        std::process::Command::new("losetup").args(["-d", disk]).status().unwrap();
-    }
+    drop([first, second, third]);
     world.check("import -d DIR/a alone", 0, "");
     world.check("import -d DIR/b -d DIR/c pair", 0, "");
     assert_eq!(world.tree("pair"), "pair ONLINE\nmirror-0 ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\n");

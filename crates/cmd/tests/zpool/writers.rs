@@ -10,6 +10,8 @@ use std::time::Duration;
 use device::{FileDevice, OpenMode};
 use pool::FoundDevice;
 
+use testkit::loops::LoopDevice;
+
 use super::World;
 
 impl World {
@@ -146,17 +148,15 @@ fn nothing_is_logged_to_the_terminal() {
 fn a_loop_device_over_a_file_in_use() {
     let world = World::new("loops", &[]);
     world.disks(&["a"]);
-    let made = Command::new("losetup").args(["-f", "--show"]).arg(world.dir.join("a")).output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else { return };
-    let disk = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let Some(disk) = LoopDevice::over(&world.dir.join("a"), &[]) else { return };
     let import = |run: &str, from: &str| world.on_host("0", run, &format!("import -f -N -d {from} one"));
     world.check("create -O mountpoint=none one DIR/a", 0, "");
-    let by_disk = import("elsewhere", &disk);
+    let by_disk = import("elsewhere", disk.name());
     world.check("export one", 0, "");
-    let free = import("elsewhere", &disk);
+    let free = import("elsewhere", disk.name());
     let by_file = import("run", "DIR");
     let exported = world.on_host("0", "elsewhere", "export one");
-    assert!(Command::new("losetup").args(["-d", &disk]).status().unwrap().success());
+    drop(disk);
     let busy = "cannot import 'one': one or more devices are already in use\n";
     assert!(text(&by_disk).starts_with(busy), "{}", text(&by_disk));
     assert_eq!((text(&free), text(&exported)), (String::new(), String::new()));

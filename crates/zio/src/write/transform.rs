@@ -80,47 +80,63 @@ fn shrink(request: &BlockWrite, txg: Txg, sector: u64, sums: &BlockSums) -> Resu
     let BlockWrite { data, object_type, level, policy, previous, .. } = request;
     check(request, sums)?;
     let (len, kind) = (data.len(), policy.compress);
-    if kind != Compress::Off && compress::is_zero(data) {
-        return Ok(Shrunk::InPointer(match previous.birth() {
+    let is_hole = || kind != Compress::Off && compress::is_zero(data);
+    if let Some((bytes, kind)) = compressed_elsewhere(request, sector as usize).filter(|_| !is_hole()) {
+        return Ok(Shrunk::Bytes(bytes, kind));
+    }
+    let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
+    Ok(match stored_form(data, (kind, policy.compress_level), sector as usize, embed) {
+        StoredForm::Hole => Shrunk::InPointer(match previous.birth() {
             _ if !policy.hole_birth => BlkPtr::HOLE,
             Txg::ZERO => BlkPtr::HOLE,
             _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
-        }));
-    }
-    if let Some((bytes, kind)) = compressed_elsewhere(request, sector as usize) {
-        return Ok(Shrunk::Bytes(bytes, kind));
-    }
-    if kind != Compress::Off {
-        let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
-        if let Some((small, n)) =
-            compressed((policy.compress, policy.compress_level), data, worth_having(len, sector as usize, embed))
-        {
-            if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
-                let shape = shape(request, BLOCK_SIZE_MIN, kind);
-                return Ok(Shrunk::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n])));
-            }
-            let psize = n.next_multiple_of(sector as usize);
-            if psize < len {
-                return Ok(Shrunk::Bytes(pad(small, n, psize), kind));
-            }
+        }),
+        StoredForm::Embedded(small, n) => {
+            let shape = shape(request, BLOCK_SIZE_MIN, kind);
+            Shrunk::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n]))
         }
+        StoredForm::Smaller { bytes, n, psize } => Shrunk::Bytes(pad(bytes, n, psize), kind),
+        StoredForm::AsItIs => Shrunk::Bytes(BlockSlice::new(data.clone(), 0..len), Compress::Off),
+    })
+}
+
+/// How a block is stored.
+enum StoredForm {
+    /// All of it is 0.
+    Hole,
+    /// In its pointer: the first so many bytes of a buffer.
+    Embedded(AlignedBuf, usize),
+    /// Compressed: the first `n` bytes of a buffer, which take `psize`.
+    Smaller { bytes: AlignedBuf, n: usize, psize: usize },
+    /// Not compressed.
+    AsItIs,
+}
+
+/// How a block is stored with a compression and its level, in whole sectors; `embed` if its pointer may have it.
+fn stored_form(data: &[u8], (kind, level): (Compress, i32), sector: usize, embed: bool) -> StoredForm {
+    if kind == Compress::Off {
+        return StoredForm::AsItIs;
     }
-    Ok(Shrunk::Bytes(BlockSlice::new(data.clone(), 0..len), Compress::Off))
+    if compress::is_zero(data) {
+        return StoredForm::Hole;
+    }
+    let Some((bytes, n)) = compressed((kind, level), data, worth_having(data.len(), sector, embed)) else {
+        return StoredForm::AsItIs;
+    };
+    if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
+        return StoredForm::Embedded(bytes, n);
+    }
+    let psize = n.next_multiple_of(sector);
+    if psize < data.len() { StoredForm::Smaller { bytes, n, psize } } else { StoredForm::AsItIs }
 }
 
 /// Bytes that a block of a file would take with a compression, in whole sectors: none of zeros, nor if it fits into its
 /// pointer. `level` as of [`compress::compress`].
 pub fn stored_bytes(data: &[u8], kind: Compress, level: i32, sector: usize) -> usize {
-    if kind == Compress::Off {
-        return data.len().next_multiple_of(sector);
-    }
-    if compress::is_zero(data) {
-        return 0;
-    }
-    match compressed((kind, level), data, worth_having(data.len(), sector, true)) {
-        Some((_, n)) if n <= BlkPtr::EMBEDDED_SIZE_MAX => 0,
-        Some((_, n)) => n.min(data.len()).next_multiple_of(sector),
-        None => data.len().next_multiple_of(sector),
+    match stored_form(data, (kind, level), sector, true) {
+        StoredForm::Hole | StoredForm::Embedded(..) => 0,
+        StoredForm::Smaller { psize, .. } => psize,
+        StoredForm::AsItIs => data.len().next_multiple_of(sector),
     }
 }
 
