@@ -29,6 +29,8 @@ pub enum OpenMode {
     /// Read and write, past the page cache where the file system allows. Of a disk, the kernel
     /// allows that to one opener at a time, and not while it is mounted.
     ReadWrite,
+    /// The same, through the page cache.
+    ReadWriteCached,
 }
 
 /// A regular file or a block device.
@@ -56,7 +58,7 @@ impl FileDevice {
     }
 
     fn open_inner(path: &str, mode: OpenMode) -> Result<FileDevice> {
-        let writable = mode == OpenMode::ReadWrite;
+        let writable = matches!(mode, OpenMode::ReadWrite | OpenMode::ReadWriteCached);
         // a path may come from a pool: what does something when it is opened, as a watchdog or a tape, is let alone
         let refuse_others = |kind: FileType| match kind.is_file() || kind.is_block_device() {
             true => Ok(()),
@@ -65,10 +67,8 @@ impl FileDevice {
         let kind = std::fs::metadata(path)?.file_type();
         refuse_others(kind)?;
         let is_disk = kind.is_block_device();
-        if writable {
-            check_writable(path)?;
-        }
         let (claim, mut cached, opened_direct) = if writable {
+            check_writable(path)?;
             let opened = opener::open(path.as_ref(), true).map_err(opener::busy)?;
             (opened.claim, opened.cached, opened.direct)
         } else {
@@ -84,7 +84,7 @@ impl FileDevice {
             OpenMode::ReadOnly => {
                 opener::open_to_read(path, libc::O_DIRECT).ok().and_then(|file| tried_direct(file, &meta, size))
             }
-            OpenMode::ReadOnlyCached => None,
+            OpenMode::ReadOnlyCached | OpenMode::ReadWriteCached => None,
         };
         let sector_of = |question| if kind.is_block_device() { sector(&cached, question) } else { 512 };
         let (sector, logical_sector) = (sector_of(BLKPBSZGET), sector_of(BLKSSZGET));

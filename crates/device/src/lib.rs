@@ -20,10 +20,12 @@
 //! partition of a disk image found by [`gpt`]), [`DeviceSlot`] (a place that devices take one after the
 //! other, where `zinject` lets them do wrong: [`InjectedFault`]), [`MemDevice`] (bytes in memory), [`ThinDevice`]
 //! (those that were written), and beside them
-//! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
+//! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests, and [`emulated`], one that is as slow as
+//! a disk or an SSD.
 
 mod batch;
 mod beneath;
+pub mod emulated;
 mod faulty;
 mod file;
 pub mod gpt;
