@@ -3,6 +3,7 @@
 //! - [`layout`]: what pools some disks can be, and what each is worth
 //! - [`compression`]: what compressions would make of files, by blocks drawn at random ([`sample`]), with how far off that
 //!   may be ([`ratio`])
+//! - [`slog`]: whether a device is worth being a pool's log
 //! - [`sizes`]: sizes in words and figures
 
 mod compression;
@@ -10,6 +11,7 @@ mod layout;
 mod ratio;
 mod sample;
 mod sizes;
+mod slog;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,6 +24,7 @@ use crate::output;
 enum AdviseArgs {
     Layout(layout::LayoutArgs),
     Compression(compression::CompressionArgs),
+    Slog(slog::SlogArgs),
 }
 
 /// Runs the command.
@@ -29,6 +32,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let outcome = match output::parse_args(args) {
         Ok(AdviseArgs::Layout(args)) => layout::run(&args),
         Ok(AdviseArgs::Compression(args)) => compression::run(&args),
+        Ok(AdviseArgs::Slog(args)) => slog::run(&args),
         Err(code) => return code,
     };
     match outcome {

@@ -5,12 +5,12 @@
 //! - [`measure`]: how any of them measures; [`options`]: what any can be told; [`random`]: places and bytes;
 //!   [`plot`]: what any draws with
 
-mod measure;
+pub mod measure;
 pub mod options;
 mod plot;
 pub mod random;
 mod randread;
-mod sync;
+pub mod sync;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

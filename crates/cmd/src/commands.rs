@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, bench, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, version, volumes, zdb, zfs,
-    zgenhostid, zilstat, zinject, zpool,
+    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, version, volumes, zdb,
+    zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -38,8 +38,12 @@ const COMMANDS: &[Command] = &[
         volumes::run,
     ),
     plain("reflink", "copy a file within a pool so that both share blocks", reflink::run),
-    plain("advise", "say what would pay: which layout of disks, which compression", advise::run),
+    plain("advise", "say what would pay: which layout of disks, which compression, which log device", advise::run),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
+    Command {
+        ends_with_reader: false,
+        ..plain("emulate", "serve files that are as slow as disks and SSDs", emulate::run)
+    },
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),

@@ -12,12 +12,14 @@
 //! - [`volumes`]: how programs get at volumes.
 //! - [`reflink`]: copies that share blocks.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
-//! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay.
+//! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
+//!   disks.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`version`]: which program this is.
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`zinject`]: lets devices and blocks go wrong.
+//! - [`tools`]: programs of others that are asked.
 //! - [`output`], [`histogram`], [`protocol::words`]: what several print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
 //! - [`fuzzing`]: what fuzzers ask for.
@@ -47,6 +49,7 @@ macro_rules! eprintln {
 mod advise;
 mod bench;
 mod commands;
+mod emulate;
 mod exporter;
 pub mod fuzzing;
 mod getopt;
@@ -61,6 +64,7 @@ mod reflink;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod top;
 mod version;
 mod volumes;

@@ -150,7 +150,7 @@ impl RequestTimes {
 }
 
 /// The least of some sorted numbers that so many of a thousand are not above.
-fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
+pub fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::AlignedBuf;
+
 /// What the seed of SplitMix64 grows by.
 pub const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Rounds of the network: so many mix every bit with every other.
@@ -12,6 +14,16 @@ pub fn mixed(mut z: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
+}
+
+/// Bytes that do not compress.
+pub fn noise(len: usize, mut seed: u64) -> AlignedBuf {
+    let mut bytes = AlignedBuf::zeroed(len);
+    for word in bytes.chunks_mut(8) {
+        seed = seed.wrapping_add(STRIDE);
+        word.copy_from_slice(&mixed(seed).to_le_bytes()[..word.len()]);
+    }
+    bytes
 }
 
 /// The numbers below `count` in random order, for threads that take one after the other; when all have been taken,
@@ -64,6 +76,15 @@ impl RandomOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noise_does_not_compress() {
+        let bytes = noise(100_003, 5);
+        let mut counts = [0; 256];
+        bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        assert!(counts.iter().all(|count| (200..600).contains(count)), "{counts:?}");
+        assert!(bytes[..50_000] != noise(100_003, 6)[..50_000]);
+    }
 
     #[test]
     fn nothing_comes_twice_before_all_have_come() {

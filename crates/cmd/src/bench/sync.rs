@@ -13,16 +13,18 @@ mod survey;
 mod target;
 mod verdict;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Env};
+use base::Env;
 
 use super::measure::{MeasureTime, Measured, measure};
 use super::options::{self, BenchOptions};
-use super::random::{STRIDE, mixed};
+use super::random::noise;
 use survey::TargetSurvey;
 use target::{ThreadTarget, WriteTarget};
+
+pub use show::{columns, row};
 
 /// Measure synchronous writes: of a file system, or of a device that may become a log
 ///
@@ -99,6 +101,12 @@ fn survey(args: &SyncArgs, target: &WriteTarget, pace: MeasureTime) -> Result<Ta
     Ok(survey)
 }
 
+/// Measures one size in a folder, where files are made for that. `None`: interrupted. Errors, for the user: of the folder.
+pub fn measure_folder(folder: &Path, size: u64, threads: u32, pace: MeasureTime) -> Result<Option<Measured>, String> {
+    let target = WriteTarget::open(folder, false, false)?;
+    measure_writes(&target, size, threads, pace).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
 /// Measures one size with so many threads.
 fn measure_writes(target: &WriteTarget, size: u64, threads: u32, pace: MeasureTime) -> base::Result<Option<Measured>> {
     let lanes: Vec<(u32, ThreadTarget)> =
@@ -110,31 +118,12 @@ fn measure_writes(target: &WriteTarget, size: u64, threads: u32, pace: MeasureTi
     })
 }
 
-/// Bytes that do not compress.
-fn noise(len: usize, mut seed: u64) -> AlignedBuf {
-    let mut bytes = AlignedBuf::zeroed(len);
-    for word in bytes.chunks_mut(8) {
-        seed = seed.wrapping_add(STRIDE);
-        word.copy_from_slice(&mixed(seed).to_le_bytes()[..word.len()]);
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::super::options::tests::quick;
     use super::*;
-
-    #[test]
-    fn noise_does_not_compress() {
-        let bytes = noise(100_003, 5);
-        let mut counts = [0; 256];
-        bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
-        assert!(counts.iter().all(|count| (200..600).contains(count)), "{counts:?}");
-        assert!(bytes[..50_000] != noise(100_003, 6)[..50_000]);
-    }
 
     #[test]
     fn a_folder_is_measured_and_left_as_it_was() {

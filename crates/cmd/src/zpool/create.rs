@@ -98,6 +98,14 @@ pub fn check_device(path: &str, force: bool) -> Result<(), String> {
     check_devices(&NewPoolSpec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
 }
 
+/// What stands in the way of overwriting a device that is no pool's: lines for the user; with `force`, only what no force
+/// can put aside. Errors, for the user: there is no such device; pools do not answer.
+pub fn device_complaints(path: &str, force: bool) -> Result<Vec<String>, String> {
+    let imported = pools::imported().map_err(|(Stop::Usage(why) | Stop::Failed(why))| why)?;
+    let complaints = in_use::complaints(&NewPoolSpec::parse(&[path.to_owned()])?, &imported, force);
+    Ok(complaints.into_iter().map(|(Complaint::Taken(line) | Complaint::InUse(line))| line).collect())
+}
+
 /// Which doubts about devices are put aside.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Forced {

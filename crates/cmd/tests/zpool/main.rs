@@ -11,6 +11,7 @@ mod descriptors;
 mod diff;
 mod doors;
 mod draid;
+mod emulated;
 mod events;
 mod expansion;
 mod exporter;

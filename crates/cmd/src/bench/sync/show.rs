@@ -17,10 +17,15 @@ pub fn heading(target: &WriteTarget, threads: u32) -> String {
         _ => "write, fsync",
     };
     let counts = if threads == 1 { vec![1] } else { vec![1, threads] };
+    columns(&format!("{}: {how}", target.path()), &counts)
+}
+
+/// Names of the columns of [`row`], below a line.
+pub fn columns(line: &str, threads: &[u32]) -> String {
     let group = |n: u32| format!("  {:^43}", format!("{n} thread{}", if n == 1 { "" } else { "s" }));
     let names = "  writes/s  bytes/s       p50     p99   p99.9";
-    let groups: String = counts.iter().map(|n| group(*n)).collect();
-    format!("{}: {how}\n{:>6}{groups}\n{:>6}{}\n", target.path(), "", "size", names.repeat(counts.len()))
+    let groups: String = threads.iter().map(|n| group(*n)).collect();
+    format!("{line}\n{:>6}{groups}\n{:>6}{}\n", "", "size", names.repeat(threads.len()))
 }
 
 /// A size, with each number of threads.

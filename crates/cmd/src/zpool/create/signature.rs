@@ -6,21 +6,16 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::tools;
 
 /// How long a device may take to be looked at.
 const PROBE_TIME: Duration = Duration::from_secs(20);
-/// Time between two looks whether `blkid` has ended.
-const POLL_TIME: Duration = Duration::from_millis(2);
 /// Exit code of `blkid`: it recognizes nothing.
 const NOTHING: i32 = 2;
 /// Exit code of `blkid`: it recognizes several things, and cannot tell which of them counts.
 const AMBIVALENT: i32 = 8;
-/// Bytes of its answer that are read.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// Where it is beside the folders of PATH.
-const FOLDERS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 
 /// What a device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,37 +63,8 @@ pub fn look(path: &str) -> Looked {
 
 /// Asks `blkid`. Errors: it cannot be run, or does not end in time.
 fn probe(path: &str, time: Duration) -> io::Result<Option<Signature>> {
-    let folders = std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
-    let mut command = Command::new("blkid");
-    command.args(["-p", "-o", "export", "--", path]).env("PATH", folders).env("LC_ALL", "C");
-    command.env_remove("LIBBLKID_DEBUG").env_remove("BLKID_DEBUG");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let stdout = child.stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        // what cannot be read is missing in the answer
-        let _ = stdout.map(|stdout| stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut text));
-        text
-    });
-    // one that waits for a dead device cannot be killed, and its pipe stays open: neither is waited for
-    let Some(status) = ended(&mut child, time)? else { return Err(io::ErrorKind::TimedOut.into()) };
-    let answer = reader.join().unwrap_or_default();
-    Ok(signature_of(status.code(), &String::from_utf8_lossy(&answer)))
-}
-
-/// How a program ended; if it has not after some time, it is killed, and `None`.
-fn ended(child: &mut Child, time: Duration) -> io::Result<Option<ExitStatus>> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if start.elapsed() >= time {
-            child.kill()?;
-            return Ok(None);
-        }
-        std::thread::sleep(POLL_TIME);
-    }
+    let answer = tools::ask("blkid", &["-p", "-o", "export", "--", path], time)?;
+    Ok(signature_of(answer.code, &answer.text))
 }
 
 /// What an exit code and an answer of `blkid -p -o export` mean.
@@ -166,13 +132,6 @@ mod tests {
         for (code, answer) in [(Some(8), ""), (Some(4), ""), (None, "")] {
             assert!(matches!(signature_of(code, answer), Some(Signature::Unclear(_))), "{code:?}");
         }
-    }
-
-    #[test]
-    fn what_does_not_end_is_not_waited_for() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        assert!(ended(&mut child, Duration::from_millis(20)).unwrap().is_none());
-        child.wait().unwrap();
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! What a pool asks of a log device: how much it logs, and what its synchronous writes cost now.
+
+use std::path::{Path, PathBuf};
+
+use protocol::log_report::LogReport;
+use protocol::wire;
+
+use crate::bench::measure::MeasureTime;
+use crate::bench::sync::measure_folder;
+use crate::zpool::command::Stop;
+use crate::zpool::pools;
+
+/// Seconds in a day.
+pub(super) const DAY_S: f64 = 86_400.0;
+/// A write that databases make, and the log block that it needs.
+const COMMIT_BYTES: u64 = 4096;
+/// Seconds that the pool is measured.
+const POOL_S: f64 = 2.0;
+/// What a synchronous write takes beside the log device: two requests of FUSE and the pool's own work, by the tables of
+/// docs/PERFORMANCE.md.
+pub(super) const OVERHEAD_S: f64 = 120e-6;
+
+/// See the top of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LogDemand {
+    pub(super) pool: String,
+    /// Bytes a day that a log device would have got, by the time since the import.
+    pub(super) bytes_a_day: f64,
+    /// Seconds since the import.
+    pub(super) seconds: f64,
+    pub(super) heaviest_group: Option<u64>,
+    /// A folder of the pool, and commits a second of one thread there, as it is now.
+    pub(super) folder: Option<PathBuf>,
+    pub(super) commits_per_s: Option<f64>,
+}
+
+impl LogDemand {
+    /// Asks the process of a pool, and measures in a folder of it, if one is mounted. Errors, for the user.
+    pub(super) fn of(pool: &str, pace: MeasureTime) -> Result<LogDemand, String> {
+        let failed = |(Stop::Failed(why) | Stop::Usage(why))| why;
+        let mut open = pools::open(&[pool.to_owned()], &mut false).map_err(failed)?;
+        let open = open.first_mut().ok_or_else(|| format!("pool '{pool}' cannot be asked"))?;
+        let report = match open.ask(&wire::Request::Logs).map_err(failed)? {
+            wire::PoolReply::Logs(report) => report,
+            _ => return Err(format!("pool '{pool}' is read-only: it logs nothing")),
+        };
+        let mut demand = LogDemand::reckon(pool, &report);
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+        demand.folder = folder_of(pool, &mounts);
+        if let Some(folder) = &demand.folder {
+            let pace = MeasureTime { seconds: POOL_S, ..pace };
+            demand.commits_per_s = measure_folder(folder, COMMIT_BYTES, 1, pace)?.map(|measured| measured.rate());
+        }
+        Ok(demand)
+    }
+
+    fn reckon(pool: &str, report: &LogReport) -> LogDemand {
+        let seconds = report.now_ns as f64 / 1e9;
+        let bytes = report.sums.block_bytes.saturating_add(report.sums.in_place_bytes);
+        LogDemand {
+            pool: pool.to_owned(),
+            bytes_a_day: if seconds > 0.0 { bytes as f64 / seconds * DAY_S } else { 0.0 },
+            seconds,
+            heaviest_group: report.heaviest_group(),
+            folder: None,
+            commits_per_s: None,
+        }
+    }
+}
+
+/// Where a file system of the pool that can be written is mounted, as /proc/mounts has it.
+fn folder_of(pool: &str, mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (source, point, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let is_ours = source == pool || source.strip_prefix(pool).is_some_and(|rest| rest.starts_with('/'));
+        let is_writable = options.split(',').any(|option| option == "rw");
+        // of names with odd characters the kernel writes octal numbers: those are passed over
+        let is_plain = !point.contains('\\');
+        (is_ours && kind == "fuse.zfs" && is_writable && is_plain).then(|| Path::new(point).to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use format::ids::Txg;
+    use protocol::log_report::{GroupEnd, LogSums};
+
+    use super::*;
+
+    #[test]
+    fn what_is_logged_in_a_day() {
+        let sums = |n: u64| LogSums { block_bytes: n << 20, in_place_bytes: n << 20, ..LogSums::default() };
+        let end = |txg: u64, n: u64| GroupEnd { txg: Txg::new(txg), at_ns: 0, sums: sums(n) };
+        let report = LogReport { now_ns: 3_600_000_000_000, sums: sums(50), groups: vec![end(1, 0), end(2, 40)] };
+        let demand = LogDemand::reckon("tank", &report);
+        assert_eq!(demand.bytes_a_day, f64::from(100 << 20) * 24.0);
+        assert_eq!(demand.heaviest_group, Some(80 << 20));
+        assert_eq!(LogDemand::reckon("tank", &LogReport::default()).bytes_a_day, 0.0);
+    }
+
+    #[test]
+    fn folders_of_a_pool() {
+        let mounts = "tankard /a fuse.zfs rw 0 0\ntank /b fuse.zfs ro,nosuid 0 0\ntank/x /c\\040d fuse.zfs rw 0 0\n\
+                      tank /e ext4 rw 0 0\nodd\ntank/y /f fuse.zfs rw,nosuid 0 0\n";
+        assert_eq!(folder_of("tank", mounts), Some("/f".into()));
+        assert_eq!(folder_of("tan", mounts), None);
+    }
+}

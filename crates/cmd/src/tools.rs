@@ -1,0 +1,77 @@
+//! Programs of others that are asked about devices, and may be missing or hang.
+
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time between two looks whether a program has ended.
+const POLL_TIME: Duration = Duration::from_millis(2);
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// Where programs are beside the folders of PATH.
+const FOLDERS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+
+/// How a program ended, and what it printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolAnswer {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub text: String,
+}
+
+/// Asks a program. Errors: `NotFound` if it is not installed, `TimedOut` if it does not end in time.
+pub fn ask(name: &str, args: &[&str], time: Duration) -> io::Result<ToolAnswer> {
+    let folders = std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
+    let mut command = Command::new(name);
+    command.args(args).env("PATH", folders).env("LC_ALL", "C");
+    command.env_remove("LIBBLKID_DEBUG").env_remove("BLKID_DEBUG");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let stdout = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // what cannot be read is missing in the answer
+        let _ = stdout.map(|stdout| stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut text));
+        text
+    });
+    // one that waits for a dead device cannot be killed, and its pipe stays open: neither is waited for
+    let Some(status) = ended(&mut child, time)? else { return Err(io::ErrorKind::TimedOut.into()) };
+    let text = reader.join().unwrap_or_default();
+    Ok(ToolAnswer { code: status.code(), text: String::from_utf8_lossy(&text).into_owned() })
+}
+
+/// How a program ended; if it has not after some time, it is killed, and `None`.
+fn ended(child: &mut Child, time: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= time {
+            child.kill()?;
+            return Ok(None);
+        }
+        std::thread::sleep(POLL_TIME);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_is_not_waited_for() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(ended(&mut child, Duration::from_millis(20)).unwrap().is_none());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn missing_programs_are_told_from_those_that_fail() {
+        let time = Duration::from_secs(20);
+        let missing = ask("cenote-no-such-program", &[], time).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let failed = ask("sh", &["-c", "echo a; exit 3"], time).unwrap();
+        assert_eq!(failed, ToolAnswer { code: Some(3), text: "a\n".into() });
+    }
+}
