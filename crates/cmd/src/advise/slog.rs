@@ -60,8 +60,8 @@ pub struct SlogArgs {
     /// Bytes that may be written in the life of the device, as its data sheet says
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     endurance: Option<u64>,
-    /// Overwrite what is on the device; needs --serial
-    #[arg(short, long, requires = "serial")]
+    /// Overwrite what is on the device; only together with --serial
+    #[arg(short, long)]
     force: bool,
     /// The serial number of the device that is to be overwritten
     #[arg(long, value_name = "NUMBER")]
