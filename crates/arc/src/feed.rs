@@ -28,7 +28,7 @@ const COME_BACK: u64 = 64;
 /// Otherwise one of so many is taken.
 const TRIED: u64 = 16;
 /// The part of the cache that one round may take.
-const ROUND_PART: u64 = 8;
+pub(crate) const ROUND_PART: u64 = 8;
 /// Blocks after which older experience counts half.
 const EXPERIENCE: u64 = 1 << 16;
 
@@ -43,7 +43,7 @@ pub struct Feeder {
 
 /// What becomes of recent blocks.
 #[derive(Default)]
-struct Worth {
+pub(crate) struct Worth {
     left: u64,
     back: u64,
     /// The counters when they were looked at last: left, back, found on a device.
@@ -51,7 +51,8 @@ struct Worth {
 }
 
 impl Worth {
-    fn look(&mut self, now: [u64; 3]) {
+    /// Looks at the counters again: left, back, found on a device.
+    pub(crate) fn look(&mut self, now: [u64; 3]) {
         let [left, back, found] = std::array::from_fn(|i| now[i].saturating_sub(self.counted[i]));
         self.counted = now;
         (self.left, self.back) = (self.left + left, self.back + back + found);
@@ -61,7 +62,7 @@ impl Worth {
     }
 
     /// Whether recent blocks are worth it as far as known.
-    fn is_good(&self) -> bool {
+    pub(crate) fn is_good(&self) -> bool {
         // too little is known to judge
         self.left < COME_BACK * TRIED || self.back * COME_BACK >= self.left
     }
@@ -106,23 +107,15 @@ impl Feeder {
     fn choose(&mut self, store: &Store, l2arc: &L2arc, tunables: &Tunables, target: u64) -> Vec<(L2Key, FedBlock)> {
         let shards = store.shards();
         self.first = (self.first + 1) % shards.len();
-        let headroom = match tunables.headroom {
-            0 => u64::MAX,
-            headroom => target.saturating_mul(headroom).saturating_mul(tunables.headroom_boost) / 100,
-        };
-        let headroom = headroom / shards.len() as u64;
+        let headroom = headroom(tunables, target) / shards.len() as u64;
         let (mut chosen, mut bytes) = (Vec::new(), 0);
         let worth = self.worth.is_good() || !tunables.learn;
         for (state, contents) in passes(tunables.mfuonly) {
             for i in 0..shards.len() {
                 let shard = &shards[(self.first + i) % shards.len()];
                 shard.leaving((state, contents), headroom, &mut |waiting| {
-                    if waiting.is_prefetched && tunables.noprefetch {
-                        return true;
-                    }
                     let key = *waiting.key;
-                    let is_worth = state == ArcState::Frequent || waiting.is_touched || worth;
-                    if (is_worth || key.hash().is_multiple_of(TRIED))
+                    if is_wanted(waiting, state, tunables, worth || is_tried(key.hash()))
                         && !l2arc.contains(&key)
                         && let Some(record) = record(waiting, state, contents)
                     {
@@ -143,8 +136,32 @@ impl Feeder {
     }
 }
 
+/// As far as so many bytes the feeder looks at what is soon to be evicted, to choose `target` of them.
+pub(crate) fn headroom(tunables: &Tunables, target: u64) -> u64 {
+    match tunables.headroom {
+        0 => u64::MAX,
+        headroom => target.saturating_mul(headroom).saturating_mul(tunables.headroom_boost) / 100,
+    }
+}
+
+/// Whether a block is worth being given to a device, if recent ones are as `takes_recent` says.
+pub(crate) fn is_wanted<K, V>(
+    waiting: &Waiting<'_, K, V>,
+    state: ArcState,
+    tunables: &Tunables,
+    takes_recent: bool,
+) -> bool {
+    let is_worth = state == ArcState::Frequent || waiting.is_touched || takes_recent;
+    is_worth && !(waiting.is_prefetched && tunables.noprefetch)
+}
+
+/// Whether a recent block of that hash is taken only to see what becomes of it.
+pub(crate) fn is_tried(hash: u64) -> bool {
+    hash.is_multiple_of(TRIED)
+}
+
 /// The lists in their order.
-fn passes(mfuonly: u64) -> impl Iterator<Item = (ArcState, Contents)> {
+pub(crate) fn passes(mfuonly: u64) -> impl Iterator<Item = (ArcState, Contents)> {
     use {ArcState::*, Contents::*};
     let all = [(Frequent, Metadata), (Recent, Metadata), (Frequent, Data), (Recent, Data)];
     all.into_iter().filter(move |(state, contents)| match (mfuonly, state) {

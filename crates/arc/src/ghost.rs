@@ -56,6 +56,13 @@ impl Ghosts {
         Some(ghost.bytes)
     }
 
+    /// Forgets those whose hashes `keeps` does not want.
+    pub(crate) fn keep_only(&mut self, keeps: impl Fn(u64) -> bool) {
+        self.known.retain(|hash, _| keeps(*hash));
+        self.queue.retain(|(hash, number)| self.known.get(hash).is_some_and(|ghost| ghost.number == *number));
+        self.bytes = self.known.values().map(|ghost| ghost.bytes).sum();
+    }
+
     /// Forgets the oldest until no more than `bytes_max` are left.
     pub(crate) fn trim(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {

@@ -18,6 +18,8 @@
 //! Blocks are held as they are on disk; of compressed ones the contents, too, while there is room, and of those that
 //! are used when there is not: a hit costs a decompression only where that spares dearer reads (`price`).
 //!
+//! Beside them stands `miniature`: the policy and the feeder at other sizes, on a sample of the accesses, without blocks.
+//!
 //! What leaves RAM may go on to cache devices (`l2arc`), if it is likely to be asked for again; and what is absent is
 //! looked for there before the devices of the pool.
 //!
@@ -35,6 +37,7 @@ mod keep;
 mod kept;
 mod least;
 mod list;
+pub mod miniature;
 mod nodes;
 pub mod policy;
 mod pressure;

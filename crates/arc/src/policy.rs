@@ -279,6 +279,28 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
         self.release(at).map(|entry| (entry.value, entry.bytes))
     }
 
+    /// Forgets that a block was ever here, if it is not: nobody will ask for it again.
+    pub fn forget_ghost(&mut self, key: &K) {
+        let hash = FxBuildHasher.hash_one(key);
+        for ghosts in &mut self.ghosts {
+            ghosts.take(hash);
+        }
+    }
+
+    /// Forgets all blocks, and all that were here, whose hashes ([`Policy::hash_of`]) `keeps` does not want.
+    pub fn keep_only(&mut self, keeps: impl Fn(u64) -> bool) {
+        self.catch_up();
+        let is_unwanted = |key: &&K| !keeps(FxBuildHasher.hash_one(*key));
+        let unwanted: Vec<u32> = self.index.iter().filter(|(key, _)| is_unwanted(key)).map(|(_, at)| *at).collect();
+        unwanted.into_iter().for_each(|at| drop(self.release(at)));
+        self.ghosts.iter_mut().for_each(|ghosts| ghosts.keep_only(&keeps));
+    }
+
+    /// The hash by which a block is known here.
+    pub fn hash_of(key: &K) -> u64 {
+        FxBuildHasher.hash_one(key)
+    }
+
     /// Lets blocks go until they have `bytes` less, but looks at no more than `looks_max` of them. Returns
     /// whether there is more to do.
     pub fn evict(&mut self, bytes: u64, looks_max: usize, victims: &mut Vec<Victim<V>>) -> bool {

@@ -4,8 +4,10 @@
 //! - [`compression`]: what compressions would make of files, by blocks drawn at random ([`sample`]), with how far off that
 //!   may be ([`ratio`])
 //! - [`slog`]: whether a device is worth being a pool's log
+//! - [`cache`]: what a cache of another size, or a cache device, would serve
 //! - [`sizes`]: sizes in words and figures
 
+mod cache;
 mod compression;
 mod layout;
 mod ratio;
@@ -25,6 +27,7 @@ enum AdviseArgs {
     Layout(layout::LayoutArgs),
     Compression(compression::CompressionArgs),
     Slog(slog::SlogArgs),
+    Cache(cache::CacheArgs),
 }
 
 /// Runs the command.
@@ -33,6 +36,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(AdviseArgs::Layout(args)) => layout::run(&args),
         Ok(AdviseArgs::Compression(args)) => compression::run(&args),
         Ok(AdviseArgs::Slog(args)) => slog::run(&args),
+        Ok(AdviseArgs::Cache(args)) => cache::run(&args),
         Err(code) => return code,
     };
     match outcome {

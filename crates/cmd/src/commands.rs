@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, version, volumes, zdb,
+    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, traces, version, volumes,
+    zdb,
     zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
@@ -38,7 +39,8 @@ const COMMANDS: &[Command] = &[
         volumes::run,
     ),
     plain("reflink", "copy a file within a pool so that both share blocks", reflink::run),
-    plain("advise", "say what would pay: which layout of disks, which compression, which log device", advise::run),
+    plain("advise", "say what would pay: which layout of disks, compression, log device or cache", advise::run),
+    plain("trace", "show and convert traces of requests, in the formats of public ones", traces::run),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
     Command {
         ends_with_reader: false,

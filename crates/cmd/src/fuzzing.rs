@@ -46,3 +46,18 @@ pub fn texts(bytes: &[u8]) {
         let _ = daemon::compat::words(text);
     }
 }
+
+/// Traces of all formats: the first byte says which, or that it has to be found.
+pub fn traces(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let format = trace::TraceFormat::ALL.get(usize::from(*first)).copied();
+    let input = std::io::Cursor::new(bytes.to_vec());
+    let Ok(reader) = trace::TraceReader::new(Box::new(input), format) else { return };
+    let mut latest = 0;
+    for request in reader.map_while(|request| request.ok()) {
+        let now = request.time_ns.unwrap_or(0);
+        assert!(now >= latest, "time goes backwards");
+        assert!(request.blocks(512).take(3).count() > 0, "a request about no block");
+        latest = now;
+    }
+}

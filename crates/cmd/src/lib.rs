@@ -13,7 +13,7 @@
 //! - [`reflink`]: copies that share blocks.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
-//!   disks.
+//!   disks; [`traces`]: traces of requests.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`version`]: which program this is.
@@ -66,6 +66,7 @@ mod serve;
 mod tests;
 mod tools;
 mod top;
+mod traces;
 mod version;
 mod volumes;
 mod zdb;

@@ -21,6 +21,7 @@ use format::ids::Guid;
 use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, L2LogBlock, LOG_BYTES, LOG_ENTRIES_MAX, LogEntry, LogPtr};
 use vdev::geometry;
 
+use crate::allowance::Allowance;
 use crate::drive::Drive;
 use crate::index::{Index, L2Key, OFFSET_MAX, Spot};
 use crate::log;
@@ -37,7 +38,6 @@ pub(crate) const WRITE_TIME: Duration = Duration::from_secs(10);
 /// Errors within so much time after which a device is not used any more.
 const ERRORS_MAX: u64 = 10;
 const ERRORS_NS: u64 = 600 * 1_000_000_000;
-const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
 /// A block that is looked for, as its pointer tells of it.
 #[derive(Clone, Copy, Debug)]
@@ -101,23 +101,6 @@ pub(crate) struct FeedWriter {
     /// Blocks that are in no log yet.
     pending: Vec<LogEntry>,
     allowance: Allowance,
-}
-
-/// How much may be written, for the sake of the device's life: a day's worth at most, and it comes back in a day.
-#[derive(Clone, Copy, Debug, Default)]
-struct Allowance {
-    spent: u64,
-    looked_ns: u64,
-}
-
-impl Allowance {
-    /// What is left of so many bytes a day.
-    fn left(&mut self, a_day: u64, now_ns: u64) -> u64 {
-        let elapsed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
-        let back = u128::from(a_day) * u128::from(elapsed_ns) / u128::from(DAY_NS);
-        self.spent = self.spent.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
-        a_day.saturating_sub(self.spent)
-    }
 }
 
 impl CacheDevice {
@@ -227,11 +210,10 @@ impl CacheDevice {
             (ring.capacity(), ring.is_first)
         };
         let wanted = tunables.write_max.saturating_add(if is_warming { tunables.write_boost } else { 0 });
-        let a_day = (u128::from(capacity) * u128::from(tunables.dwpd_limit) / 100).min(u128::from(u64::MAX)) as u64;
         // the first sweep wears nothing that was not new
         let allowed = match tunables.dwpd_limit == 0 || is_first {
             true => u64::MAX,
-            false => writer.allowance.left(a_day, env.ticks_ns()),
+            false => writer.allowance.left(Allowance::a_day(capacity, tunables), env.ticks_ns()),
         };
         wanted.min(allowed).min((capacity / 4).saturating_sub(LOG_BYTES as u64))
     }
@@ -285,7 +267,7 @@ impl CacheDevice {
             (ring.hand - begin, ring.is_first)
         };
         if !is_first {
-            writer.allowance.spent = writer.allowance.spent.saturating_add(taken);
+            writer.allowance.spend(taken);
         }
         match outcome {
             Ok(()) => {

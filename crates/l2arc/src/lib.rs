@@ -17,6 +17,7 @@
 //! Invariants: a block in the index was written whole before it came there; no place is written while the index
 //! leads to what was there before.
 
+mod allowance;
 mod cache_device;
 mod drive;
 mod index;
@@ -36,6 +37,7 @@ use base::{AlignedBuf, Env, Error, Kind, Mutex, Result, RwLock};
 use device::Device;
 use device::meter::Meter;
 
+pub use allowance::Allowance;
 use cache_device::CacheDevice;
 pub use cache_device::{CacheLookup, FedBlock};
 use format::ids::Guid;

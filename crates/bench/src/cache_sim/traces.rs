@@ -1,10 +1,12 @@
-//! Traces: generated ones, and the formats that public ones come in.
+//! Traces: generated ones, and those that others have recorded, read by `trace`.
 
 use std::collections::HashMap;
-use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+
+use trace::{TraceError, TraceFormat, TraceOp, TraceReader};
 
 /// Bytes of a block where a trace does not tell.
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// The generated ones.
 pub(crate) const GENERATED: [&str; 5] = ["loop", "zipf", "zipf+scan", "shift", "mixed"];
@@ -15,6 +17,8 @@ const REQUESTS: usize = 1_000_000;
 pub(crate) struct Access {
     pub(crate) key: u64,
     pub(crate) bytes: u64,
+    /// Nanoseconds since the first one, if the trace has times.
+    pub(crate) time_ns: Option<u64>,
 }
 
 /// A list of accesses.
@@ -39,50 +43,29 @@ impl Trace {
     }
 }
 
-/// A generated trace by its name, or `FORMAT:FILE`.
-pub(crate) fn open(what: &str) -> Result<Trace> {
+/// A generated trace by its name, or a file: `FORMAT:FILE`, or `FILE` in a format that can be found. Requests are cut into
+/// blocks of so many bytes; 0: into none.
+pub(crate) fn open(what: &str, block_bytes: u64) -> Result<Trace, TraceError> {
     if let Some(trace) = generate(what, REQUESTS) {
         return Ok(trace);
     }
-    let invalid = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
-    let (format, path) = what.split_once(':').ok_or_else(|| invalid("neither a generated trace nor FORMAT:FILE"))?;
-    let mut bytes = Vec::new();
-    match path {
-        "-" => std::io::stdin().read_to_end(&mut bytes)?,
-        _ => std::fs::File::open(path)?.read_to_end(&mut bytes)?,
-    };
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let text = || String::from_utf8_lossy(&bytes);
-    let requests = match format {
-        "lines" => text().lines().filter_map(|line| numbers(line).map(|n| one(n[0], n.get(1)))).collect(),
-        "arc" => text().lines().filter_map(numbers).flat_map(|n| run(&n)).collect(),
-        "u32" => bytes.as_chunks::<4>().0.iter().map(|word| one(u32::from_le_bytes(*word).into(), None)).collect(),
-        "vscsi-csv" => text().lines().filter_map(command).collect(),
-        _ => return Err(invalid("unknown format")),
-    };
-    Ok(Trace::new(name, requests))
+    let named = what.split_once(':').and_then(|(name, path)| Some((TraceFormat::named(name)?, path)));
+    let (format, path) = named.map_or((None, what), |(format, path)| (Some(format), path));
+    let reader = TraceReader::open(Path::new(path), format)?;
+    let block_bytes = if reader.format().has_keys() { 0 } else { block_bytes };
+    let mut requests = Vec::new();
+    for request in reader {
+        let request = request?;
+        if request.op != TraceOp::Other {
+            let time_ns = request.time_ns;
+            requests.extend(request.blocks(block_bytes).map(|(key, bytes)| Access { key, bytes, time_ns }));
+        }
+    }
+    Ok(Trace::new(path.rsplit('/').next().unwrap_or(path), requests))
 }
 
-/// The numbers that a line begins with; `None` if there are none.
-fn numbers(line: &str) -> Option<Vec<u64>> {
-    let found: Vec<u64> = line.split([' ', '\t', ',']).map_while(|word| word.parse().ok()).collect();
-    (!found.is_empty()).then_some(found)
-}
-
-/// A line `version,time,op,bytes,block`.
-fn command(line: &str) -> Option<Access> {
-    let mut words = line.split(',').skip(3).map(|word| word.parse().ok());
-    let (bytes, block): (Option<u64>, Option<u64>) = (words.next()?, words.next()?);
-    Some(Access { key: block?, bytes: bytes? })
-}
-
-fn one(key: u64, bytes: Option<&u64>) -> Access {
-    Access { key, bytes: bytes.copied().unwrap_or(BLOCK_BYTES) }
-}
-
-fn run(line: &[u64]) -> Vec<Access> {
-    let count = line.get(1).copied().unwrap_or(1).min(1 << 20);
-    (0..count).map(|i| one(line[0].wrapping_add(i), None)).collect()
+fn one(key: u64, bytes: Option<u64>) -> Access {
+    Access { key, bytes: bytes.unwrap_or(BLOCK_BYTES), time_ns: None }
 }
 
 /// A generated trace of about so many requests: the same one each time.
@@ -115,7 +98,7 @@ pub(crate) fn generate(name: &str, requests: usize) -> Option<Trace> {
         // blocks of 512 B to 1 MiB
         "mixed" => list.extend((0..requests).map(|_| {
             let key = zipf.draw(&mut chance);
-            one(key, Some(&(512 << (Chance(key).next() % 12))))
+            one(key, Some(512 << (Chance(key).next() % 12)))
         })),
         _ => return None,
     }

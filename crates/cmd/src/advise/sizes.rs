@@ -10,3 +10,9 @@ pub fn block_size(text: &str) -> Result<u64, String> {
     let parsed = parse_number(text).ok().filter(|size| size.is_power_of_two() && (512..=16 << 20).contains(size));
     parsed.ok_or_else(|| "not a power of two from 512 to 16M".to_owned())
 }
+
+/// Any number of bytes but 0. Errors: the words are no such number.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let parsed = parse_number(text).ok().filter(|bytes| (1..1 << 60).contains(bytes));
+    parsed.ok_or_else(|| "not a number of bytes, as 16G".to_owned())
+}

@@ -1,0 +1,99 @@
+//! Requests from records of bytes.
+
+use crate::error::TraceError;
+use crate::format::TraceFormat;
+use crate::reader::RawRequest;
+use crate::request::TraceOp;
+use crate::text::{SECTOR_BYTES, scsi_op};
+
+/// Bytes of records.
+pub(crate) const VSCSI1_BYTES: usize = 32;
+pub(crate) const VSCSI2_BYTES: usize = 40;
+pub(crate) const ORACLE_BYTES: usize = 24;
+pub(crate) const BLKTRACE_BYTES: usize = 48;
+/// What each record of blktrace begins with, above its version.
+pub(crate) const BLKTRACE_MAGIC: u32 = 0x0065_6174;
+/// The version of blktrace's records that is known.
+const BLKTRACE_VERSION: u32 = 7;
+/// A request was queued, in the lower half of an action.
+const BLKTRACE_QUEUED: u32 = 1;
+/// Kinds of requests, in the upper half of an action: writes, messages, discards.
+const BLKTRACE_WRITE: u32 = 1 << 17;
+const BLKTRACE_NOTIFY: u32 = 1 << 26;
+const BLKTRACE_DISCARD: u32 = 1 << 29;
+/// Bytes of a block where a trace does not tell.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A number of 32 bits, little-endian; 0 beyond the end.
+pub(crate) fn at32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// A number of 64 bits, little-endian; 0 beyond the end.
+pub(crate) fn at64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+fn times(number: u64, what: &str, unit: u64) -> Result<u64, TraceError> {
+    number.checked_mul(unit).ok_or_else(|| TraceError::new(format!("the {what} is too large: {number}")))
+}
+
+/// A record of a fixed size.
+pub(crate) fn parse(format: TraceFormat, record: &[u8]) -> Result<RawRequest, TraceError> {
+    let vscsi = |code: u32, bytes: usize| -> Result<RawRequest, TraceError> {
+        Ok(RawRequest {
+            time_ns: Some(times(at64(record, 24), "time", 1000)?),
+            op: scsi_op((code & 0xffff).into()),
+            stream: 0,
+            offset: times(at64(record, 16), "block", SECTOR_BYTES)?,
+            bytes: at32(record, bytes).into(),
+        })
+    };
+    match format {
+        TraceFormat::Vscsi1 => vscsi(at32(record, 12), 4),
+        TraceFormat::Vscsi2 => vscsi(at32(record, 0), 8),
+        TraceFormat::OracleGeneral => Ok(RawRequest {
+            time_ns: Some(u64::from(at32(record, 0)) * 1_000_000_000),
+            op: TraceOp::Read,
+            stream: 0,
+            offset: at64(record, 4),
+            bytes: at32(record, 12).into(),
+        }),
+        _ => Ok(RawRequest {
+            time_ns: None,
+            op: TraceOp::Read,
+            stream: 0,
+            offset: at32(record, 0).into(),
+            bytes: BLOCK_BYTES,
+        }),
+    }
+}
+
+/// A record of blktrace: how many bytes follow it, and the request that it tells of, if it does.
+pub(crate) fn parse_blktrace(record: &[u8]) -> Result<(u16, Option<RawRequest>), TraceError> {
+    let is_little = at32(record, 0) >> 8 == BLKTRACE_MAGIC;
+    let number32 = |at: usize| if is_little { at32(record, at) } else { at32(record, at).swap_bytes() };
+    let number64 = |at: usize| if is_little { at64(record, at) } else { at64(record, at).swap_bytes() };
+    let magic = number32(0);
+    if magic >> 8 != BLKTRACE_MAGIC {
+        return Err(TraceError::new("not a record of blktrace"));
+    }
+    if magic & 0xff != BLKTRACE_VERSION {
+        return Err(TraceError::new(format!("version {} of blktrace's records", magic & 0xff)));
+    }
+    let action = number32(28);
+    let half = [record[46], record[47]];
+    let more = if is_little { u16::from_le_bytes(half) } else { u16::from_be_bytes(half) };
+    let bytes = number32(24);
+    if action & 0xffff != BLKTRACE_QUEUED || action & BLKTRACE_NOTIFY != 0 || bytes == 0 {
+        return Ok((more, None));
+    }
+    let op = match action {
+        _ if action & BLKTRACE_DISCARD != 0 => TraceOp::Other,
+        _ if action & BLKTRACE_WRITE != 0 => TraceOp::Write,
+        _ => TraceOp::Read,
+    };
+    let offset = times(number64(16), "sector", SECTOR_BYTES)?;
+    let (time_ns, stream) = (Some(number64(8)), number32(36).into());
+    Ok((more, Some(RawRequest { time_ns, op, stream, offset, bytes: bytes.into() })))
+}

@@ -1,0 +1,43 @@
+//! One request of a trace, and the blocks that it is about.
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceOp {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+    /// It does neither: it discards, or flushes.
+    Other,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRequest {
+    /// Nanoseconds since the first request; `None` if the format has no times.
+    pub time_ns: Option<u64>,
+    /// What it does.
+    pub op: TraceOp,
+    /// The volume, device or disk that it is for.
+    pub stream: u64,
+    /// The byte that it begins at; in a format of keys, the key.
+    pub offset: u64,
+    /// Its bytes, of which the last one is below 2^64.
+    pub bytes: u64,
+}
+
+impl TraceRequest {
+    /// The blocks of `block_bytes` that it touches, at least one, each by a number that differs between streams.
+    /// `block_bytes` of 0 means that the request is about one object, whose key is its offset.
+    pub fn blocks(&self, block_bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let salt = if self.stream == 0 { 0 } else { self.stream.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) };
+        let (first, last, bytes) = match block_bytes {
+            0 => (self.offset, self.offset, self.bytes.max(1)),
+            _ => {
+                let last_byte = self.offset.saturating_add(self.bytes.saturating_sub(1));
+                (self.offset / block_bytes, last_byte / block_bytes, block_bytes)
+            }
+        };
+        (first..=last).map(move |block| (block ^ salt, bytes))
+    }
+}
