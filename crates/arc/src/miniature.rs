@@ -14,6 +14,7 @@
 //! Sources: Waldspurger, Saemundsson, Ahmad and Park, "Cache Modeling and Optimization using Miniature Simulations",
 //! USENIX ATC 2017; Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
 
+mod access;
 mod device;
 mod estimate;
 mod lru;
@@ -23,10 +24,12 @@ mod tests;
 
 use l2arc::Tunables;
 
-use crate::policy::{Contents, Policy};
+use crate::policy::Policy;
+pub use access::{AccessKind, BlockAccess};
+use access::{is_drawn, mixed};
 use device::{Feeding, MiniDevice};
 pub use estimate::HitShare;
-use estimate::Tally;
+use estimate::MissTally;
 use lru::LruStack;
 use ram::MiniRam;
 
@@ -34,38 +37,8 @@ use ram::MiniRam;
 pub const SAMPLE_BLOCKS: usize = 1 << 16;
 /// Halvings of a sample at most.
 const SHIFT_MAX: u32 = 32;
-/// The bits of a hash by which blocks are drawn begin here: those of tables are below and above.
-const DRAWN_BIT: u32 = 24;
 /// The part of the largest size beyond which nothing has to be known of a block.
 const FAR: u64 = 2;
-
-/// What a block is asked for, or what becomes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessKind {
-    /// Somebody waits for it.
-    Demand,
-    /// Somebody may.
-    Prefetch,
-    /// It has other contents from now on.
-    Written,
-    /// Nobody will ask for it again.
-    Freed,
-}
-
-/// One access to a block.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockAccess {
-    /// When, in nanoseconds, by a clock that never goes back.
-    pub time_ns: u64,
-    /// A number that names the block.
-    pub block: u64,
-    /// Its bytes.
-    pub bytes: u64,
-    /// What it holds.
-    pub contents: Contents,
-    /// Why.
-    pub kind: AccessKind,
-}
 
 /// The sizes that are tried.
 #[derive(Clone, Debug)]
@@ -104,7 +77,7 @@ pub struct Miniature {
     /// The cache in RAM that has the devices.
     base: MiniRam,
     stack: LruStack,
-    tally: Tally,
+    tally: MissTally,
     /// Demands of all blocks, drawn or not, and of those drawn.
     reads: u64,
     drawn_reads: u64,
@@ -166,7 +139,7 @@ impl Miniature {
             devices: plan.devices.iter().map(|bytes| MiniDevice::new(*bytes)).collect(),
             base: MiniRam::new(plan.ram),
             stack: LruStack::default(),
-            tally: Tally::new(series),
+            tally: MissTally::new(series),
             reads: 0,
             drawn_reads: 0,
             times_ns: None,
@@ -301,17 +274,4 @@ impl Miniature {
             devices: devices.collect(),
         }
     }
-}
-
-/// Whether a block of this hash is in a sample of a half to the power of `shift`.
-fn is_drawn(hash: u64, shift: u32) -> bool {
-    (hash >> DRAWN_BIT) & ((1 << shift) - 1) == 0
-}
-
-/// A number that looks random: the finalizer of SplitMix64.
-fn mixed(n: u64) -> u64 {
-    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }

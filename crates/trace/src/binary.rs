@@ -2,17 +2,10 @@
 
 use crate::error::TraceError;
 use crate::format::TraceFormat;
-use crate::reader::RawRequest;
-use crate::request::TraceOp;
+use crate::layout::{BLKTRACE_MAGIC, at32, at64};
+use crate::request::{RawRequest, TraceOp};
 use crate::text::{SECTOR_BYTES, scsi_op};
 
-/// Bytes of records.
-pub(crate) const VSCSI1_BYTES: usize = 32;
-pub(crate) const VSCSI2_BYTES: usize = 40;
-pub(crate) const ORACLE_BYTES: usize = 24;
-pub(crate) const BLKTRACE_BYTES: usize = 48;
-/// What each record of blktrace begins with, above its version.
-pub(crate) const BLKTRACE_MAGIC: u32 = 0x0065_6174;
 /// The version of blktrace's records that is known.
 const BLKTRACE_VERSION: u32 = 7;
 /// A request was queued, in the lower half of an action.
@@ -23,16 +16,6 @@ const BLKTRACE_NOTIFY: u32 = 1 << 26;
 const BLKTRACE_DISCARD: u32 = 1 << 29;
 /// Bytes of a block where a trace does not tell.
 const BLOCK_BYTES: u64 = 4096;
-
-/// A number of 32 bits, little-endian; 0 beyond the end.
-pub(crate) fn at32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
-}
-
-/// A number of 64 bits, little-endian; 0 beyond the end.
-pub(crate) fn at64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
-}
 
 fn times(number: u64, what: &str, unit: u64) -> Result<u64, TraceError> {
     number.checked_mul(unit).ok_or_else(|| TraceError::new(format!("the {what} is too large: {number}")))

@@ -1,6 +1,6 @@
 //! The formats: their names, what they can say, and which of them some bytes are.
 
-use crate::binary::{BLKTRACE_MAGIC, ORACLE_BYTES, VSCSI1_BYTES, VSCSI2_BYTES, at32, at64};
+use crate::layout::{BLKTRACE_MAGIC, ORACLE_BYTES, VSCSI1_BYTES, VSCSI2_BYTES, at32, at64};
 
 /// The form of a trace; see the table of the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

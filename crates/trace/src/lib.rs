@@ -25,6 +25,7 @@ mod binary;
 mod error;
 mod footprint;
 mod format;
+mod layout;
 mod reader;
 mod request;
 #[cfg(test)]

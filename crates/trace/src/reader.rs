@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use crate::binary::{self, BLKTRACE_BYTES};
+use crate::binary;
 use crate::error::{TraceError, TracePlace};
 use crate::format::TraceFormat;
-use crate::request::{TraceOp, TraceRequest};
+use crate::layout::BLKTRACE_BYTES;
+use crate::request::{RawRequest, TraceOp, TraceRequest};
 use crate::text::{self, DiskNames};
 
 /// Bytes that a line may have.
@@ -19,15 +20,6 @@ const REQUEST_BYTES_MAX: u64 = 1 << 30;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The binary logarithm of the memory that decompression may take.
 const ZSTD_WINDOW_LOG: u32 = 27;
-
-/// A request with its time as the trace has it.
-pub(crate) struct RawRequest {
-    pub(crate) time_ns: Option<u64>,
-    pub(crate) op: TraceOp,
-    pub(crate) stream: u64,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-}
 
 /// Where a trace goes backwards in time: these requests are given the time of the latest one before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,15 @@ pub enum TraceOp {
     Other,
 }
 
+/// A request with its time as the trace has it.
+pub(crate) struct RawRequest {
+    pub(crate) time_ns: Option<u64>,
+    pub(crate) op: TraceOp,
+    pub(crate) stream: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRequest {

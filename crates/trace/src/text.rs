@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::TraceError;
 use crate::format::TraceFormat;
-use crate::reader::RawRequest;
-use crate::request::TraceOp;
+use crate::request::{RawRequest, TraceOp};
 
 /// Bytes of a block where a trace does not tell.
 const BLOCK_BYTES: u64 = 4096;
@@ -34,7 +33,7 @@ pub(crate) fn parse(
         true => text.split(',').map(str::trim).collect(),
         false => text.split_ascii_whitespace().collect(),
     };
-    let fields = Fields(&words);
+    let fields = LineFields(&words);
     let request = match format {
         TraceFormat::Arc => {
             let (offset, bytes) = (fields.times(0, "block", BLOCK_BYTES)?, fields.times(1, "blocks", BLOCK_BYTES)?);
@@ -117,9 +116,9 @@ fn missing(what: &str) -> TraceError {
 }
 
 /// The fields of a line.
-struct Fields<'a>(&'a [&'a str]);
+struct LineFields<'a>(&'a [&'a str]);
 
-impl Fields<'_> {
+impl LineFields<'_> {
     fn word(&self, at: usize, what: &str) -> Result<&str, TraceError> {
         self.0.get(at).copied().ok_or_else(|| missing(what))
     }

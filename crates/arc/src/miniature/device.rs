@@ -23,7 +23,7 @@ pub(crate) struct MiniDevice {
     bytes: u64,
     held: FxHashMap<u64, DeviceBlock>,
     /// What was written and has not been written over, oldest first.
-    ring: VecDeque<WrittenBlock>,
+    ring: VecDeque<RingBlock>,
     ring_bytes: u64,
     /// Nothing has been written over yet.
     is_first: bool,
@@ -44,7 +44,7 @@ struct DeviceBlock {
     is_recent: bool,
 }
 
-struct WrittenBlock {
+struct RingBlock {
     key: u64,
     number: u64,
     bytes: u64,
@@ -226,7 +226,7 @@ impl MiniDevice {
         let number = self.count;
         self.count += 1;
         self.held.insert(key, DeviceBlock { number, is_recent });
-        self.ring.push_back(WrittenBlock { key, number, bytes });
+        self.ring.push_back(RingBlock { key, number, bytes });
         self.ring_bytes += bytes;
         let whole = bytes.saturating_mul(1 << shift);
         self.written = self.written.saturating_add(whole);

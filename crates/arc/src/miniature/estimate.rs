@@ -38,7 +38,7 @@ impl HitShare {
 }
 
 /// Reads and misses of the sample, by group.
-pub(crate) struct Tally {
+pub(crate) struct MissTally {
     series: usize,
     reads: [f64; GROUPS],
     /// By group, then series.
@@ -62,10 +62,10 @@ impl Misses<'_> {
     }
 }
 
-impl Tally {
+impl MissTally {
     /// For so many series.
-    pub(crate) fn new(series: usize) -> Tally {
-        Tally { series, reads: [0.0; GROUPS], misses: vec![0.0; GROUPS * series] }
+    pub(crate) fn new(series: usize) -> MissTally {
+        MissTally { series, reads: [0.0; GROUPS], misses: vec![0.0; GROUPS * series] }
     }
 
     /// A read of a block of that hash, which stands for so many.

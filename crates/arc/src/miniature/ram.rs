@@ -1,6 +1,6 @@
 //! A cache in RAM, scaled down: the policy under a budget and with the target that follows its ghosts.
 
-use super::{AccessKind, BlockAccess, is_drawn};
+use super::access::{AccessKind, BlockAccess, is_drawn};
 use crate::policy::{AccessPurpose, ArcState, Contents, Limits, Policy, Waiting};
 
 /// A block that is in one, as far as feeders look at it.

@@ -2,6 +2,7 @@ use base::Env;
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::Contents;
 
 /// Numbers from a seed.
 struct Numbers(u64);
@@ -187,7 +188,7 @@ fn the_interval_holds_the_truth() {
     for round in 0..rounds {
         // 20,000 blocks with 1 to 16 reads; each block misses a third of them or so
         let mut numbers = Numbers(round * 1_000_000);
-        let (mut tally, mut reads, mut missed) = (Tally::new(1), 0u64, 0u64);
+        let (mut tally, mut reads, mut missed) = (MissTally::new(1), 0u64, 0u64);
         for _ in 0..20_000 {
             let hash = numbers.next();
             let count = 1 + numbers.next() % 16;

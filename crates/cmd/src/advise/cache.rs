@@ -5,6 +5,7 @@
 //!                                                                      └▶ verdict: words
 //! ```
 
+mod answer;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use trace::{Footprint, TraceFormat, TraceOp, TraceReader, TraceRequest};
 
 use super::sizes::{block_size, bytes};
 use crate::traces::{format_of, open, said, tell_backwards};
-use show::CacheAnswer;
+use answer::CacheAnswer;
 
 /// The part of what a trace touches that the cache has, if nobody says.
 const RAM_PART: u64 = 16;

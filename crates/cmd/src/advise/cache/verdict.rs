@@ -2,7 +2,7 @@
 
 use protocol::words::nicenum::{nicebytes, nicenum};
 
-use super::show::{CacheAnswer, percent, rate};
+use super::answer::{CacheAnswer, percent, rate};
 
 /// The part of the reads that something has to serve more to be worth its price.
 const WORTH: f64 = 0.02;

@@ -1,0 +1,47 @@
+//! Accesses to blocks, and which of them are drawn.
+
+use crate::policy::Contents;
+
+/// The bits of a hash by which blocks are drawn begin here: those of tables are below and above.
+const DRAWN_BIT: u32 = 24;
+
+/// What a block is asked for, or what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// Somebody waits for it.
+    Demand,
+    /// Somebody may.
+    Prefetch,
+    /// It has other contents from now on.
+    Written,
+    /// Nobody will ask for it again.
+    Freed,
+}
+
+/// One access to a block.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockAccess {
+    /// When, in nanoseconds, by a clock that never goes back.
+    pub time_ns: u64,
+    /// A number that names the block.
+    pub block: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What it holds.
+    pub contents: Contents,
+    /// Why.
+    pub kind: AccessKind,
+}
+
+/// Whether a block of this hash is in a sample of a half to the power of `shift`.
+pub(crate) fn is_drawn(hash: u64, shift: u32) -> bool {
+    (hash >> DRAWN_BIT) & ((1 << shift) - 1) == 0
+}
+
+/// A number that looks random: the finalizer of SplitMix64.
+pub(crate) fn mixed(n: u64) -> u64 {
+    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
