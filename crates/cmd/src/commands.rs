@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, traces, version, volumes,
-    zdb,
-    zfs, zgenhostid, zilstat, zinject, zpool,
+    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, traces, version,
+    volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
