@@ -13,8 +13,11 @@ fn read(bytes: &[u8], format: Option<TraceFormat>) -> (Option<TraceFormat>, Read
     }
 }
 
-/// The format that is found, and the requests, as time in µs, `R`, `W` or `-`, stream, offset and bytes.
-fn found(bytes: &[u8]) -> (TraceFormat, Vec<(u64, char, u64, u64, u64)>) {
+/// A request as time in µs, `R`, `W` or `-`, stream, offset and bytes.
+type Row = (u64, char, u64, u64, u64);
+
+/// The format that is found, and the requests.
+fn found(bytes: &[u8]) -> (TraceFormat, Vec<Row>) {
     let (format, requests) = read(bytes, None);
     let one = |request: TraceRequest| {
         let op = match request.op {

@@ -66,10 +66,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
         }
     }
     let columns = if list == "all" { None } else { Some(PoolColumn::parse_list(list)?) };
-    let mut reports = Vec::new();
-    for mut open in pools::open(names, &mut failed)? {
-        reports.push(open.report()?);
-    }
+    let reports = pools::ask_each(names, &mut failed, |mut pool| pool.report())?;
     let columns = columns.unwrap_or_else(|| PoolColumn::all(&reports));
     match options.json {
         true if failed => {}

@@ -103,21 +103,27 @@ fn options_of(opts: &[Opt]) -> Result<(IostatOptions, Timestamp), Stop> {
 
 /// The pools of those names, or all, as they are now.
 fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
-    let mut subjects = Vec::new();
-    for mut open in pools::open(names, failed)? {
-        subjects.push(PoolIo { pool: open.report()?, io: open.io()? });
-    }
-    Ok(subjects)
+    pools::ask_each(names, failed, |mut open| Ok(PoolIo { pool: open.report()?, io: open.io()? }))
 }
 
 /// The same, without those that have been exported meanwhile.
 fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
-    if names.is_empty() {
-        return subjects(names, failed);
+    let is_meant = |name: &String| names.is_empty() || names.contains(name);
+    loop {
+        let there: Vec<String> = pools::all(failed)?.into_iter().filter(is_meant).collect();
+        if there.is_empty() {
+            return Ok(Vec::new());
+        }
+        let subjects = subjects(&there, failed);
+        if !matches!(subjects, Err(Stop::Failed(_))) {
+            return subjects;
+        }
+        // one may have been exported since it was listed
+        let imported = pools::all(failed)?;
+        if there.iter().all(|name| imported.contains(name)) {
+            return subjects;
+        }
     }
-    let imported = pools::all(failed)?;
-    let there: Vec<String> = names.iter().filter(|name| imported.contains(name)).cloned().collect();
-    if there.is_empty() { Ok(Vec::new()) } else { subjects(&there, failed) }
 }
 
 /// Takes interval and count off the end. With `-g`, a number may be a vdev.

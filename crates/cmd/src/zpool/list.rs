@@ -184,10 +184,7 @@ fn once(
     with_heading: bool,
 ) -> CommandResult {
     let mut failed = false;
-    let mut reports = Vec::new();
-    for mut open in pools::open(names, &mut failed)? {
-        reports.push(open.report()?);
-    }
+    let reports = pools::ask_each(names, &mut failed, |mut pool| pool.report())?;
     if reports.is_empty() {
         if names.is_empty() && !failed && !options.scripted && !options.json {
             println!("no pools available");

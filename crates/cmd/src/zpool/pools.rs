@@ -116,6 +116,25 @@ pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> 
     Ok(open)
 }
 
+/// What `ask` gets to know of each of these pools, or of all: those that are exported meanwhile are passed over then. Errors:
+/// those of `ask`; see also [`open`].
+pub fn ask_each<T>(
+    names: &[String],
+    failed: &mut bool,
+    ask: impl Fn(OpenPool) -> Result<T, Stop>,
+) -> Result<Vec<T>, Stop> {
+    let mut answers = Vec::new();
+    for pool in open(names, failed)? {
+        let name = pool.name.clone();
+        match ask(pool) {
+            Ok(answer) => answers.push(answer),
+            Err(_) if names.is_empty() && !is_imported(&name)? => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(answers)
+}
+
 /// `[INTERVAL [COUNT]]` behind the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repeat {

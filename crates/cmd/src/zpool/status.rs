@@ -66,13 +66,12 @@ pub fn run(args: &[OsString]) -> CommandResult {
 
 fn once(names: &[String], options: &StatusOptions, timestamp: Timestamp) -> CommandResult {
     let mut failed = false;
-    let mut subjects = Vec::new();
-    for mut open in pools::open(names, &mut failed)? {
+    let subjects = pools::ask_each(names, &mut failed, |mut open| {
         let pool = open.report()?;
         let damaged = if options.verbose && pool.error_count > 0 { open.damaged()? } else { Vec::new() };
         let dedup = if options.dedup { Some(open.dedup()?) } else { None };
-        subjects.push(PoolStatus { pool, damaged, dedup });
-    }
+        Ok(PoolStatus { pool, damaged, dedup })
+    })?;
     if options.json {
         if !failed {
             println!("{}", status_json::all(&subjects, options, timestamp));

@@ -41,11 +41,10 @@ pub fn run(args: &[OsString]) -> CommandResult {
         return Ok(true);
     }
     let mut failed = false;
-    let mut pools = Vec::new();
-    for mut pool in pools::open(names, &mut failed)? {
+    let mut pools = pools::ask_each(names, &mut failed, |mut pool| {
         let report = pool.report()?;
-        pools.push((pool, report));
-    }
+        Ok((pool, report))
+    })?;
     if !all && names.is_empty() {
         let reports: Vec<PoolReport> = pools.into_iter().map(|(_, report)| report).collect();
         print!("{}{}", older(&reports), lacking(&reports));
