@@ -1,9 +1,12 @@
-//! Sizes, as they are given and as rates are shown.
+//! Sizes, as they are given and as rates are shown, by the second and by the day.
 
 use dsl::property::rules::parse_number;
 
 /// Bytes of a mebibyte.
 pub const MIB: f64 = (1 << 20) as f64;
+
+/// Seconds of a day.
+pub const DAY_S: f64 = 86_400.0;
 
 /// The size of a block of a file or a volume. Errors: the words are no such size.
 pub fn block_size(text: &str) -> Result<u64, String> {

@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use base::{Env, tunables};
-use dsl::property::rules::parse_number;
 use protocol::words::nicenum::nicebytes;
 
+use super::sizes::bytes;
 use crate::bench::measure::MeasureTime;
 use crate::bench::options::interruption;
 use class::classify;
@@ -69,10 +69,6 @@ pub struct SlogArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    parse_number(text).ok().filter(|bytes| *bytes > 0).ok_or_else(|| "not a size".to_owned())
 }
 
 /// Runs the command. Errors: for the user.

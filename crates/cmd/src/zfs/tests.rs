@@ -3,7 +3,6 @@
 mod local;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 
 use base::{Error, Kind, Result};
@@ -157,8 +156,7 @@ impl Machine {
     }
 
     fn zfs(&self, line: &str) -> Outcome {
-        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        execute(self, &args)
+        local::run(self, line)
     }
 }
 

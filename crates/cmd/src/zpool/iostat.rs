@@ -16,7 +16,7 @@ use protocol::pool_report::{PoolReport, VdevReport};
 
 use super::command::{CommandResult, Stop};
 use super::names::NameStyle;
-use super::pools::{self, Repeat, Timestamp};
+use super::pools::{self, OpenPool, Repeat, Timestamp};
 use crate::getopt::{self, Opt};
 use table::{ColumnGroup, IostatTable};
 
@@ -103,27 +103,16 @@ fn options_of(opts: &[Opt]) -> Result<(IostatOptions, Timestamp), Stop> {
 
 /// The pools of those names, or all, as they are now.
 fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
-    pools::ask_each(names, failed, |mut open| Ok(PoolIo { pool: open.report()?, io: open.io()? }))
+    pools::ask_each(names, failed, pool_io)
 }
 
 /// The same, without those that have been exported meanwhile.
 fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
-    let is_meant = |name: &String| names.is_empty() || names.contains(name);
-    loop {
-        let there: Vec<String> = pools::all(failed)?.into_iter().filter(is_meant).collect();
-        if there.is_empty() {
-            return Ok(Vec::new());
-        }
-        let subjects = subjects(&there, failed);
-        if !matches!(subjects, Err(Stop::Failed(_))) {
-            return subjects;
-        }
-        // one may have been exported since it was listed
-        let imported = pools::all(failed)?;
-        if there.iter().all(|name| imported.contains(name)) {
-            return subjects;
-        }
-    }
+    pools::ask_listed(|name| names.is_empty() || names.contains(name), failed, pool_io)
+}
+
+fn pool_io(mut open: OpenPool) -> Result<PoolIo, Stop> {
+    Ok(PoolIo { pool: open.report()?, io: open.io()? })
 }
 
 /// Takes interval and count off the end. With `-g`, a number may be a vdev.

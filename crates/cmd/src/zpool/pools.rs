@@ -87,11 +87,14 @@ pub fn all(failed: &mut bool) -> Result<Vec<String>, Stop> {
 
 /// Opens the pools of those names, or all. What cannot be opened is complained about, and `failed` set.
 pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> {
-    let is_all = names.is_empty();
-    let mut wanted = match is_all {
-        true => all(failed)?,
-        false => names.to_vec(),
-    };
+    Ok(match names.is_empty() {
+        true => connect(all(failed)?, true, failed),
+        false => connect(names.to_vec(), false, failed),
+    })
+}
+
+/// Connects with these pools; `are_listed`: one that is not there has been exported since it was listed.
+fn connect(mut wanted: Vec<String>, are_listed: bool, failed: &mut bool) -> Vec<OpenPool> {
     wanted.sort();
     let mut open: Vec<OpenPool> = Vec::new();
     for name in wanted {
@@ -102,8 +105,7 @@ pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> 
                 open.push(OpenPool { name, connection });
                 continue;
             }
-            // exported since it was listed
-            Ok(Ok(None)) if is_all => continue,
+            Ok(Ok(None)) if are_listed => continue,
             Ok(Ok(None)) => Some("no such pool".to_owned()),
             Ok(Err(e)) => Some(e.what().to_owned()),
             Err(why) => Some(why),
@@ -113,22 +115,35 @@ pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> 
         }
         *failed = true;
     }
-    Ok(open)
+    open
 }
 
-/// What `ask` gets to know of each of these pools, or of all: those that are exported meanwhile are passed over then. Errors:
-/// those of `ask`; see also [`open`].
+/// What `ask` gets to know of each of these pools, or of all; see [`ask_listed`]. Errors: those of `ask`; see also [`open`].
 pub fn ask_each<T>(
     names: &[String],
     failed: &mut bool,
     ask: impl Fn(OpenPool) -> Result<T, Stop>,
 ) -> Result<Vec<T>, Stop> {
+    match names.is_empty() {
+        true => ask_listed(|_| true, failed, ask),
+        false => open(names, failed)?.into_iter().map(ask).collect(),
+    }
+}
+
+/// What `ask` gets to know of each pool that is imported and meant; those that are exported meanwhile are passed over.
+/// Errors: those of `ask`.
+pub fn ask_listed<T>(
+    is_meant: impl Fn(&String) -> bool,
+    failed: &mut bool,
+    ask: impl Fn(OpenPool) -> Result<T, Stop>,
+) -> Result<Vec<T>, Stop> {
+    let listed = all(failed)?.into_iter().filter(is_meant).collect();
     let mut answers = Vec::new();
-    for pool in open(names, failed)? {
+    for pool in connect(listed, true, failed) {
         let name = pool.name.clone();
         match ask(pool) {
             Ok(answer) => answers.push(answer),
-            Err(_) if names.is_empty() && !is_imported(&name)? => {}
+            Err(_) if !is_imported(&name)? => {}
             Err(stop) => return Err(stop),
         }
     }

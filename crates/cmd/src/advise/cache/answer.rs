@@ -3,8 +3,7 @@
 use arc::miniature::{Foretold, HitShare};
 use protocol::words::nicenum::nicenum;
 
-/// Seconds of a day.
-pub const DAY_S: f64 = 86_400.0;
+use crate::advise::sizes::DAY_S;
 
 /// What was foretold, and for which cache.
 pub struct CacheAnswer {

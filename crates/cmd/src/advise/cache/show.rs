@@ -4,8 +4,9 @@ use arc::miniature::HitShare;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
 
-use super::answer::{CacheAnswer, DAY_S, percent, rate};
+use super::answer::{CacheAnswer, percent, rate};
 use super::verdict::{CacheVerdict, verdict};
+use crate::advise::sizes::DAY_S;
 
 impl CacheAnswer {
     /// The table, and the verdict.

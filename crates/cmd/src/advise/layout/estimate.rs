@@ -2,9 +2,10 @@
 
 use super::candidates::{PlannedLayout, Shape};
 use super::disks::DiskModel;
+use crate::advise::sizes::DAY_S;
 
 /// Seconds of a year.
-const YEAR_S: f64 = 365.25 * 86_400.0;
+const YEAR_S: f64 = 365.25 * DAY_S;
 /// How long a pool is to live, in years.
 const LIFE_YEARS: f64 = 10.0;
 

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use protocol::log_report::LogReport;
 use protocol::wire;
 
+use crate::advise::sizes::DAY_S;
 use crate::bench::measure::MeasureTime;
 use crate::bench::sync::measure_folder;
 use crate::zpool::command::Stop;
 use crate::zpool::pools;
 
-/// Seconds in a day.
-pub(super) const DAY_S: f64 = 86_400.0;
 /// A write that databases make, and the log block that it needs.
 const COMMIT_BYTES: u64 = 4096;
 /// Seconds that the pool is measured.

@@ -6,7 +6,8 @@ use protocol::words::time::span;
 
 use super::class::{DeviceClass, FlushFinding, Medium};
 use super::course::SlogMeasures;
-use super::demand::{DAY_S, LogDemand, OVERHEAD_S};
+use super::demand::{LogDemand, OVERHEAD_S};
+use crate::advise::sizes::DAY_S;
 
 /// The size of a log block for a commit of 4 KiB.
 const LOG_BLOCK_BYTES: u64 = 8 << 10;

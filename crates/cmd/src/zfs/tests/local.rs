@@ -63,9 +63,14 @@ impl Local {
 
     /// Runs a command line on this one pool.
     pub(super) fn zfs(&self, line: &str) -> Outcome {
-        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        execute(self, &args)
+        run(self, line)
     }
+}
+
+/// Runs a command line.
+pub(super) fn run(pools: &dyn Pools, line: &str) -> Outcome {
+    let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    execute(pools, &args)
 }
 
 impl Host for Local {
