@@ -22,11 +22,12 @@ mod ram;
 #[cfg(test)]
 mod tests;
 
+use base::split_mix;
 use l2arc::Tunables;
 
 use crate::policy::Policy;
+use access::is_drawn;
 pub use access::{AccessKind, BlockAccess};
-use access::{is_drawn, mixed};
 use device::{Feeding, MiniDevice};
 pub use estimate::HitShare;
 use estimate::MissTally;
@@ -155,7 +156,7 @@ impl Miniature {
 
     /// One access more.
     pub fn access(&mut self, access: &BlockAccess) {
-        let key = mixed(access.block);
+        let key = split_mix(access.block);
         let is_demand = access.kind == AccessKind::Demand;
         self.reads += u64::from(is_demand);
         let first_ns = self.times_ns.map_or(access.time_ns, |(first_ns, _)| first_ns);

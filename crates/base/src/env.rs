@@ -14,6 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::locks::Mutex;
+use crate::mix::{MIX_STRIDE, mixed};
 use crate::or_abort;
 use crate::tunables::{self, Tunable};
 
@@ -72,7 +73,7 @@ impl Env {
     /// No threads, a clock that stands still at `now_s` (seconds since 1970), and always the same chance.
     pub fn fixed(now_s: u64) -> Env {
         let drawn = AtomicU64::new(0);
-        let random = move || scramble(drawn.fetch_add(1, Ordering::Relaxed));
+        let random = move || mixed((drawn.fetch_add(1, Ordering::Relaxed) + 1).wrapping_mul(MIX_STRIDE));
         Env {
             workers: None,
             background: None,
@@ -294,14 +295,6 @@ fn tunable_of_system(name: &str) -> Option<u64> {
     let folder = std::env::var_os("CENOTE_PARAMETERS").unwrap_or_else(|| "/etc/cenote/parameters".into());
     let text = std::fs::read_to_string(std::path::Path::new(&folder).join(name)).ok()?;
     text.trim().parse().ok()
-}
-
-/// A number that looks random, another one for each `n`: the finalizer of SplitMix64.
-fn scramble(n: u64) -> u64 {
-    let mut z = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 impl std::fmt::Debug for Env {

@@ -144,10 +144,7 @@ impl FaultyDevice {
 
     /// A byte that is never 0, so that noise always differs from what it covers.
     fn noise_at(&self, offset: u64) -> u8 {
-        let mut x = (self.seed ^ offset).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) as u8).max(1)
+        (base::split_mix(self.seed ^ offset) as u8).max(1)
     }
 }
 

@@ -147,6 +147,15 @@ fn fits(offset: u64, len: usize, size: u64) -> bool {
     offset.checked_add(len as u64).is_some_and(|end| end <= size)
 }
 
+/// Errors: `what` does not lie within a device.
+fn check_bounds(device: &dyn Device, what: &str, offset: u64, len: usize) -> Result<()> {
+    let size = device.size();
+    match fits(offset, len, size) {
+        true => Ok(()),
+        false => Err(past_the_end(device.path(), what, offset, len, size)),
+    }
+}
+
 /// The error of something that does not fit.
 fn past_the_end(path: &str, what: &str, offset: u64, len: usize, size: u64) -> Error {
     Error::new(Kind::Io, format!("{what} of {len} bytes ends behind the device's {size} bytes"))
@@ -169,8 +178,7 @@ fn refusal(device: &dyn Device, raw: Raw, offset: u64, task: &IoTask<'_>) -> Opt
     if !raw.writable && !matches!(task, IoTask::Fill(_)) {
         return Some(read_only(device.path(), offset));
     }
-    let (len, size) = (task.len(), device.size());
-    (!fits(offset, len, size)).then(|| past_the_end(device.path(), task.name(), offset, len, size))
+    check_bounds(device, task.name(), offset, task.len()).err()
 }
 
 /// The error when the operating system refused to read, write or flush. A descriptor of a disk that was pulled has any

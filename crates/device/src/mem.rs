@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use base::{Result, RwLock};
 
-use crate::{Device, fits, past_the_end};
+use crate::{Device, check_bounds};
 
 /// Bytes in memory that act as a device.
 pub struct MemDevice {
@@ -46,18 +46,14 @@ impl Device for MemDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "read", offset, buf.len())?;
         let start = offset as usize;
         buf.copy_from_slice(&self.bytes()[start..start + buf.len()]);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "write", offset, buf.len())?;
         let start = offset as usize;
         let mut bytes = self.bytes.write();
         bytes[start..start + buf.len()].copy_from_slice(buf);

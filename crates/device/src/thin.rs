@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use base::{Result, RwLock};
 
-use crate::{Device, fits, past_the_end};
+use crate::{Device, check_bounds};
 
 /// Bytes that are kept together.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -54,9 +54,7 @@ impl Device for ThinDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "read", offset, buf.len())?;
         let chunks = self.chunks.read();
         for (number, within, part) in parts(offset, buf.len()) {
             let buf = &mut buf[part];
@@ -69,9 +67,7 @@ impl Device for ThinDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "write", offset, buf.len())?;
         let mut chunks = self.chunks.write();
         for (number, within, part) in parts(offset, buf.len()) {
             let buf = &buf[part];

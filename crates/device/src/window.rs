@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 
-use crate::{Device, Raw, fits, past_the_end};
+use crate::{Device, Raw, check_bounds};
 
 /// `size` bytes of another device, from `start` on.
 #[derive(Debug)]
@@ -45,16 +45,12 @@ impl Device for Window {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "read", offset, buf.len())?;
         self.inner.read_at(self.start + offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
-        }
+        check_bounds(self, "write", offset, buf.len())?;
         self.inner.write_at(self.start + offset, buf)
     }
 
@@ -63,9 +59,7 @@ impl Device for Window {
     }
 
     fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
-        if !fits(offset, len as usize, self.size) {
-            return Err(past_the_end(&self.name, "discard", offset, len as usize, self.size));
-        }
+        check_bounds(self, "discard", offset, len as usize)?;
         self.inner.discard(self.start + offset, len, secure)
     }
 

@@ -51,14 +51,8 @@ impl L2Key {
 
     /// A number that looks random; never 0.
     pub fn hash(&self) -> u64 {
-        // the finalizer of SplitMix64 after each word
         let words = [self.dva[0], self.dva[1], self.birth.get()];
-        let mixed = words.into_iter().fold(0x9e37_79b9_7f4a_7c15, |hash: u64, word| {
-            let mut z = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        });
+        let mixed = words.into_iter().fold(base::MIX_STRIDE, |hash, word| base::split_mix(hash ^ word));
         mixed.max(1)
     }
 }

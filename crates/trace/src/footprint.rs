@@ -18,7 +18,7 @@ pub struct Footprint {
 impl Footprint {
     /// A block is touched.
     pub fn add(&mut self, block: u64, bytes: u64) {
-        let hash = mixed(block);
+        let hash = base::split_mix(block);
         if hash.leading_zeros() < self.shift {
             return;
         }
@@ -42,14 +42,6 @@ impl Footprint {
     fn whole(&self, part: u64) -> u64 {
         u64::try_from(u128::from(part) << self.shift.min(63)).unwrap_or(u64::MAX)
     }
-}
-
-/// A number that looks random: the finalizer of SplitMix64.
-fn mixed(n: u64) -> u64 {
-    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]

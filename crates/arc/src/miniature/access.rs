@@ -37,11 +37,3 @@ pub struct BlockAccess {
 pub(crate) fn is_drawn(hash: u64, shift: u32) -> bool {
     (hash >> DRAWN_BIT) & ((1 << shift) - 1) == 0
 }
-
-/// A number that looks random: the finalizer of SplitMix64.
-pub(crate) fn mixed(n: u64) -> u64 {
-    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}

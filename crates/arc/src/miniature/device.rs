@@ -18,6 +18,7 @@ const TRIED_BIT: u32 = 44;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// One device.
+#[derive(Default)]
 pub(crate) struct MiniDevice {
     /// Bytes of the device that is simulated.
     bytes: u64,
@@ -68,22 +69,7 @@ enum Round {
 
 impl MiniDevice {
     pub(crate) fn new(bytes: u64) -> MiniDevice {
-        let (held, ring, ring_bytes, count, worth, allowance) = Default::default();
-        let (credit, next_ns, found, written) = Default::default();
-        MiniDevice {
-            bytes,
-            held,
-            ring,
-            ring_bytes,
-            is_first: true,
-            count,
-            worth,
-            allowance,
-            credit,
-            next_ns,
-            found,
-            written,
-        }
+        MiniDevice { bytes, is_first: true, ..MiniDevice::default() }
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -10,7 +10,7 @@ struct Numbers(u64);
 impl Numbers {
     fn next(&mut self) -> u64 {
         self.0 += 1;
-        mixed(self.0)
+        split_mix(self.0)
     }
 
     /// Blocks of which small numbers are asked for more often: about a Zipf distribution with exponent 1.
@@ -42,7 +42,7 @@ fn load(name: &str, count: u64) -> Vec<BlockAccess> {
                     5 => (1 << 40) + n,
                     _ => (1 << 50) + n % 30_000,
                 };
-                (block, 512 << (mixed(block) % 8))
+                (block, 512 << (split_mix(block) % 8))
             }
         }
     };
@@ -105,11 +105,11 @@ fn the_whole_is_the_policy_itself() {
     let (mut policy, mut target, mut hits) = (Policy::<u64, ()>::new(limits(0)), 0u64, 0);
     for access in &load {
         let purpose = crate::policy::AccessPurpose::Demand;
-        if policy.get(&mixed(access.block), purpose).is_some() {
+        if policy.get(&split_mix(access.block), purpose).is_some() {
             hits += 1;
             continue;
         }
-        let inserted = policy.insert(mixed(access.block), (), access.bytes, access.contents, purpose);
+        let inserted = policy.insert(split_mix(access.block), (), access.bytes, access.contents, purpose);
         target = inserted.ghost.map_or(target, |(_, step)| target.saturating_add_signed(step).min(bytes));
         policy.set_limits(limits(target));
         let mut victims = Vec::new();

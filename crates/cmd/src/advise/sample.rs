@@ -14,24 +14,18 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::bench::random::{STRIDE, mixed};
-
 /// The smallest block of a file, in bytes.
 const BLOCK_BYTES_MIN: u64 = 512;
 /// Complaints that are kept.
 const COMPLAINTS_MAX: usize = 10;
 
 /// Numbers that follow from a seed.
-struct Numbers {
-    seed: u64,
-    taken: u64,
-}
+struct Numbers(u64);
 
 impl Numbers {
     fn below(&mut self, count: u64) -> u64 {
-        self.taken += 1;
         // the high bits of the product: no number is more likely than others by more than 2^-64 of it
-        let number = mixed(self.seed.wrapping_add(self.taken.wrapping_mul(STRIDE)));
+        let number = base::next_mixed(&mut self.0);
         ((u128::from(number) * u128::from(count)) >> 64) as u64
     }
 }
@@ -66,7 +60,7 @@ impl FileSample {
     /// Draws up to `wanted` blocks of the files of a folder and all below it on the same file system; or of one file.
     /// Errors: the folder cannot be read.
     pub fn draw(folder: &Path, record_bytes: u64, wanted: usize, seed: u64) -> io::Result<FileSample> {
-        let numbers = Numbers { seed, taken: 0 };
+        let numbers = Numbers(seed);
         let (files, bytes, blocks, failures) = (0, 0, 0, 0);
         let mut sample = FileSample {
             places: Vec::new(),

@@ -2,26 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::AlignedBuf;
+use base::{AlignedBuf, MIX_STRIDE, mixed, next_mixed};
 
-/// What the seed of SplitMix64 grows by.
-pub const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Rounds of the network: so many mix every bit with every other.
 const ROUNDS: u64 = 4;
-
-/// The mixing of SplitMix64.
-pub fn mixed(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
 
 /// Bytes that do not compress.
 pub fn noise(len: usize, mut seed: u64) -> AlignedBuf {
     let mut bytes = AlignedBuf::zeroed(len);
     for word in bytes.chunks_mut(8) {
-        seed = seed.wrapping_add(STRIDE);
-        word.copy_from_slice(&mixed(seed).to_le_bytes()[..word.len()]);
+        word.copy_from_slice(&next_mixed(&mut seed).to_le_bytes()[..word.len()]);
     }
     bytes
 }
@@ -66,7 +56,7 @@ impl RandomOrder {
         let mask = (1 << self.half_bits) - 1;
         let (mut left, mut right) = (number >> self.half_bits, number & mask);
         for round in 1..=ROUNDS {
-            let f = mixed(key.wrapping_add(round.wrapping_mul(STRIDE)) ^ right);
+            let f = mixed(key.wrapping_add(round.wrapping_mul(MIX_STRIDE)) ^ right);
             (left, right) = (right, left ^ (f & mask));
         }
         left << self.half_bits | right

@@ -11,12 +11,7 @@ impl Jitter {
 
     /// The next number from 0 to 1.
     pub(super) fn part(&mut self) -> f64 {
-        // SplitMix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1u64 << 53) as f64
+        (base::next_mixed(&mut self.0) >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A factor around 1 that differs from it by at most `most`.
