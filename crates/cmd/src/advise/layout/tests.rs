@@ -36,9 +36,11 @@ fn what_is_beaten_in_everything_is_left_out() {
     let kept = worth_showing(vec![all("3 x mirror of 2"), all("1 x raidz2 of 6"), all("6 disks, no redundancy")]);
     assert_eq!(kept.len(), 3);
     let (better, mut worse) = (all("1 x raidz2 of 6"), all("1 x raidz2 of 6"));
-    worse.space.available_bytes -= 1;
+    // two trials may differ by a group more or less
+    let room = better.space.available_bytes;
+    worse.space = LayoutSpace { available_bytes: room - 1, ..better.space };
     let kept = worth_showing(vec![worse, better]);
-    assert_eq!((kept.len(), kept[0].space.available_bytes), (1, all("1 x raidz2 of 6").space.available_bytes));
+    assert_eq!((kept.len(), kept[0].space.available_bytes), (1, room));
 }
 
 #[test]
