@@ -12,8 +12,8 @@ mod compression;
 mod layout;
 mod ratio;
 mod sample;
-mod sizes;
-mod slog;
+pub mod sizes;
+pub mod slog;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

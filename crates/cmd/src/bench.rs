@@ -2,14 +2,12 @@
 //!
 //! - [`sync`]: synchronous writes, of a file system or of a device that may become a log
 //! - [`randread`]: random reads of one device, or of two side by side
-//! - [`measure`]: how any of them measures; [`options`]: what any can be told; [`random`]: places and bytes;
-//!   [`plot`]: what any draws with
+//! - [`measure`]: how any of them measures; [`options`]: what any can be told; [`random`]: places and bytes
 
 pub mod measure;
 pub mod options;
-mod plot;
 pub mod random;
-mod randread;
+pub mod randread;
 pub mod sync;
 
 use std::ffi::OsString;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, bench, emulate, exporter, inspect, mount_zfs, offline, output, reflink, serve, top, traces, version,
+    advise, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, reflink, serve, top, traces, version,
     volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
@@ -41,6 +41,10 @@ const COMMANDS: &[Command] = &[
     plain("advise", "say what would pay: which layout of disks, compression, log device or cache", advise::run),
     plain("trace", "show and convert traces of requests, in the formats of public ones", traces::run),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
+    Command {
+        ends_with_reader: false,
+        ..plain("lab", "run the studies of disks, SSDs and settings, and write a report", lab::run)
+    },
     Command {
         ends_with_reader: false,
         ..plain("emulate", "serve files that are as slow as disks and SSDs", emulate::run)

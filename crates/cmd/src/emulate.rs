@@ -25,7 +25,9 @@ use fuse::{MountOptions, SnapDir, Unmount};
 use protocol::words::nicenum::nicebytes;
 
 use crate::output;
-use folder::{EmulatedFile, EmulatedFolder};
+use folder::EmulatedFolder;
+
+pub use folder::EmulatedFile;
 
 /// The type of the mount is `fuse.SUBTYPE`.
 const SUBTYPE: &str = "cenote-emulate";
@@ -128,12 +130,10 @@ impl EmulatedMount {
 
 /// Serves until it is unmounted.
 fn serve(args: &EmulateArgs) -> Result<(), String> {
-    // threads that come have what this one has: signals go to one of them only, and no timer is late for the kernel's
-    // convenience
+    // threads that come have what this one has: signals go to one of them only
     let serving = Arc::new(EmulatedMount::default());
     let ended = serving.clone();
     output::on_interrupt(move || ended.end());
-    let _ = nix::sys::prctl::set_timerslack(1);
     let env = Env::real();
     let mut files = Vec::new();
     for (n, device) in args.devices.iter().enumerate() {
@@ -143,15 +143,21 @@ fn serve(args: &EmulateArgs) -> Result<(), String> {
         .iter()
         .map(|file| format!("{} {} {}", file.kind, args.at.join(&file.name).display(), nicebytes(file.device.size())))
         .collect();
-    let folder = Arc::new(EmulatedFolder::new(files)?);
-    let mount =
-        fuse::mount(folder, &options(&args.at), &env, &daemon::mount_helper::new()).map_err(|e| e.to_string())?;
-    let mount = Arc::new(mount);
+    let mount = Arc::new(mount(&args.at, files, &env)?);
     serving.is_mounted(mount.clone());
     // it serves on if nobody reads that
     let _ = writeln!(std::io::stdout(), "{}", lines.join("\n"));
     mount.wait();
     Ok(())
+}
+
+/// Mounts a folder with these files. The timers of this thread, and of those that come, are exact from now on. Errors, for
+/// the user: a name comes twice; of the mount.
+pub fn mount(at: &Path, files: Vec<EmulatedFile>, env: &Env) -> Result<fuse::Mount, String> {
+    // threads have it from the one that makes them: no timer is late for the kernel's convenience
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let folder = Arc::new(EmulatedFolder::new(files)?);
+    fuse::mount(folder, &options(at), env, &daemon::mount_helper::new()).map_err(|e| e.to_string())
 }
 
 fn open(wanted: &WantedDevice, size: Option<u64>, seed: u64, env: &Env) -> Result<EmulatedFile, String> {

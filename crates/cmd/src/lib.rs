@@ -13,7 +13,7 @@
 //! - [`reflink`]: copies that share blocks.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
-//!   disks; [`traces`]: traces of requests.
+//!   disks; [`traces`]: traces of requests; [`lab`]: runs studies, and writes a report; [`chart`]: what they draw with.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`mount_zfs`]: what mount(8) runs.
 //! - [`version`]: which program this is.
@@ -48,6 +48,7 @@ macro_rules! eprintln {
 
 mod advise;
 mod bench;
+mod chart;
 mod commands;
 mod emulate;
 mod exporter;
@@ -55,6 +56,7 @@ pub mod fuzzing;
 mod getopt;
 mod histogram;
 mod inspect;
+mod lab;
 mod mount_zfs;
 mod offline;
 mod output;

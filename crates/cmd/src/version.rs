@@ -18,8 +18,13 @@ pub fn of_openzfs() -> String {
 
 /// `cenote version`.
 pub fn run(_: &[std::ffi::OsString]) -> ExitCode {
-    println!("{}", own(env!("CARGO_PKG_VERSION"), COMMIT));
+    println!("{}", this());
     ExitCode::SUCCESS
+}
+
+/// This program, with the commit if that is known.
+pub fn this() -> String {
+    own(env!("CARGO_PKG_VERSION"), COMMIT)
 }
 
 fn own(version: &str, commit: &str) -> String {

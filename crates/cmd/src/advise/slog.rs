@@ -8,9 +8,9 @@
 mod class;
 mod course;
 mod demand;
-mod guard;
+pub mod guard;
 mod live;
-mod says;
+pub mod says;
 mod show;
 #[cfg(test)]
 mod tests;

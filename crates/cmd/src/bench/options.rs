@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::measure::MeasureTime;
-use super::plot::Chart;
+use crate::chart::Chart;
 use crate::output;
 
 #[derive(clap::Args)]
@@ -95,7 +95,9 @@ pub mod tests {
     fn what_was_cut_short_is_drawn_and_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("chart.svg");
-        let chart = Chart { title: "title".into(), x_label: String::new(), y_label: String::new(), lines: Vec::new() };
+        let label = String::new;
+        let names = crate::chart::CurveNames::Beside;
+        let chart = Chart { title: "title".into(), x_label: label(), y_label: label(), lines: Vec::new(), names };
         let finish = |flag: bool| quick(Some(path.clone())).finish(Value::Null, &chart, &AtomicBool::new(flag));
         assert_eq!(finish(true), Err("interrupted".to_owned()));
         assert!(std::fs::read_to_string(&path).unwrap().contains("title"));

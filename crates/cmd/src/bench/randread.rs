@@ -11,7 +11,7 @@ mod climb;
 mod show;
 mod target;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use base::{AlignedBuf, Env, Result};
@@ -92,6 +92,22 @@ fn measure_size(
     Ok(Some(SizeRow { size, climbs }))
 }
 
+/// Measures one size of a device with 1, 2, 4 and so on threads. `None`: interrupted. Errors, for the user: of the device.
+pub fn climb_device(
+    path: &Path,
+    size: u64,
+    threads_max: u32,
+    pace: MeasureTime,
+) -> std::result::Result<Option<Vec<Measured>>, String> {
+    let target = ReadTarget::open(path)?;
+    if !target.can_read(size) {
+        return Err(format!("{}: reads of {size} bytes are not possible", path.display()));
+    }
+    let order = RandomOrder::new(target.size() / size, Env::real().random());
+    let climbed = climb(threads_max, |threads| measure_reads(&target, &order, size, threads, pace));
+    climbed.map_err(|e| format!("{}: {e}", target.path()))
+}
+
 /// Measures one size with so many threads.
 fn measure_reads(
     target: &ReadTarget,
@@ -124,7 +140,6 @@ fn climb(threads_max: u32, mut measure: impl FnMut(u32) -> Result<Option<Measure
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
-    use std::path::Path;
     use std::sync::atomic::AtomicBool;
 
     use super::super::options::tests::quick;

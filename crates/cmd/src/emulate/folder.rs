@@ -17,10 +17,10 @@ const FIRST: u64 = 16;
 const FIRST_COOKIE: u64 = 4;
 
 /// One file of the folder.
-pub(super) struct EmulatedFile {
-    pub(super) name: String,
-    pub(super) kind: EmulatedKind,
-    pub(super) device: Arc<EmulatedDevice>,
+pub struct EmulatedFile {
+    pub name: String,
+    pub kind: EmulatedKind,
+    pub device: Arc<EmulatedDevice>,
 }
 
 /// See the top of the file.

@@ -23,6 +23,7 @@ mod hung;
 mod imports;
 mod iscsi;
 mod killed;
+mod lab;
 mod livelists;
 mod nbd;
 mod older_files;

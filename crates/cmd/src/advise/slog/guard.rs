@@ -10,14 +10,14 @@ use crate::zpool::create;
 
 /// What was said about overwriting.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Overwrite<'a> {
-    pub(super) force: bool,
-    pub(super) serial: Option<&'a str>,
+pub struct Overwrite<'a> {
+    pub force: bool,
+    pub serial: Option<&'a str>,
 }
 
 /// Opens a device that may be overwritten, and tells whether it is a file. Errors, for the user: why it may not; nothing
 /// was written then.
-pub(super) fn open(path: &Path, identity: &Identity, overwrite: Overwrite<'_>) -> Result<(FileDevice, bool), String> {
+pub fn open(path: &Path, identity: &Identity, overwrite: Overwrite<'_>) -> Result<(FileDevice, bool), String> {
     let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let real = path.canonicalize().map_err(|e| failed(&e))?;
     let text = real.to_str().ok_or_else(|| failed(&"the path is not UTF-8"))?;

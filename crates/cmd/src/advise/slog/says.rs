@@ -19,7 +19,7 @@ const DATA_UNIT_BYTES: u64 = 512_000;
 
 /// What was found out without measuring.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Identity {
+pub struct Identity {
     pub(super) says: DeviceSays,
     pub(super) model: Option<String>,
     pub(super) serial: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Asks about the file or disk at `path`.
-    pub(super) fn of(path: &Path) -> Identity {
+    pub fn of(path: &Path) -> Identity {
         let Ok(metadata) = std::fs::metadata(path) else { return Identity::default() };
         if !metadata.file_type().is_block_device() {
             return emulated(path).unwrap_or_default();

@@ -4,10 +4,10 @@ use protocol::words::nicenum::nicebytes;
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
-use super::super::plot::{Chart, Curve};
 use super::climb::{Climb, SizeRow};
 use super::target::ReadTarget;
 use crate::bench::measure::Measured;
+use crate::chart::{Chart, Curve, CurveNames};
 
 /// Characters of a target's columns.
 const WIDTH: usize = 47;
@@ -129,6 +129,7 @@ pub fn chart(targets: &[ReadTarget], rows: &[SizeRow]) -> Chart {
         x_label: "bytes of a read".into(),
         y_label: "KB/s".into(),
         lines: (0..targets.len()).flat_map(|n| [line(n, "1", Climb::alone), line(n, "best", Climb::best)]).collect(),
+        names: CurveNames::Beside,
     }
 }
 

@@ -4,11 +4,11 @@ use protocol::words::nicenum::{nicebytes, nicenum, nicetime};
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
-use super::super::plot::{Chart, Curve};
 use super::survey::TargetSurvey;
 use super::target::WriteTarget;
 use super::verdict::LogDeviceVerdict;
 use crate::bench::measure::Measured;
+use crate::chart::{Chart, Curve, CurveNames};
 
 /// Above the rows of a target.
 pub fn heading(target: &WriteTarget, threads: u32) -> String {
@@ -74,6 +74,7 @@ pub fn chart(surveys: &[TargetSurvey]) -> Chart {
         x_label: "bytes of a write".into(),
         y_label: "writes/s".into(),
         lines,
+        names: CurveNames::Beside,
     }
 }
 

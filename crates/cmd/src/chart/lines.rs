@@ -1,4 +1,4 @@
-//! A chart of lines as SVG, both axes logarithmic: for rates over sizes.
+//! A chart of lines, both axes logarithmic: for rates over sizes.
 //!
 //! ```text
 //!   title
@@ -13,11 +13,14 @@
 
 use protocol::words::nicenum::nicenum;
 
+use super::{COLOURS, begin, rule, text};
+
 /// Size of the picture, and what is left free around the lines: above, right of, below and left of them.
 const SIZE: [f64; 2] = [860.0, 480.0];
 const MARGINS: [f64; 4] = [48.0, 150.0, 56.0, 70.0];
-/// Colours that colour-blind people can tell apart, too: those of Okabe and Ito.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// The same, if names are below.
+const NARROW_SIZE: [f64; 2] = [480.0, 300.0];
+const NARROW_MARGINS: [f64; 4] = [48.0, 16.0, 56.0, 56.0];
 /// Distance between names of lines at least.
 const LABEL_HEIGHT: f64 = 15.0;
 /// Marks on the horizontal axis at most.
@@ -30,6 +33,16 @@ pub struct Chart {
     pub x_label: String,
     pub y_label: String,
     pub lines: Vec<Curve>,
+    pub names: CurveNames,
+}
+
+/// Where the names of lines are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurveNames {
+    /// Beside their ends, in a wide picture.
+    Beside,
+    /// In a list below, so that a phone shows the picture as it is, and long names have room.
+    Below,
 }
 
 /// A line through points. What is not positive cannot be shown.
@@ -56,15 +69,13 @@ impl Axis {
 impl Chart {
     /// The picture.
     pub fn svg(&self) -> String {
-        let [width, height] = SIZE;
+        let ([width, height], margins) = self.shape();
         let (x, y) = self.axes();
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-        );
-        text(&mut svg, [x.places[0], MARGINS[0] / 2.0], "start", &self.title);
+        let below = if self.names == CurveNames::Below { self.lines.len() as f64 * LABEL_HEIGHT } else { 0.0 };
+        let mut svg = begin([width, height + below], &self.title);
+        text(&mut svg, [8.0, margins[0] / 2.0], "start", &self.title);
         text(&mut svg, [(x.places[0] + x.places[1]) / 2.0, height - 12.0], "middle", &self.x_label);
-        text(&mut svg, [x.places[0], MARGINS[0] - 8.0], "end", &self.y_label);
+        text(&mut svg, [x.places[0], margins[0] - 8.0], "end", &self.y_label);
         let powers = |axis: &Axis| axis.ends[0] as i32..=axis.ends[1] as i32;
         let step = (powers(&x).count() as u32).div_ceil(MARKS_MAX).max(1) as usize;
         for power in powers(&x).step_by(step) {
@@ -80,12 +91,32 @@ impl Chart {
         for (number, line) in self.lines.iter().enumerate() {
             self.draw(&mut svg, number, line, &x, &y);
         }
-        for ((number, line), at) in self.lines.iter().enumerate().zip(self.label_places(&y)) {
-            svg += &format!("<g fill=\"{}\">", COLOURS[number % COLOURS.len()]);
-            text(&mut svg, [x.places[1] + 10.0, at], "start", &line.name);
-            svg += "</g>\n";
+        let places: Vec<[f64; 2]> = match self.names {
+            CurveNames::Beside => self.label_places(&y).into_iter().map(|at| [x.places[1] + 10.0, at]).collect(),
+            CurveNames::Below => {
+                (0..self.lines.len()).map(|n| [margins[3], height + 10.0 + n as f64 * LABEL_HEIGHT]).collect()
+            }
+        };
+        for ((number, line), at) in self.lines.iter().enumerate().zip(places) {
+            let colour = COLOURS[number % COLOURS.len()];
+            if self.names == CurveNames::Below {
+                let [x, y] = [at[0] - 14.0, at[1] - 4.0];
+                svg += &format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>\n");
+                text(&mut svg, at, "start", &line.name);
+            } else {
+                svg += &format!("<g fill=\"{colour}\">");
+                text(&mut svg, at, "start", &line.name);
+                svg += "</g>\n";
+            }
         }
         svg + "</svg>\n"
+    }
+
+    fn shape(&self) -> ([f64; 2], [f64; 4]) {
+        match self.names {
+            CurveNames::Beside => (SIZE, MARGINS),
+            CurveNames::Below => (NARROW_SIZE, NARROW_MARGINS),
+        }
     }
 
     fn axes(&self) -> (Axis, Axis) {
@@ -94,12 +125,12 @@ impl Chart {
             let (low, high) = logs.fold((f64::MAX, f64::MIN), |(low, high), log| (low.min(log), high.max(log)));
             if low > high { [0.0, 1.0] } else { [low.floor(), high.ceil().max(low.floor() + 1.0)] }
         };
-        let [width, height] = SIZE;
+        let ([width, height], margins) = self.shape();
         let x = ends(&mut points().map(|point| (point.0 as f64).log2()));
         let y = ends(&mut points().map(|point| point.1.log10()));
         (
-            Axis { ends: x, places: [MARGINS[3], width - MARGINS[1]] },
-            Axis { ends: y, places: [height - MARGINS[2], MARGINS[0]] },
+            Axis { ends: x, places: [margins[3], width - margins[1]] },
+            Axis { ends: y, places: [height - margins[2], margins[0]] },
         )
     }
 
@@ -135,26 +166,6 @@ fn is_shown(point: &(u64, f64)) -> bool {
     point.0 > 0 && point.1.is_finite() && point.1 > 0.0
 }
 
-fn rule(svg: &mut String, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
-    *svg += &format!("<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>\n");
-}
-
-fn text(svg: &mut String, [x, y]: [f64; 2], anchor: &str, words: &str) {
-    *svg += &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n", escaped(words));
-}
-
-/// As text within XML, which has no place for control characters.
-fn escaped(words: &str) -> String {
-    let one = |c: char| match c {
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        '&' => "&amp;".to_owned(),
-        c if c.is_control() => "?".to_owned(),
-        c => c.to_string(),
-    };
-    words.chars().map(one).collect()
-}
-
 /// A power of ten: `0.1`, `100`, `10K`.
 fn decimal(power: i32) -> String {
     match power {
@@ -171,7 +182,14 @@ mod tests {
     use super::*;
 
     fn chart(lines: Vec<Curve>) -> String {
-        Chart { title: "a < b & c".into(), x_label: "bytes".into(), y_label: "a second".into(), lines }.svg()
+        Chart {
+            title: "a < b & c".into(),
+            x_label: "bytes".into(),
+            y_label: "a second".into(),
+            lines,
+            names: CurveNames::Beside,
+        }
+        .svg()
     }
 
     #[test]

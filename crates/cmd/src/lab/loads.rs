@@ -1,0 +1,243 @@
+//! What is done on file systems and devices: files written, rewritten and read one after the other, random reads, small files.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use base::{AlignedBuf, Env};
+
+use super::bed::{CellStop, LabBed};
+use super::plan::CellRun;
+use crate::advise::sizes::MIB;
+use crate::bench::measure::measure;
+use crate::bench::random::{RandomOrder, noise};
+
+/// Bytes of a program's output that are read.
+const TOOL_BYTES_MAX: u64 = 16 << 20;
+const TOOL_POLL_TIME: Duration = Duration::from_millis(20);
+/// Bytes of a request of sequential loads.
+const REQUEST_BYTES: usize = 1 << 20;
+/// Each piece of so many bytes compresses alike, so that all record sizes see the same.
+const PIECE_BYTES: usize = 4096;
+
+/// Bytes that a good compression makes smaller by a given ratio, and of which no two blocks are the same.
+pub struct RatioData {
+    ratio: f64,
+    seed: u64,
+}
+
+impl RatioData {
+    /// A ratio of 1.0 does not compress.
+    pub fn new(ratio: f64, seed: u64) -> RatioData {
+        RatioData { ratio, seed }
+    }
+
+    /// The next so many bytes: of each piece, one part is noise and the rest is zeros.
+    pub fn next(&mut self, len: usize) -> AlignedBuf {
+        self.seed = self.seed.wrapping_add(1);
+        let mut bytes = noise(len, self.seed);
+        let kept = (PIECE_BYTES as f64 / self.ratio) as usize;
+        if kept < PIECE_BYTES {
+            bytes.chunks_mut(PIECE_BYTES).for_each(|piece| piece.iter_mut().skip(kept).for_each(|byte| *byte = 0));
+        }
+        bytes
+    }
+}
+
+/// The file of sequential loads.
+fn big_file(bed: &LabBed<'_>) -> PathBuf {
+    bed.path().join("big")
+}
+
+/// Writes a file of new bytes and flushes it: MiB a second, and the processor seconds of the pool's process.
+pub fn write_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<CellRun, CellStop> {
+    let path = big_file(bed);
+    // what was there is not freed while it is measured
+    if path.exists() {
+        std::fs::remove_file(&path)?;
+        bed.sync()?;
+    }
+    timed(bed, bytes, || fill_file(bed, &path, bytes, ratio))
+}
+
+fn fill_file(bed: &LabBed<'_>, path: &Path, bytes: usize, ratio: f64) -> Result<(), CellStop> {
+    let mut data = RatioData::new(ratio, Env::real().random());
+    let mut file = File::create(path)?;
+    for _ in 0..bytes / REQUEST_BYTES {
+        bed.goes_on()?;
+        file.write_all(&data.next(REQUEST_BYTES))?;
+    }
+    Ok(file.sync_all()?)
+}
+
+/// The file is there, and nothing of it is cached: the cell that writes it may have been finished by a lab that was killed.
+fn cold_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<PathBuf, CellStop> {
+    let path = big_file(bed);
+    if !std::fs::metadata(&path).is_ok_and(|found| found.len() == bytes as u64) {
+        fill_file(bed, &path, bytes, ratio)?;
+    }
+    bed.cool()?;
+    Ok(path)
+}
+
+/// Reads each request of the file, changes it, and writes it back, as bonnie++'s rewriting does.
+pub fn rewrite_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<CellRun, CellStop> {
+    let file = File::options().read(true).write(true).open(cold_file(bed, bytes, ratio)?)?;
+    timed(bed, bytes, || {
+        let mut buf = vec![0; REQUEST_BYTES];
+        for at in (0..bytes as u64).step_by(REQUEST_BYTES) {
+            bed.goes_on()?;
+            file.read_exact_at(&mut buf, at)?;
+            buf.iter_mut().step_by(PIECE_BYTES).for_each(|byte| *byte = byte.wrapping_add(1));
+            file.write_all_at(&buf, at)?;
+        }
+        Ok(file.sync_all()?)
+    })
+}
+
+/// Reads the file after everything was forgotten.
+pub fn read_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<CellRun, CellStop> {
+    let path = cold_file(bed, bytes, ratio)?;
+    timed(bed, bytes, || {
+        let mut file = File::open(&path)?;
+        let mut buf = vec![0; REQUEST_BYTES];
+        for _ in 0..bytes / REQUEST_BYTES {
+            bed.goes_on()?;
+            file.read_exact(&mut buf)?;
+        }
+        Ok(())
+    })
+}
+
+/// Random reads of the file for some seconds after everything was forgotten, as [`seek_file`] does.
+pub fn seek_cold_file(bed: &LabBed<'_>, bytes: usize, ratio: f64, seconds: f64) -> Result<CellRun, CellStop> {
+    cold_file(bed, bytes, ratio)?;
+    seek_file(bed, bytes, seconds).map(CellRun::of)
+}
+
+/// Random reads of 8 KiB of the file for some seconds, by three threads: reads a second.
+pub fn seek_file(bed: &LabBed<'_>, bytes: usize, seconds: f64) -> Result<f64, CellStop> {
+    const SIZE: usize = 8 << 10;
+    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(big_file(bed))?;
+    let order = RandomOrder::new((bytes / SIZE) as u64, Env::real().random());
+    let hands = (0..3).map(|_| AlignedBuf::zeroed(SIZE)).collect();
+    let measured = measure(SIZE as u64, hands, bed.pace(seconds), |buf, _| {
+        Ok(file.read_exact_at(buf, order.take() * SIZE as u64)?)
+    });
+    let measured = measured.map_err(|e| e.to_string())?.ok_or(CellStop::Interrupted)?;
+    Ok(measured.rate())
+}
+
+/// Makes, then finds, then removes so many small files: of each, how many a second; the value is that of making.
+pub fn small_files(bed: &LabBed<'_>, count: usize) -> Result<CellRun, CellStop> {
+    let folder = bed.path().join("small");
+    std::fs::create_dir(&folder)?;
+    let paths: Vec<PathBuf> =
+        (0..count).map(|n| folder.join(format!("{:08x}", n * 2_654_435_761 % (1 << 32)))).collect();
+    let rate = |work: &dyn Fn(&Path) -> std::io::Result<()>| -> Result<f64, CellStop> {
+        let began = Instant::now();
+        for path in &paths {
+            bed.goes_on()?;
+            work(path)?;
+        }
+        Ok(count as f64 / began.elapsed().as_secs_f64())
+    };
+    let made = rate(&|path| File::create_new(path).map(drop))?;
+    let found = rate(&|path| std::fs::metadata(path).map(drop))?;
+    let removed = rate(&|path| std::fs::remove_file(path))?;
+    std::fs::remove_dir(&folder)?;
+    Ok(CellRun::of(made).with("stat", found).with("delete", removed))
+}
+
+/// Copies a tree of files, one after the other, and has it all on the devices: MiB a second, seconds, files and bytes.
+pub fn copy_tree(bed: &LabBed<'_>, from: &Path) -> Result<CellRun, CellStop> {
+    let to = bed.path().join("copy");
+    if to.exists() {
+        std::fs::remove_dir_all(&to)?;
+        bed.sync()?;
+    }
+    let (began, cpu) = (Instant::now(), bed.cpu_seconds());
+    let (mut files, mut bytes) = (0u64, 0u64);
+    let mut folders = vec![(from.to_owned(), to)];
+    while let Some((from, to)) = folders.pop() {
+        std::fs::create_dir(&to)?;
+        for entry in std::fs::read_dir(&from)? {
+            bed.goes_on()?;
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let to = to.join(entry.file_name());
+            if kind.is_dir() {
+                folders.push((entry.path(), to));
+            } else if kind.is_file() {
+                bytes += copy_file(&entry.path(), &to, bed)?;
+                files += 1;
+            }
+        }
+    }
+    bed.sync()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = bed.cpu_seconds() - cpu;
+    let run = CellRun::of(bytes as f64 / MIB / seconds).with("seconds", seconds).with("files", files as f64);
+    Ok(run.with("bytes", bytes as f64).with("cpu_s", cpu))
+}
+
+fn copy_file(from: &Path, to: &Path, bed: &LabBed<'_>) -> Result<u64, CellStop> {
+    let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+    let mut buf = vec![0; REQUEST_BYTES];
+    let mut bytes = 0;
+    loop {
+        bed.goes_on()?;
+        match from.read(&mut buf)? {
+            0 => return Ok(bytes),
+            len => {
+                to.write_all(&buf[..len])?;
+                bytes += len as u64;
+            }
+        }
+    }
+}
+
+/// Runs a program of others until it ends, and tells what it printed. Errors: it is not installed, or it failed.
+pub fn tool(bed: &LabBed<'_>, name: &str, package: &str, words: &[&str]) -> Result<String, CellStop> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
+    command.args(words).env("PATH", format!("{path}:/usr/sbin:/sbin")).process_group(0);
+    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut child = started.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => format!("{name} is not installed (package {package})"),
+        _ => format!("{name}: {e}"),
+    })?;
+    let stdout = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // what cannot be read is missing in the answer
+        let _ = stdout.map(|stdout| stdout.take(TOOL_BYTES_MAX).read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if let Err(stop) = bed.goes_on() {
+            child.kill()?;
+            child.wait()?;
+            return Err(stop);
+        }
+        std::thread::sleep(TOOL_POLL_TIME);
+    };
+    let text = reader.join().unwrap_or_default();
+    if status.success() { Ok(text) } else { Err(CellStop::Failed(format!("{name} failed: {status}"))) }
+}
+
+/// How fast so many bytes went by, in MiB a second, and the processor seconds of the pool's process.
+fn timed(bed: &LabBed<'_>, bytes: usize, work: impl FnOnce() -> Result<(), CellStop>) -> Result<CellRun, CellStop> {
+    let (began, cpu) = (Instant::now(), bed.cpu_seconds());
+    work()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = bed.cpu_seconds() - cpu;
+    Ok(CellRun::of(bytes as f64 / MIB / seconds).with("cpu_s", cpu).with("seconds", seconds))
+}

@@ -1,0 +1,204 @@
+//! The folder of a lab, and what a lab that was killed has left in it: pools, mounts, files.
+//!
+//! ```text
+//!   OUT/journal.jsonl  report.html  report.json  cells.csv      stay
+//!   OUT/work/run       sockets of the pool's process
+//!   OUT/work/state     its host's list of pools                 go when the lab ends, or begins again
+//!   OUT/work/devices   emulated devices, mounted
+//!   OUT/work/pool      the pool, mounted
+//!   OUT/work/tree      files to copy
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+
+use crate::tools;
+
+/// The name of the pools.
+pub const POOL: &str = "cenotelab";
+/// How long a process may take to end that was killed.
+const END_TIME: Duration = Duration::from_secs(30);
+const POLL_TIME: Duration = Duration::from_millis(20);
+
+/// See the top of the file.
+pub struct LabPlace {
+    /// Absolute.
+    folder: PathBuf,
+}
+
+impl LabPlace {
+    /// Makes the folder if there is none. Errors, for the user: it cannot be used.
+    pub fn make(path: &Path) -> Result<LabPlace, String> {
+        let failed = |e: io::Error| format!("{}: {e}", path.display());
+        std::fs::create_dir_all(path).map_err(failed)?;
+        let folder = path.canonicalize().map_err(failed)?;
+        if folder.to_str().is_none_or(|text| text.contains(char::is_control)) {
+            return Err(format!("{}: the path is not UTF-8, or has control characters", path.display()));
+        }
+        Ok(LabPlace { folder })
+    }
+
+    /// Which cells are finished.
+    pub fn journal(&self) -> PathBuf {
+        self.folder.join("journal.jsonl")
+    }
+
+    /// The page.
+    pub fn report(&self) -> PathBuf {
+        self.file("report.html")
+    }
+
+    /// A file that stays.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where emulated devices are.
+    pub fn devices(&self) -> PathBuf {
+        self.work().join("devices")
+    }
+
+    /// Where the pool is mounted.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.work().join("pool")
+    }
+
+    /// Files that are copied into pools.
+    pub fn tree(&self) -> PathBuf {
+        self.work().join("tree")
+    }
+
+    fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// Sockets of the pool's process.
+    pub fn run(&self) -> PathBuf {
+        self.work().join("run")
+    }
+
+    /// Makes the folders of a lab at work.
+    pub fn prepare(&self) -> Result<(), String> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        for folder in [self.run(), self.work().join("state"), self.devices(), self.mountpoint()] {
+            builder.create(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Runs this program as `zpool`, `zfs` or itself, for the pools of the lab only. Errors, for the user: its first line of
+    /// standard error.
+    pub fn cenote(&self, words: &[&str]) -> Result<String, String> {
+        let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
+        let mut command = Command::new(program);
+        command.args(words).env("CENOTE_RUN", self.run()).env("CENOTE_STATE", self.work().join("state"));
+        // programs of this host are not for pools of the lab
+        command.env("CENOTE_ZED_DIR", self.work().join("zed.d")).env("CENOTE_PARAMETERS", self.parameters());
+        // SIGINT of a terminal is for the lab, which ends its pools in order
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let done = command.stdin(Stdio::null()).output().map_err(|e| format!("{}: {e}", words[0]))?;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        Err(format!("{}: {}", words.join(" "), said.lines().next().unwrap_or("it failed")))
+    }
+
+    /// Sets a tunable of pools that are made or imported from now on. Errors, for the user: it cannot be written.
+    pub fn set_parameter(&self, name: &str, value: u64) -> Result<(), String> {
+        let folder = self.parameters();
+        let written =
+            std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join(name), value.to_string()));
+        written.map_err(|e| format!("{}: {e}", folder.display()))
+    }
+
+    /// Tunables are as by default again. Errors, for the user: one stays.
+    pub fn forget_parameters(&self) -> Result<(), String> {
+        match std::fs::remove_dir_all(self.parameters()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", self.parameters().display())),
+            _ => Ok(()),
+        }
+    }
+
+    fn parameters(&self) -> PathBuf {
+        self.work().join("parameters")
+    }
+
+    /// The process of the pool.
+    pub fn pool_process(&self) -> Option<u32> {
+        // through the folder, because the names of sockets are short
+        let folder = File::open(self.run()).ok()?;
+        let socket = UnixStream::connect(format!("/proc/self/fd/{}/{POOL}.sock", folder.as_raw_fd())).ok()?;
+        let peer = getsockopt(&socket, PeerCredentials).ok()?;
+        u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0)
+    }
+
+    /// Ends pools and mounts that are left, and removes files. Errors, for the user: something stays.
+    pub fn clear(&self) -> Result<(), String> {
+        if let Some(pid) = self.pool_process() {
+            let ended = self.cenote(&["zpool", "destroy", "-f", POOL]);
+            if ended.is_err() {
+                self.kill_pool(pid)?;
+            }
+        }
+        let work = self.work();
+        for at in mounts_below(&work) {
+            unmount(&at);
+        }
+        if let Some(at) = mounts_below(&work).first() {
+            return Err(format!("{}: it is still mounted", at.display()));
+        }
+        match std::fs::remove_dir_all(&work) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", work.display())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a pool's process whose devices have gone.
+    fn kill_pool(&self, pid: u32) -> Result<(), String> {
+        let process = i32::try_from(pid).map(Pid::from_raw).map_err(|_| "a process has no number".to_owned())?;
+        let _ = kill(process, Signal::SIGKILL);
+        let began = Instant::now();
+        while kill(process, None).is_ok() {
+            if began.elapsed() > END_TIME {
+                return Err(format!("the process {pid} of the pool {POOL} does not end"));
+            }
+            std::thread::sleep(POLL_TIME);
+        }
+        Ok(())
+    }
+}
+
+/// What is mounted below a folder, the last first.
+fn mounts_below(folder: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
+    let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(folder)).collect();
+    below.reverse();
+    below
+}
+
+/// A path as mountinfo has it: spaces, tabs, line ends and backslashes are octal.
+fn unescaped(text: &str) -> PathBuf {
+    let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, char)| text.replace(code, char)))
+}
+
+/// Takes a mount away, whatever uses it; one that stays is found afterwards.
+fn unmount(at: &Path) {
+    if umount2(at, MntFlags::MNT_DETACH).is_err() {
+        let _ = tools::ask("fusermount3", &["-u", "-z", "--", &at.to_string_lossy()], END_TIME);
+    }
+}

@@ -1,0 +1,118 @@
+//! What the report shows: for each study a chapter with verdicts, tables and charts.
+
+use serde::Serialize;
+
+use crate::chart::{Bars, Chart, ChartBar, Curve, CurveNames};
+use crate::lab::bed;
+use crate::lab::devices::LabDevices;
+use crate::lab::figure::LabFigure;
+use crate::lab::journal::LabIdentity;
+use crate::lab::machine::Machine;
+use crate::lab::plan::LabSetting;
+
+/// Everything that the pages show.
+#[derive(Serialize)]
+pub struct LabReport {
+    pub machine: Machine,
+    pub lab: LabIdentity,
+    pub chapters: Vec<Chapter>,
+}
+
+/// What a study says.
+#[derive(Serialize)]
+pub struct Chapter {
+    pub study: &'static str,
+    pub title: &'static str,
+    pub question: &'static str,
+    /// Verdicts, and what is missing.
+    pub words: Vec<String>,
+    pub tables: Vec<LabTable>,
+    /// How each setting is made.
+    pub settings: Vec<SettingWords>,
+    /// Pictures as SVG.
+    #[serde(skip)]
+    pub charts: Vec<String>,
+}
+
+/// Figures by rows and columns.
+#[derive(Serialize)]
+pub struct LabTable {
+    pub caption: String,
+    /// Of the names of rows.
+    pub corner: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<(String, Vec<LabFigure>)>,
+}
+
+/// How a setting is made, and how its cells are had by hand.
+#[derive(Serialize)]
+pub struct SettingWords {
+    pub name: String,
+    pub commands: Vec<String>,
+}
+
+/// One line of a chart.
+pub struct Series {
+    pub name: String,
+    pub points: Vec<(u64, f64)>,
+}
+
+/// One bar of a chart.
+pub struct Bar(ChartBar);
+
+impl Bar {
+    /// `None` if there is no figure.
+    pub fn of(name: &str, figure: &LabFigure) -> Option<Bar> {
+        let (value, spread) = (figure.median()?, figure.spread()?);
+        Some(Bar(ChartBar { name: name.to_owned(), value, spread, said: figure.said() }))
+    }
+}
+
+impl LabReport {
+    pub fn new(machine: Machine, lab: &LabIdentity, chapters: Vec<Chapter>) -> LabReport {
+        LabReport { machine, lab: lab.clone(), chapters }
+    }
+}
+
+impl Chapter {
+    pub fn new(study: &'static str, title: &'static str, question: &'static str) -> Chapter {
+        let (words, tables, settings, charts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Chapter { study, title, question, words, tables, settings, charts }
+    }
+
+    /// A chart of lines over sizes.
+    pub fn lines(&mut self, title: &str, x_label: &str, series: Vec<Series>) {
+        let lines = series.into_iter().map(|series| Curve { name: series.name, points: series.points }).collect();
+        let chart = Chart {
+            title: title.to_owned(),
+            x_label: x_label.to_owned(),
+            y_label: String::new(),
+            lines,
+            names: CurveNames::Below,
+        };
+        self.charts.push(chart.svg());
+    }
+
+    /// A chart of bars, if there is any.
+    pub fn bars(&mut self, title: &str, bars: Vec<Bar>) {
+        if !bars.is_empty() {
+            let bars = bars.into_iter().map(|bar| bar.0).collect();
+            self.charts.push(Bars { title: title.to_owned(), bars }.svg());
+        }
+    }
+
+    /// How settings are made, and which were left out for lack of devices.
+    pub fn add_settings(&mut self, settings: &[LabSetting], devices: &LabDevices) {
+        for setting in settings {
+            match bed::commands(&setting.recipe, devices, "FOLDER".as_ref()) {
+                Ok(made) => {
+                    let made = made.into_iter().map(|words| words.join(" "));
+                    let cells = setting.cells.iter().map(|cell| format!("{}: {}", cell.name, cell.command));
+                    let commands = made.chain(cells).collect();
+                    self.settings.push(SettingWords { name: setting.name.clone(), commands });
+                }
+                Err(why) => self.words.push(format!("Left out: {}, because {why}.", setting.name)),
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Labs: on emulated devices in their short form, killed and gone on with; and devices that they refuse.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use base::next_mixed;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::{World, can_mount};
+
+/// A lab in a folder of the world.
+fn lab(world: &World, words: &str) -> Command {
+    let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
+    command.arg("lab").args(words.split_whitespace()).arg("--out").arg(out(world));
+    command
+}
+
+fn out(world: &World) -> PathBuf {
+    world.dir.join("out")
+}
+
+/// The lines of the journal that are whole.
+fn journal(world: &World) -> Vec<String> {
+    let text = fs::read_to_string(out(world).join("journal.jsonl")).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(str::to_owned).collect()
+}
+
+/// Names of the cells of a journal.
+fn cells(lines: &[String]) -> Vec<String> {
+    let name = |line: &String| serde_json::from_str::<Value>(line).unwrap()["cell"].as_str().unwrap().to_owned();
+    lines.iter().skip(1).map(name).collect()
+}
+
+fn is_anything_mounted(below: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(|line| line.contains(below.to_str().unwrap()))
+}
+
+/// Waits until it has said so many lines, then sends a signal and waits for its end.
+fn end_after(mut child: Child, lines: usize, later: Duration, signal: Signal) -> bool {
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let said = stdout.lines().take(lines).count();
+    std::thread::sleep(later);
+    let _ = kill(Pid::from_raw(child.id() as i32), signal);
+    let status = child.wait().unwrap();
+    said == lines && !status.success()
+}
+
+/// CENOTE_LAB_KILLS says how often it is killed; once in each study if it is not set.
+#[test]
+fn a_lab_that_was_killed_measures_what_is_missing_only() {
+    if !can_mount(file!()) {
+        return;
+    }
+    let world = World::new("lab", &[]);
+    let kills = std::env::var("CENOTE_LAB_KILLS").map_or(3, |text| text.parse().unwrap());
+    let mut seed = 47;
+    let mut before: Vec<String> = Vec::new();
+    for n in 0..kills {
+        let child = lab(&world, "--emulate --short").stdout(Stdio::piped()).spawn().unwrap();
+        // the lines of the studies' times come first
+        let lines = 5 + (next_mixed(&mut seed) % 12) as usize;
+        let was_killed = end_after(child, lines, Duration::from_millis(next_mixed(&mut seed) % 700), Signal::SIGKILL);
+        let now = journal(&world);
+        assert_eq!(now[..before.len().min(now.len())], before, "kill {n}: what was finished is as it was");
+        before = now;
+        if !was_killed {
+            break;
+        }
+    }
+    let done = lab(&world, "--emulate --short").output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let after = journal(&world);
+    assert_eq!(after[..before.len()], before);
+    let failed: Vec<&String> = after.iter().filter(|line| line.contains("\"failed\"")).collect();
+    // fio is Debian's, and may be missing
+    assert!(failed.iter().all(|line| line.contains("is not installed")), "{failed:?}");
+    let mut names = cells(&after);
+    names.sort();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all, "no cell is measured twice");
+    for study in ["sync/", "judge/", "randread/", "matrix/", "practice/"] {
+        assert!(names.iter().any(|name| name.starts_with(study)), "{study}: {names:?}");
+    }
+    assert!(!is_anything_mounted(&out(&world)) && !out(&world).join("work").exists());
+
+    let report: Value = serde_json::from_slice(&fs::read(out(&world).join("report.json")).unwrap()).unwrap();
+    let text = report["chapters"][0]["words"].as_array().unwrap().iter().map(|words| words.as_str().unwrap());
+    let text: Vec<&str> = text.collect();
+    assert!(text.iter().any(|words| words.contains("15k disks as a log of 10k disks bring nothing")), "{text:?}");
+    assert!(text.iter().any(|words| words.contains("pays for programs that call fsync")), "{text:?}");
+    let page = fs::read_to_string(out(&world).join("report.html")).unwrap();
+    assert!(page.len() < 2 << 20 && !page.contains("<script") && !page.contains("http://cenote"), "{}", page.len());
+    let csv = fs::read_to_string(out(&world).join("cells.csv")).unwrap();
+    assert!(csv.lines().count() > all, "three runs of each");
+
+    // finished, it makes the same report, and another lab does not go on with it
+    let again = lab(&world, "--emulate --short").output().unwrap();
+    assert!(again.status.success() && journal(&world) == after);
+    let other = lab(&world, "--emulate").output().unwrap();
+    assert!(!other.status.success() && String::from_utf8_lossy(&other.stderr).contains("other devices or options"));
+}
+
+#[test]
+fn an_interrupted_lab_leaves_nothing_behind() {
+    if !can_mount(file!()) {
+        return;
+    }
+    let world = World::new("lab-interrupted", &[]);
+    let child = lab(&world, "sync --emulate --short").stdout(Stdio::piped()).spawn().unwrap();
+    assert!(end_after(child, 2, Duration::from_millis(200), Signal::SIGINT));
+    assert!(!is_anything_mounted(&out(&world)) && !out(&world).join("work").exists());
+    let lines = journal(&world);
+    assert!(lines.len() >= 2, "{lines:?}");
+}
+
+#[test]
+fn a_lab_refuses_what_is_not_blank() {
+    let world = World::new("lab-refuses", &[]);
+    fs::create_dir_all(&world.dir).unwrap();
+    let disk = world.dir.join("disk");
+    let mut bytes = vec![0; 64 << 20];
+    bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    fs::write(&disk, &bytes).unwrap();
+    let why = |words: &str| {
+        let done = lab(&world, &words.replace("DIR", world.dir.to_str().unwrap())).output().unwrap();
+        assert!(!done.status.success(), "{words}");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    assert!(why("--disk DIR/disk").contains("not touched"));
+    assert!(fs::read(&disk).unwrap() == bytes);
+    assert!(why("--disk DIR/none").contains("none"));
+    assert!(why("sync").contains("there are no devices"));
+    fs::write(&disk, vec![0; 64 << 20]).unwrap();
+    assert!(why("--disk DIR/disk --ssd DIR/disk").contains("twice"));
+}
