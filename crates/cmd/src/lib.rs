@@ -11,7 +11,7 @@
 //! - [`zilstat`]: asks pool processes what they log.
 //! - [`volumes`]: how programs get at volumes.
 //! - [`reflink`]: copies that share blocks.
-//! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
+//! - [`exporter`]: tells Prometheus what they count, [`top`] and [`analytics`] show it; [`http`]: the server of pages.
 //! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
 //!   disks; [`traces`]: traces of requests.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
@@ -47,6 +47,7 @@ macro_rules! eprintln {
 }
 
 mod advise;
+mod analytics;
 mod bench;
 mod commands;
 mod emulate;
@@ -54,6 +55,7 @@ mod exporter;
 pub mod fuzzing;
 mod getopt;
 mod histogram;
+mod http;
 mod inspect;
 mod mount_zfs;
 mod offline;
