@@ -7,7 +7,7 @@
 //!   groups                 the last 120
 //! ```
 //!
-//! A pool of a few disks takes about 400 KB; the most that any pool takes is 24 MB ([`CELLS_MAX`] in each column).
+//! A busy pool of a few disks takes about 1 MB; the most that any pool takes is 24 MB ([`CELLS_MAX`] in each column).
 
 use std::collections::{HashMap, VecDeque};
 
