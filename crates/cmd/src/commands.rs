@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, reflink, serve, top, traces, version,
-    volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
+    advise, analytics, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, reflink, serve, top, traces,
+    version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -31,6 +31,10 @@ const COMMANDS: &[Command] = &[
     plain("dedup", "say what deduplication would save in a pool, and cost, offline", offline::dedup),
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
     plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
+    Command {
+        ends_with_reader: false,
+        ..plain("analytics", "show what pools do as a page for a browser, live", analytics::run)
+    },
     plain("top", "show where reads are served from, live", top::run),
     plain(
         "volumes",

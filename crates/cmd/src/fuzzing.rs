@@ -31,9 +31,8 @@ pub fn names_copied(zpl: &Zpl, dir: ObjectId) -> (Vec<Vec<u8>>, Option<Error>) {
     (entries.into_iter().map(|entry| entry.name).collect(), error)
 }
 
-/// What others send or leave in files: requests over HTTP, messages on the socket, counters, lists of features.
+/// What others send or leave in files: messages on the socket, counters, lists of features.
 pub fn texts(bytes: &[u8]) {
-    let _ = crate::exporter::http::read_head(&mut &bytes[..]);
     // a request that is understood says the same when it is sent on
     if let Ok(Some(request)) = receive::<Request>(&mut &bytes[..], REQUEST_BYTES_MAX) {
         let mut sent = Vec::new();

@@ -11,7 +11,7 @@
 //! - [`zilstat`]: asks pool processes what they log.
 //! - [`volumes`]: how programs get at volumes.
 //! - [`reflink`]: copies that share blocks.
-//! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
+//! - [`exporter`]: tells Prometheus what they count, [`top`] and [`analytics`] show it; [`http`]: the server of pages.
 //! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
 //!   disks; [`traces`]: traces of requests; [`lab`]: runs studies, and writes a report; [`chart`]: what they draw with.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
@@ -47,6 +47,7 @@ macro_rules! eprintln {
 }
 
 mod advise;
+mod analytics;
 mod bench;
 mod chart;
 mod commands;
@@ -55,6 +56,7 @@ mod exporter;
 pub mod fuzzing;
 mod getopt;
 mod histogram;
+mod http;
 mod inspect;
 mod lab;
 mod mount_zfs;

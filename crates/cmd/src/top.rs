@@ -9,7 +9,7 @@ mod screen;
 #[cfg(test)]
 mod tests;
 mod view;
-mod watch;
+pub mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use format::ids::DatasetId;
 
-pub use read::{KstatTable, parse, read, read_all};
+pub use read::{KstatRows, KstatTable, parse, parse_rows, read, read_all, read_rows, read_where};
 
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
 /// name can have.

@@ -146,7 +146,8 @@ fn key_of(event: &NvList) -> EventKey {
     (time_of(event), event.opt_u64("eid").unwrap_or(0))
 }
 
-fn time_of(event: &NvList) -> (i64, i64) {
+/// When it happened, in seconds and nanoseconds since 1970.
+pub fn time_of(event: &NvList) -> (i64, i64) {
     let time = event.iter().find_map(|(name, value)| match value {
         Value::I64s(time) if name == "time" => Some((time.first().copied()?, time.get(1).copied()?)),
         _ => None,

@@ -66,7 +66,7 @@ fn print_records(records: &[String], detail: Detail) -> Result<()> {
 }
 
 /// A list that was sent in hexadecimal digits.
-pub(super) fn unpack(hex: &str) -> Result<NvList> {
+pub fn unpack(hex: &str) -> Result<NvList> {
     NvList::unpack(&bytes_of(hex)?)
 }
 

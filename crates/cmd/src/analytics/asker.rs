@@ -1,0 +1,334 @@
+//! Asking pools: a thread for each, so that one whose process hangs delays no other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::{Error, Kind, Result};
+use device::meter::TIME_BUCKETS;
+use format::ids::Guid;
+use protocol::client::{self, Connection};
+use protocol::io_report::{IoCounters, IoReport};
+use protocol::kstat::{self, KstatRows};
+use protocol::pool_report::PoolReport;
+use protocol::rundir::{self, RunDir};
+use protocol::wire::{PoolReply, Request};
+
+use super::history::{COLUMN_S, GroupSpan, histograms};
+use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
+use super::series::{DeviceRates, RowSource, p99_ns, rounded, row};
+use super::status::{EventRow, PoolFacts, add_events};
+use crate::top::watch::Watch;
+
+/// How often a pool is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often what changes seldom is asked for.
+const FACTS_PERIOD: Duration = Duration::from_secs(3);
+/// Reading the tables of file systems takes at most one of so many seconds.
+const DATASETS_SHARE: u32 = 50;
+/// File systems that are shown.
+const DATASETS_MAX: usize = 40;
+/// Pools that are watched.
+const POOLS_MAX: usize = 64;
+
+/// Watches the pools of those names, or all, until the process ends.
+pub fn watch_all(hub: &Arc<Hub>, wanted: &[String]) -> ! {
+    let wanted: Vec<String> = wanted.iter().map(|name| rundir::stem(name)).collect();
+    let mut sent = BTreeMap::new();
+    loop {
+        // without a folder there are no pools
+        for dir in RunDir::all().unwrap_or_default() {
+            let stems = dir.sockets().unwrap_or_default();
+            let dir = Arc::new(dir);
+            for stem in stems.into_iter().filter(|stem| wanted.is_empty() || wanted.contains(stem)) {
+                let (count, is_known) = hub.knows(&stem);
+                if !is_known && count < POOLS_MAX {
+                    begin(hub.clone(), dir.clone(), stem);
+                }
+            }
+        }
+        hub.tick(&mut sent);
+        sleep_until_next_second();
+    }
+}
+
+fn begin(hub: Arc<Hub>, dir: Arc<RunDir>, stem: String) {
+    hub.change(&stem, |_| ());
+    let id = stem.clone();
+    let watched = hub.clone();
+    let thread = std::thread::Builder::new().name("pool".to_owned());
+    let watch = move || {
+        let mut pool = WatchedPool::new(dir, stem.clone());
+        while pool.look(&watched) {
+            std::thread::sleep(PERIOD);
+        }
+        watched.forget(&stem);
+    };
+    // one that has no thread is tried again
+    if thread.spawn(watch).is_err() {
+        hub.forget(&id);
+    }
+}
+
+fn sleep_until_next_second() {
+    let rest_ms = 1000 - now_ms() % 1000;
+    std::thread::sleep(Duration::from_millis(rest_ms));
+}
+
+/// A pool and what was seen of it before.
+struct WatchedPool {
+    dir: Arc<RunDir>,
+    stem: String,
+    seen: Option<SeenPool>,
+}
+
+/// The last state of one import of a pool.
+struct SeenPool {
+    connection: Connection,
+    name: String,
+    guid: Guid,
+    facts: Arc<PoolFacts>,
+    facts_at: Option<Instant>,
+    allocated_bytes: u64,
+    events: Vec<EventRow>,
+    last_event: u64,
+    io: Option<IoReport>,
+    /// The counters when the column of latencies began that is under way, and its number.
+    column: Option<(u64, IoReport)>,
+    p99s: BTreeMap<Guid, [u64; 2]>,
+    counters: Watch,
+    datasets: Watch,
+    datasets_due: Instant,
+    /// When the process's clock was 0, in milliseconds since 1970: tables are read some time after they are written, so
+    /// the earliest that was found is the best.
+    epoch_ms: Option<u64>,
+}
+
+impl WatchedPool {
+    fn new(dir: Arc<RunDir>, stem: String) -> WatchedPool {
+        WatchedPool { dir, stem, seen: None }
+    }
+
+    /// Looks at the pool; false if it is not in use any more.
+    fn look(&mut self, hub: &Hub) -> bool {
+        match self.ask(hub) {
+            Ok(is_there) => is_there,
+            Err(e) => {
+                self.seen = None;
+                let why = e.what().to_owned();
+                hub.change(&self.stem, |pool| pool.failure = Some(why));
+                true
+            }
+        }
+    }
+
+    fn ask(&mut self, hub: &Hub) -> Result<bool> {
+        let mut seen = match self.seen.take() {
+            Some(seen) => seen,
+            None => match client::greet(&self.dir, &self.stem)? {
+                Some(connection) => SeenPool::new(connection),
+                None => return Ok(false),
+            },
+        };
+        seen.look(&self.dir, hub, &self.stem)?;
+        self.seen = Some(seen);
+        Ok(true)
+    }
+}
+
+impl SeenPool {
+    fn new(connection: Connection) -> SeenPool {
+        SeenPool {
+            connection,
+            name: String::new(),
+            guid: Guid::NONE,
+            facts: Arc::default(),
+            facts_at: None,
+            allocated_bytes: 0,
+            events: Vec::new(),
+            last_event: 0,
+            io: None,
+            column: None,
+            p99s: BTreeMap::new(),
+            counters: Watch::default(),
+            datasets: Watch::default(),
+            datasets_due: Instant::now(),
+            epoch_ms: None,
+        }
+    }
+
+    /// Asks for all that is due, and tells the hub.
+    fn look(&mut self, dir: &RunDir, hub: &Hub, id: &str) -> Result<()> {
+        let facts_are_due = self.facts_at.is_none_or(|at| at.elapsed() >= FACTS_PERIOD);
+        if facts_are_due {
+            self.renew_facts()?;
+        }
+        let PoolReply::Io(io) = self.connection.ask(&Request::Io)? else { return Err(off_topic()) };
+        let groups = self.read_tables(dir);
+        let seconds = self.io.as_ref().map_or(0.0, |before| io.open_ns.saturating_sub(before.open_ns) as f64 / 1e9);
+        let rates_of = |guid: &Guid| {
+            let [before, now] = [self.io.as_ref(), Some(&io)].map(|io| io.and_then(|io| io.vdevs.get(guid)));
+            before.zip(now).map_or(DeviceRates::default(), |(before, now)| DeviceRates::between(before, now, seconds))
+        };
+        let devices = rates_of(&self.guid);
+        let vdevs: Vec<VdevRates> =
+            self.facts.guids().map(|guid| vdev_rates(&rates_of(&guid), self.p99s.get(&guid))).collect();
+        let source = RowSource {
+            counters: &self.counters,
+            datasets: &self.datasets,
+            devices: &devices,
+            allocated_bytes: self.allocated_bytes,
+        };
+        let row = row(&source);
+        let all = self.datasets.datasets();
+        let at_s = now_ms() / 1000;
+        let number = at_s / COLUMN_S;
+        let ended = self.column.take_if(|(open, _)| *open != number);
+        hub.change(id, |pool| {
+            (pool.heard, pool.failure) = (Instant::now(), None);
+            pool.name.clone_from(&self.name);
+            if !Arc::ptr_eq(&pool.facts, &self.facts) {
+                pool.facts = self.facts.clone();
+                pool.facts_version += 1;
+            }
+            pool.history.add_row(at_s, row);
+            pool.history.add_groups(groups);
+            if let Some((number, before)) = &ended {
+                pool.history.add_heat(*number, before, &io);
+            }
+            pool.dataset_count = all.len();
+            pool.datasets = all.into_iter().take(DATASETS_MAX).map(dataset_row).collect();
+            pool.vdevs = vdevs;
+        });
+        if let Some((_, before)) = &ended {
+            self.p99s = io.vdevs.iter().map(|(guid, now)| (*guid, p99s(before.vdevs.get(guid), now))).collect();
+        }
+        self.column.get_or_insert_with(|| (number, io.clone()));
+        self.io = Some(io);
+        Ok(())
+    }
+
+    fn renew_facts(&mut self) -> Result<()> {
+        let PoolReply::Report(report) = self.connection.ask(&Request::Report)? else { return Err(off_topic()) };
+        // a pool that is not written has none
+        if let Ok(PoolReply::Events { events, last, .. }) =
+            self.connection.ask(&Request::Events { after: self.last_event })
+        {
+            self.last_event = last;
+            add_events(&mut self.events, &events);
+        }
+        let report: PoolReport = *report;
+        let facts = PoolFacts::new(&report, &self.events);
+        if *self.facts != facts {
+            self.facts = Arc::new(facts);
+        }
+        (self.name, self.guid) = (report.name, report.guid);
+        self.allocated_bytes = report.space.allocated_bytes;
+        self.facts_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Reads the counters that the pool's process writes to files; its last groups.
+    fn read_tables(&mut self, dir: &RunDir) -> Vec<GroupSpan> {
+        let own = |tables| BTreeMap::from([(self.name.clone(), tables)]);
+        let is_dataset = |name: &str| name.starts_with("objset-");
+        const TABLES: [&str; 3] = ["arcstats", "zil", "dmu_tx"];
+        // there are none when its process could not write any
+        if let Ok(tables) = kstat::read_where(dir.path(), &self.name, |name| TABLES.contains(&name)) {
+            self.counters.see(own(tables));
+        }
+        if Instant::now() >= self.datasets_due {
+            let began = Instant::now();
+            if let Ok(tables) = kstat::read_where(dir.path(), &self.name, is_dataset) {
+                self.datasets.see(own(tables));
+            }
+            self.datasets_due = Instant::now() + began.elapsed() * DATASETS_SHARE;
+        }
+        let Some(rows) = kstat::read_rows(dir.path(), &self.name, "txgs") else { return Vec::new() };
+        let epoch_ms = now_ms().saturating_sub(rows.at_ns / 1_000_000);
+        let epoch_ms = self.epoch_ms.map_or(epoch_ms, |known| known.min(epoch_ms));
+        self.epoch_ms = Some(epoch_ms);
+        groups_of(&rows, epoch_ms)
+    }
+}
+
+fn off_topic() -> Error {
+    Error::new(Kind::Unsupported, "the pool's process answers another question")
+}
+
+fn vdev_rates(rates: &DeviceRates, p99s: Option<&[u64; 2]>) -> VdevRates {
+    let [[reads, writes], [read, written]] = [rates.operations, rates.bytes];
+    let [read_ns, write_ns] = p99s.copied().unwrap_or_default();
+    [reads, writes, read, written, read_ns as f64, write_ns as f64].map(rounded)
+}
+
+/// In which time 99 of 100 reads, and writes, were done since then.
+fn p99s(before: Option<&IoCounters>, now: &IoCounters) -> [u64; 2] {
+    let none = IoCounters::default();
+    let [before, now] = [before.unwrap_or(&none), now].map(|counters| {
+        let [reads, writes, ..] = histograms(counters);
+        [reads, writes].map(IoCounters::times)
+    });
+    [0, 1].map(|side| {
+        let since: [u64; TIME_BUCKETS] =
+            std::array::from_fn(|bucket| now[side][bucket].saturating_sub(before[side][bucket]));
+        p99_ns(&since)
+    })
+}
+
+fn dataset_row(counts: crate::top::watch::DatasetCounts) -> DatasetRates {
+    let rates = [counts.reads, counts.read_bytes, counts.writes, counts.written_bytes];
+    DatasetRates(counts.name, rates.map(|count| rounded(count.per_s)))
+}
+
+/// The groups of table `txgs`, whose clock was 0 at that time. Lines that make no sense are left out.
+fn groups_of(rows: &KstatRows, epoch_ms: u64) -> Vec<GroupSpan> {
+    let columns = ["txg", "birth", "state", "otime", "qtime", "stime", "ndirty", "nread", "nwritten"];
+    let group = |[txg, birth, state, open, quiesce, sync, dirty, read, written]: [&str; 9]| {
+        let ms = |text: &str| text.parse::<u64>().ok().map(|ns| (ns / 1000) as f32 / 1000.0);
+        Some(GroupSpan {
+            txg: txg.parse().ok()?,
+            begin_ms: epoch_ms + birth.parse::<u64>().ok()? / 1_000_000,
+            phases_ms: [ms(open)?, ms(quiesce)?, ms(sync)?],
+            is_done: state == "C",
+            bytes: [dirty.parse().ok()?, read.parse().ok()?, written.parse().ok()?],
+        })
+    };
+    rows.columns(columns).filter_map(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_from_their_table() {
+        let file = "0 0 0x01 3 99 0 9000000000\n\
+                    txg birth state ndirty nread nwritten reads writes otime qtime wtime stime\n\
+                    7 1000000000 C 10 20 30 1 1 5000000000 1500000 0 2500\n\
+                    8 6000000000 O 0 0 0 0 0 0 0 0 0\n\
+                    x 6000000000 O 0 0 0 0 0 0 0 0 0\n\
+                    9 18446744073709551615 O 0 0 0 0 0 0 0 0 -1\n";
+        let groups = groups_of(&kstat::parse_rows(file).unwrap(), 100_000);
+        let first = GroupSpan {
+            txg: 7,
+            begin_ms: 101_000,
+            phases_ms: [5000.0, 1.5, 0.002],
+            is_done: true,
+            bytes: [10, 20, 30],
+        };
+        assert_eq!((groups.len(), &groups[0], groups[1].begin_ms), (2, &first, 106_000));
+    }
+
+    #[test]
+    fn slow_requests_of_a_vdev_are_seen() {
+        let counters = |fast: u64, slow: u64| IoCounters {
+            total: [vec![0, 0, fast], vec![0, 0, 0, 0, slow]],
+            ..IoCounters::default()
+        };
+        assert_eq!(p99s(Some(&counters(5, 5)), &counters(6, 5)), [8, 0]);
+        assert_eq!(p99s(None, &counters(0, 1)), [0, 32]);
+        let rates = DeviceRates { operations: [1.0, 2.0], bytes: [3.0, 4.0] };
+        assert_eq!(vdev_rates(&rates, Some(&[8, 0])), [1.0, 2.0, 3.0, 4.0, 8.0, 0.0]);
+    }
+}

@@ -1,0 +1,253 @@
+//! The page of `cenote analytics` as browsers meet it: what it tells of pools, and whom it lets in.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::World;
+
+/// A running server; dropping it kills it.
+struct Analytics {
+    child: Child,
+    /// Where it says that it listens.
+    place: String,
+}
+
+impl Drop for Analytics {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl World {
+    fn analytics(&self, args: &[&str]) -> Analytics {
+        let mut command = self.command(env!("CARGO_BIN_EXE_cenote"));
+        let mut child = command.arg("analytics").args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.trim_end().strip_prefix("listening at ").expect("it listens").to_owned();
+        Analytics { child, place }
+    }
+}
+
+impl Analytics {
+    /// Address and port.
+    fn address(&self) -> &str {
+        self.place.strip_prefix("http://").unwrap().split('/').next().unwrap()
+    }
+
+    fn connect(&self, path: &str, fields: &str) -> TcpStream {
+        let port = self.address().rsplit_once(':').unwrap().1;
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.address());
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str, fields: &str) -> (String, String) {
+        let mut answer = String::new();
+        self.connect(path, fields).read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn events(&self) -> EventLines {
+        EventLines(BufReader::new(self.connect("/events", "")))
+    }
+}
+
+/// A stream of events.
+struct EventLines(BufReader<TcpStream>);
+
+impl EventLines {
+    /// The next event: its name, and what it says.
+    fn next(&mut self) -> (String, Value) {
+        let mut name = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+            if let Some(told) = line.trim_end().strip_prefix("event: ") {
+                name = told.to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return (name, serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+
+    /// The first tick of which that is true.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (name, told) = self.next();
+            if name == "tick" && is_so(&told) {
+                return told;
+            }
+            assert!(Instant::now() < end, "{what}: {told}");
+        }
+    }
+}
+
+fn pool<'a>(told: &'a Value, name: &str) -> &'a Value {
+    told["pools"].as_array().unwrap().iter().find(|pool| pool["name"] == name).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn pools_are_shown_live_and_one_that_hangs_delays_none() {
+    let world = World::new("analytics", &["mirror", "single"]);
+    let server = world.analytics(&["--listen", "127.0.0.1:0"]);
+    let mut events = server.events();
+    let (name, start) = events.next();
+    assert!(name == "start" && start["pools"] == serde_json::json!([]), "no pool yet: {start}");
+    world.check("import -N -o readonly=on -d DIR/mirror t_mirror", 0, "");
+    world.check("import -N -d DIR/single t_single", 0, "");
+    let is_known = |told: &Value, name: &str| pool(told, name)["row"].is_array();
+    let told = events.until("both", |told| is_known(told, "t_mirror") && is_known(told, "t_single"));
+    assert_eq!(pool(&told, "t_mirror")["vdevs"].as_array().unwrap().len(), 4, "root, mirror, two sides");
+
+    // a page that comes later gets all at once
+    let (_, start) = server.events().next();
+    let mirror = start["pools"].as_array().unwrap().iter().map(|one| &one["now"]).find(|now| now["name"] == "t_mirror");
+    let facts = &mirror.unwrap()["facts"];
+    assert_eq!((&facts["state"], &facts["is_writable"]), (&"ONLINE".into(), &false.into()));
+    let names: Vec<&str> =
+        facts["vdevs"].as_array().unwrap().iter().map(|vdev| vdev["name"].as_str().unwrap()).collect();
+    assert_eq!(names[..2], ["t_mirror", "mirror-0"]);
+    assert_eq!(names[2], world.dir.join("mirror/vda.img").to_str().unwrap());
+    let guid = facts["vdevs"][0]["guid"].as_str().unwrap();
+    let (head, heat) = server.get(&format!("/heat?pool=t_mirror&vdev={guid}&after=0"), "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && heat.starts_with("{\"seconds\":5,\"columns\":["), "{head}\n{heat}");
+
+    let signal = |name: &str| {
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-s", name, &world.process_of("t_mirror")]).status().unwrap().success());
+    };
+    signal("STOP");
+    let told = events.until("it hangs", |told| pool(told, "t_mirror")["silent"].is_string());
+    assert!(pool(&told, "t_mirror")["silent"].as_str().unwrap().starts_with("does not answer for "), "{told}");
+    let row = pool(&told, "t_single")["row"][0].as_u64().unwrap();
+    let (_, told) = events.next();
+    let (_, told) = if pool(&told, "t_single")["row"][0] == row { events.next() } else { (String::new(), told) };
+    assert!(pool(&told, "t_single")["row"][0].as_u64().unwrap() > row && pool(&told, "t_single")["silent"].is_null());
+    signal("CONT");
+    events.until("it is back", |told| pool(told, "t_mirror")["silent"].is_null());
+    world.check("export t_mirror", 0, "");
+    events.until("it is gone", |told| pool(told, "t_mirror").is_null() && is_known(told, "t_single"));
+    assert!(server.get(&format!("/heat?pool=t_mirror&vdev={guid}&after=0"), "").0.starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_page_comes_whole_and_changes_nothing() {
+    let world = World::new("analytics-page", &[]);
+    let server = world.analytics(&["--listen", "127.0.0.1:0"]);
+    let (head, page) = server.get("/", "");
+    assert!(head.contains("Content-Type: text/html") && page.starts_with("<!doctype html>"), "{head}");
+    let policy = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                  img-src 'self' data:; ";
+    assert!(head.contains(policy), "{head}");
+    for path in ["/analytics.js", "/charts.js", "/analytics.css"] {
+        assert!(page.contains(&path[1..]) && server.get(path, "").0.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    for path in ["/heat", "/heat?pool=x&vdev=-1", "/heat?pool=%3Cimg%3E&vdev=18446744073709551616"] {
+        assert!(server.get(path, "").0.starts_with("HTTP/1.1 400 "), "{path}");
+    }
+    assert!(server.get("/metrics", "").0.starts_with("HTTP/1.1 404 "));
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "{method} / HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", server.address()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{method}: {answer}");
+    }
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: evil.example\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    // pages are bounded, and those that stay open keep others from nothing but that
+    let mut open: Vec<EventLines> = (0..32).map(|_| server.events()).collect();
+    open.iter_mut().for_each(|events| assert_eq!(events.next().0, "start"));
+    assert!(server.get("/events", "").0.starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/", "").0.starts_with("HTTP/1.1 200 "));
+    open.truncate(8);
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_served = || {
+        let mut line = [0; 12];
+        server.connect("/events", "").read_exact(&mut line).unwrap();
+        line == *b"HTTP/1.1 200"
+    };
+    while !is_served() {
+        assert!(Instant::now() < end, "pages that have gone make room");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_socket_is_its_owners_and_an_open_address_asks_for_a_token() {
+    let world = World::new("analytics-doors", &[]);
+    let server = world.analytics(&[]);
+    let socket = world.dir.join("run/analytics");
+    assert!(server.place.starts_with(socket.to_str().unwrap()), "{}", server.place);
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let ask = |host: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("localhost:8765").starts_with("HTTP/1.1 200 "), "a port that somebody forwards");
+    assert!(ask("evil.example:8765").starts_with("HTTP/1.1 421 "));
+    assert_eq!(world.zpool("list -Ho name").stdout, b"", "it is nobody's mistake for a pool");
+
+    let open = world.analytics(&["--listen", "0.0.0.0:0"]);
+    let token = open.place.split_once("/?token=").expect("a token is printed").1;
+    assert!(token.len() == 48, "{token}");
+    for path in ["/", "/events", "/analytics.js", "/?token=0", "/heat?pool=x&token="] {
+        let (head, body) = open.get(path, "");
+        assert!(head.starts_with("HTTP/1.1 401 ") && !body.contains("<"), "{path}: {head}");
+    }
+    let (head, _) = open.get(&format!("/?token={token}"), "");
+    assert!(head.starts_with("HTTP/1.1 303 ") && head.contains("Location: /\r\n"), "{head}");
+    let cookie = format!("token={token}");
+    assert!(head.contains(&format!("Set-Cookie: {cookie}; HttpOnly; SameSite=Strict; Path=/\r\n")), "{head}");
+    assert!(open.get("/", &format!("Cookie: {cookie}\r\n")).0.starts_with("HTTP/1.1 200 "));
+
+    let file = world.dir.join("token");
+    std::fs::write(&file, "a-token-of-my-own\n").unwrap();
+    let own = world.analytics(&["--listen", "127.0.0.1:0", "--token-file", file.to_str().unwrap()]);
+    assert!(own.place.ends_with('/') && own.get("/", "").0.starts_with("HTTP/1.1 401 "), "it is not printed");
+    assert!(own.get("/", "Cookie: token=a-token-of-my-own\r\n").0.starts_with("HTTP/1.1 200 "));
+    std::fs::write(&file, "short").unwrap();
+    let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
+    let refused = command.args(["analytics", "--token-file"]).arg(&file).output().unwrap();
+    assert!(refused.status.code() == Some(1) && String::from_utf8_lossy(&refused.stderr).contains("a token has 16"));
+}
+
+/// Debian's Chromium finds nothing wrong with the page, wide, narrow and dark, with a pool whose device is called by what
+/// would be an element. Without Chromium nothing is found out.
+#[test]
+fn the_page_is_right_in_a_browser() {
+    let look = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/look-at-page");
+    if !Command::new("chromium").arg("--version").output().is_ok_and(|told| told.status.success()) {
+        eprintln!("NOT TESTED: the page of analytics in a browser, as there is no chromium (package chromium)");
+        return;
+    }
+    let world = World::new("analytics-look", &[]);
+    let hostile = world.dir.join("<img src=x onerror=console.error('executed')>.img");
+    std::fs::File::create(&hostile).unwrap().set_len(256 << 20).unwrap();
+    let mut create = world.command(env!("CARGO_BIN_EXE_cenote"));
+    let created = create.args(["zpool", "create", "-O", "mountpoint=none", "tank"]).arg(&hostile).output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let server = world.analytics(&["--listen", "127.0.0.1:0"]);
+    let seen = Command::new(look).arg(&server.place).output().unwrap();
+    let said = String::from_utf8_lossy(&seen.stdout).into_owned() + &String::from_utf8_lossy(&seen.stderr);
+    assert!(seen.status.success(), "{said}");
+    world.check("destroy tank", 0, "");
+}
