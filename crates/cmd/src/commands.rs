@@ -42,7 +42,7 @@ const COMMANDS: &[Command] = &[
         volumes::run,
     ),
     plain("reflink", "copy a file within a pool so that both share blocks", reflink::run),
-    plain("advise", "say what would pay: which layout of disks, compression, log device or cache", advise::run),
+    plain("advise", "say what would pay: a layout, compression, dedup, records, a log device, a cache", advise::run),
     plain("trace", "show and convert traces of requests, in the formats of public ones", traces::run),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
     Command {

@@ -19,6 +19,7 @@
 //! - [`version`]: which program this is.
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`zinject`]: lets devices and blocks go wrong.
+//! - [`distinct`]: samples of different things; [`dedup_survey`]: of a pool's blocks.
 //! - [`tools`]: programs of others that are asked.
 //! - [`output`], [`histogram`], [`protocol::words`]: what several print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
@@ -51,6 +52,8 @@ mod analytics;
 mod bench;
 mod chart;
 mod commands;
+mod dedup_survey;
+mod distinct;
 mod emulate;
 mod exporter;
 pub mod fuzzing;

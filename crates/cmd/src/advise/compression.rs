@@ -27,6 +27,12 @@ const SETTINGS: &[(&str, Compress, i32)] = &[
     ("gzip", Compress::Gzip6, 0),
     ("gzip-9", Compress::Gzip9, 0),
 ];
+/// A compression and its level, by its name in [`SETTINGS`]. Errors: there is none of that name.
+pub fn setting(text: &str) -> Result<(Compress, i32), String> {
+    let found = SETTINGS.iter().find(|(name, ..)| *name == text).map(|&(_, kind, level)| (kind, level));
+    found.ok_or_else(|| format!("none of {}", SETTINGS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")))
+}
+
 /// Blocks that each setting tries at least, however slow it is.
 const BLOCKS_MIN: u64 = 30;
 /// What a compression has to save beside another one to be worth a word.
@@ -152,7 +158,7 @@ pub fn run(args: &CompressionArgs) -> Result<(), String> {
         return Err(format!("{shown}: there are no files with contents"));
     }
     let trials = try_all(&mut sample, 1 << args.ashift, args.seconds);
-    for complaint in &sample.complaints {
+    for complaint in &sample.found.complaints {
         output::complain("advise", complaint);
     }
     if trials.iter().all(|trial| trial.blocks == 0) {
@@ -164,11 +170,15 @@ pub fn run(args: &CompressionArgs) -> Result<(), String> {
     }
     println!(
         "{} in {} files; drawn: {} of {} blocks{}\n",
-        nicebytes(sample.bytes),
-        nicenum(sample.files),
+        nicebytes(sample.found.bytes),
+        nicenum(sample.found.files),
         sample.len(),
         nicenum(sample.blocks),
-        if sample.failures > 0 { format!("; {} could not be read", sample.failures) } else { String::new() },
+        if sample.found.failures > 0 {
+            format!("; {} could not be read", sample.found.failures)
+        } else {
+            String::new()
+        },
     );
     print!("{}\n{}", table(&trials), verdict(&trials));
     Ok(())
@@ -264,10 +274,10 @@ fn json_of(sample: &FileSample, trials: &[Trial]) -> Value {
         })
     };
     json!({
-        "files": sample.files,
-        "bytes": sample.bytes,
+        "files": sample.found.files,
+        "bytes": sample.found.bytes,
         "blocks": sample.blocks,
-        "unreadable": sample.failures,
+        "unreadable": sample.found.failures,
         "settings": trials.iter().map(of).collect::<Vec<_>>(),
     })
 }

@@ -3,7 +3,7 @@
 //! Source: Cochran, "Sampling Techniques", chapter 6: the variance of a ratio estimate by linearization.
 
 /// Standard deviations within which 95 of 100 samples are.
-const DEVIATIONS: f64 = 1.96;
+pub const DEVIATIONS: f64 = 1.96;
 
 /// A figure, and the interval that holds the truth 95 times of 100.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,16 +8,12 @@
 //! which the folder tells its names.
 //! Source of the reservoir: Vitter, "Random sampling with a reservoir", 1985, algorithm R.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The smallest block of a file, in bytes.
-const BLOCK_BYTES_MIN: u64 = 512;
-/// Complaints that are kept.
-const COMPLAINTS_MAX: usize = 10;
+use super::files::{FoundFiles, file_blocks, open_file, read_from, walk_files};
 
 /// Numbers that follow from a seed.
 struct Numbers(u64);
@@ -44,97 +40,57 @@ pub struct FileSample {
     record_bytes: u64,
     wanted: usize,
     numbers: Numbers,
-    /// Regular files.
-    pub files: u64,
-    /// Bytes that they have.
-    pub bytes: u64,
-    /// Blocks that they have.
+    /// Blocks that the files have; holes are none.
     pub blocks: u64,
-    /// Files and folders that could not be read.
-    pub failures: u64,
-    /// Some of these, with why.
-    pub complaints: Vec<String>,
+    /// The files.
+    pub found: FoundFiles,
 }
 
 impl FileSample {
     /// Draws up to `wanted` blocks of the files of a folder and all below it on the same file system; or of one file.
     /// Errors: the folder cannot be read.
     pub fn draw(folder: &Path, record_bytes: u64, wanted: usize, seed: u64) -> io::Result<FileSample> {
-        let numbers = Numbers(seed);
-        let (files, bytes, blocks, failures) = (0, 0, 0, 0);
         let mut sample = FileSample {
             places: Vec::new(),
             record_bytes,
             wanted,
-            numbers,
-            files,
-            bytes,
-            blocks,
-            failures,
-            complaints: Vec::new(),
+            numbers: Numbers(seed),
+            blocks: 0,
+            found: FoundFiles::default(),
         };
-        let about = std::fs::metadata(folder)?;
-        if about.is_file() {
-            sample.add_file(folder, &about);
-        } else {
-            std::fs::read_dir(folder)?;
-            sample.walk(folder, about.dev());
-        }
+        let mut found = FoundFiles::default();
+        walk_files(folder, &mut found, &mut |found, path, about| {
+            if let Err(error) = sample.add_file(path, about) {
+                found.failed(path, &error);
+            }
+        })?;
+        sample.found = found;
         sample.mix();
         Ok(sample)
     }
 
-    fn walk(&mut self, folder: &Path, device: u64) {
-        let mut waiting = vec![folder.to_owned()];
-        while let Some(folder) = waiting.pop() {
-            let entries = match std::fs::read_dir(&folder) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.failed(&folder, &error);
+    fn add_file(&mut self, path: &Path, about: &Metadata) -> io::Result<()> {
+        let (mut file, record_bytes) = (None, self.record_bytes);
+        file_blocks(path, about, record_bytes, &mut |blocks, len| {
+            for at in blocks {
+                // once all have been seen that fit, each further one is drawn with the odds that keep all alike
+                self.blocks += 1;
+                let slot = match self.places.len() < self.wanted {
+                    true => self.places.len() as u64,
+                    false => self.numbers.below(self.blocks),
+                };
+                if slot >= self.wanted as u64 {
                     continue;
                 }
-            };
-            for entry in entries {
-                // links are not followed, as what they name may be elsewhere, or be here already
-                let looked = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
-                match looked {
-                    Ok((path, about)) if about.is_dir() && about.dev() == device => waiting.push(path),
-                    Ok((path, about)) if about.is_file() => self.add_file(&path, &about),
-                    Ok(_) => {}
-                    Err(error) => self.failed(&folder, &error),
+                let file = file.get_or_insert_with(|| Rc::new(path.to_owned())).clone();
+                let place = SampledPlace { file, offset: at * len, len: len as usize };
+                match self.places.get_mut(slot as usize) {
+                    Some(old) => *old = place,
+                    None => self.places.push(place),
                 }
             }
-        }
-    }
-
-    fn add_file(&mut self, path: &Path, about: &Metadata) {
-        let size = about.len();
-        self.files += 1;
-        self.bytes = self.bytes.saturating_add(size);
-        if size == 0 {
-            return;
-        }
-        let block = self.record_bytes.min(size.next_multiple_of(BLOCK_BYTES_MIN));
-        let blocks = size.div_ceil(block);
-        let mut file = None;
-        for at in 0..blocks {
-            // once all have been seen that fit, each further one is drawn with the odds that keep all alike
-            let seen = self.blocks + at + 1;
-            let slot = match self.places.len() < self.wanted {
-                true => self.places.len() as u64,
-                false => self.numbers.below(seen),
-            };
-            if slot >= self.wanted as u64 {
-                continue;
-            }
-            let file = file.get_or_insert_with(|| Rc::new(path.to_owned())).clone();
-            let place = SampledPlace { file, offset: at * block, len: block as usize };
-            match self.places.get_mut(slot as usize) {
-                Some(old) => *old = place,
-                None => self.places.push(place),
-            }
-        }
-        self.blocks += blocks;
+            Ok(())
+        })
     }
 
     /// Puts the places in random order, so that the first ones are a sample, too.
@@ -142,13 +98,6 @@ impl FileSample {
         for last in (1..self.places.len()).rev() {
             let other = self.numbers.below(last as u64 + 1) as usize;
             self.places.swap(last, other);
-        }
-    }
-
-    fn failed(&mut self, path: &Path, error: &io::Error) {
-        self.failures += 1;
-        if self.complaints.len() < COMPLAINTS_MAX {
-            self.complaints.push(format!("{}: {error}", path.display()));
         }
     }
 
@@ -161,32 +110,14 @@ impl FileSample {
     pub fn read(&mut self, at: usize) -> Option<Vec<u8>> {
         let place = self.places.get(at)?.clone();
         let mut bytes = vec![0; place.len];
-        match read_at(&place, &mut bytes) {
-            Ok(()) => Some(bytes),
+        match open_file(&place.file).and_then(|file| read_from(&file, place.offset, &mut bytes)) {
+            Ok(_) => Some(bytes),
             Err(error) => {
-                self.failed(&place.file, &error);
+                self.found.failed(&place.file, &error);
                 None
             }
         }
     }
-}
-
-fn read_at(place: &SampledPlace, bytes: &mut [u8]) -> io::Result<()> {
-    // it may have become a link or a named pipe meanwhile
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
-    let open = |flags| File::options().read(true).custom_flags(flags).open(&*place.file);
-    // only its owner may leave the time of access as it is
-    let file = open(flags).or_else(|_| open(flags & !libc::O_NOATIME))?;
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], place.offset + done as u64) {
-            Ok(0) => break,
-            Ok(more) => done += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -211,7 +142,7 @@ mod tests {
         let mut counts = std::collections::HashMap::new();
         for seed in 0..3000 {
             let sample = FileSample::draw(dir.path(), 4096, 3, seed).unwrap();
-            assert_eq!((sample.files, sample.bytes, sample.blocks, sample.len()), (4, 44_996, 12, 3));
+            assert_eq!((sample.found.files, sample.found.bytes, sample.blocks, sample.len()), (4, 44_996, 12, 3));
             for place in &sample.places {
                 *counts.entry((place.file.file_name().unwrap().to_owned(), place.offset)).or_insert(0u64) += 1;
             }
@@ -234,7 +165,7 @@ mod tests {
         sizes.sort_unstable();
         assert_eq!((sizes[0], sizes[1], sizes.len(), ones), (1024, 4096, 12, 44_996));
         let file = FileSample::draw(&dir.path().join("a/one"), 1 << 20, 9, 1).unwrap();
-        assert_eq!((file.files, file.blocks), (1, 1));
+        assert_eq!((file.found.files, file.blocks), (1, 1));
     }
 
     #[test]
@@ -243,8 +174,8 @@ mod tests {
         let mut sample = FileSample::draw(dir.path(), 4096, 100, 1).unwrap();
         std::fs::remove_file(dir.path().join("small")).unwrap();
         let read = (0..sample.len()).filter_map(|at| sample.read(at)).count();
-        assert_eq!((read, sample.failures), (11, 1));
-        assert!(sample.complaints[0].contains("small"), "{:?}", sample.complaints);
+        assert_eq!((read, sample.found.failures), (11, 1));
+        assert!(sample.found.complaints[0].contains("small"), "{:?}", sample.found.complaints);
         assert!(FileSample::draw(&dir.path().join("no"), 4096, 1, 1).is_err());
     }
 }

@@ -28,7 +28,7 @@ use crate::bench::measure::MeasureTime;
 use crate::bench::options::interruption;
 use class::classify;
 use course::{COURSE_S, FillLimit, measure_all};
-use demand::LogDemand;
+pub use demand::{LOG_BYTES_MIN, LogDemand};
 use guard::Overwrite;
 use live::LiveDevice;
 use says::Identity;

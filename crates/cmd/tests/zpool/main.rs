@@ -3,6 +3,7 @@
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
+mod advice;
 mod analytics;
 mod caches;
 mod confined;

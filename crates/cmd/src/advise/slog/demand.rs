@@ -19,31 +19,29 @@ const POOL_S: f64 = 2.0;
 /// docs/PERFORMANCE.md.
 pub(super) const OVERHEAD_S: f64 = 120e-6;
 
+/// Groups whose log a device has at the same time.
+pub(super) const GROUPS: u64 = 3;
+/// SPA_MINDEVSIZE.
+pub const LOG_BYTES_MIN: u64 = 64 << 20;
+
 /// See the top of the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct LogDemand {
-    pub(super) pool: String,
+pub struct LogDemand {
+    pub pool: String,
     /// Bytes a day that a log device would have got, by the time since the import.
-    pub(super) bytes_a_day: f64,
+    pub bytes_a_day: f64,
     /// Seconds since the import.
-    pub(super) seconds: f64,
-    pub(super) heaviest_group: Option<u64>,
+    pub seconds: f64,
+    pub heaviest_group: Option<u64>,
     /// A folder of the pool, and commits a second of one thread there, as it is now.
-    pub(super) folder: Option<PathBuf>,
-    pub(super) commits_per_s: Option<f64>,
+    pub folder: Option<PathBuf>,
+    pub commits_per_s: Option<f64>,
 }
 
 impl LogDemand {
     /// Asks the process of a pool, and measures in a folder of it, if one is mounted. Errors, for the user.
     pub(super) fn of(pool: &str, pace: MeasureTime) -> Result<LogDemand, String> {
-        let failed = |(Stop::Failed(why) | Stop::Usage(why))| why;
-        let mut open = pools::open(&[pool.to_owned()], &mut false).map_err(failed)?;
-        let open = open.first_mut().ok_or_else(|| format!("pool '{pool}' cannot be asked"))?;
-        let report = match open.ask(&wire::Request::Logs).map_err(failed)? {
-            wire::PoolReply::Logs(report) => report,
-            _ => return Err(format!("pool '{pool}' is read-only: it logs nothing")),
-        };
-        let mut demand = LogDemand::reckon(pool, &report);
+        let mut demand = LogDemand::asked(pool)?;
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
         demand.folder = folder_of(pool, &mounts);
         if let Some(folder) = &demand.folder {
@@ -51,6 +49,24 @@ impl LogDemand {
             demand.commits_per_s = measure_folder(folder, COMMIT_BYTES, 1, pace)?.map(|measured| measured.rate());
         }
         Ok(demand)
+    }
+
+    /// Asks the process of a pool, and measures nothing. Errors, for the user.
+    pub fn asked(pool: &str) -> Result<LogDemand, String> {
+        let failed = |(Stop::Failed(why) | Stop::Usage(why))| why;
+        let mut open = pools::open(&[pool.to_owned()], &mut false).map_err(failed)?;
+        let open = open.first_mut().ok_or_else(|| format!("pool '{pool}' cannot be asked"))?;
+        let report = match open.ask(&wire::Request::Logs).map_err(failed)? {
+            wire::PoolReply::Logs(report) => report,
+            _ => return Err(format!("pool '{pool}' is read-only: it logs nothing")),
+        };
+        Ok(LogDemand::reckon(pool, &report))
+    }
+
+    /// Bytes that a log needs for the heaviest group; `None` if none was logged.
+    pub fn log_bytes(&self) -> Option<u64> {
+        let heaviest = self.heaviest_group.filter(|bytes| *bytes > 0)?;
+        Some(heaviest.saturating_mul(GROUPS).max(LOG_BYTES_MIN))
     }
 
     fn reckon(pool: &str, report: &LogReport) -> LogDemand {

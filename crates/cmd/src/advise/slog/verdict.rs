@@ -6,7 +6,7 @@ use protocol::words::time::span;
 
 use super::class::{DeviceClass, FlushFinding, Medium};
 use super::course::SlogMeasures;
-use super::demand::{LogDemand, OVERHEAD_S};
+use super::demand::{GROUPS, LOG_BYTES_MIN, LogDemand, OVERHEAD_S};
 use crate::advise::sizes::DAY_S;
 
 /// The size of a log block for a commit of 4 KiB.
@@ -15,11 +15,7 @@ const LOG_BLOCK_BYTES: u64 = 8 << 10;
 const WORTH: f64 = 2.0;
 /// Years that a device is to last.
 const YEARS_MIN: f64 = 5.0;
-/// Groups whose log a device has at the same time.
-const GROUPS: u64 = 3;
 const DAYS_A_YEAR: f64 = 365.25;
-/// SPA_MINDEVSIZE.
-const LOG_BYTES_MIN: u64 = 64 << 20;
 
 /// Whether to buy it as a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,10 +176,10 @@ fn of_wear(years: f64, demand: &LogDemand, rated: u64) -> String {
 
 /// Bytes for the groups whose log is needed at a time, as they were or can be at most.
 fn log_bytes(measures: &SlogMeasures, demand: Option<&LogDemand>, group_s: u64) -> u64 {
-    let heaviest = demand.and_then(|demand| demand.heaviest_group).filter(|bytes| *bytes > 0);
     let rate = measures.syncs.iter().map(|row| row.bytes_rate()).fold(0.0, f64::max);
     let most = (rate * group_s as f64) as u64;
-    heaviest.unwrap_or(most).saturating_mul(GROUPS).max(LOG_BYTES_MIN)
+    let heaviest = demand.and_then(LogDemand::log_bytes);
+    heaviest.unwrap_or_else(|| most.saturating_mul(GROUPS).max(LOG_BYTES_MIN))
 }
 
 fn of_size(bytes: u64, demand: Option<&LogDemand>, group_s: u64) -> String {
