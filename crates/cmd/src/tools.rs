@@ -1,6 +1,7 @@
 //! Programs of others that are asked about devices, and may be missing or hang.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,18 @@ pub struct ToolAnswer {
 
 /// Asks a program. Errors: `NotFound` if it is not installed, `TimedOut` if it does not end in time.
 pub fn ask(name: &str, args: &[&str], time: Duration) -> io::Result<ToolAnswer> {
+    let began = Instant::now();
+    ask_while(name, args, || began.elapsed() < time)
+}
+
+/// The same for as long as `goes_on` says so. Errors: `TimedOut` if it does not.
+pub fn ask_while(name: &str, args: &[&str], goes_on: impl Fn() -> bool) -> io::Result<ToolAnswer> {
     let folders = std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
     let mut command = Command::new(name);
     command.args(args).env("PATH", folders).env("LC_ALL", "C");
     command.env_remove("LIBBLKID_DEBUG").env_remove("BLKID_DEBUG");
+    // SIGINT of a terminal is for this program, which ends it in order
+    command.process_group(0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let stdout = child.stdout.take();
     let reader = std::thread::spawn(move || {
@@ -35,19 +44,18 @@ pub fn ask(name: &str, args: &[&str], time: Duration) -> io::Result<ToolAnswer> 
         text
     });
     // one that waits for a dead device cannot be killed, and its pipe stays open: neither is waited for
-    let Some(status) = ended(&mut child, time)? else { return Err(io::ErrorKind::TimedOut.into()) };
+    let Some(status) = ended(&mut child, goes_on)? else { return Err(io::ErrorKind::TimedOut.into()) };
     let text = reader.join().unwrap_or_default();
     Ok(ToolAnswer { code: status.code(), text: String::from_utf8_lossy(&text).into_owned() })
 }
 
-/// How a program ended; if it has not after some time, it is killed, and `None`.
-fn ended(child: &mut Child, time: Duration) -> io::Result<Option<ExitStatus>> {
-    let start = Instant::now();
+/// How a program ended; if it has not as long as `goes_on` says so, it is killed, and `None`.
+fn ended(child: &mut Child, goes_on: impl Fn() -> bool) -> io::Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if start.elapsed() >= time {
+        if !goes_on() {
             child.kill()?;
             return Ok(None);
         }
@@ -62,7 +70,8 @@ mod tests {
     #[test]
     fn what_does_not_end_is_not_waited_for() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        assert!(ended(&mut child, Duration::from_millis(20)).unwrap().is_none());
+        let began = Instant::now();
+        assert!(ended(&mut child, || began.elapsed() < Duration::from_millis(20)).unwrap().is_none());
         child.wait().unwrap();
     }
 

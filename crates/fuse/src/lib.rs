@@ -92,7 +92,7 @@ mod xattr;
 pub use flags::Project;
 pub use helper::{Helper, NO_HELPER, help};
 pub use mount::{Mount, SETTLE_MAX, clear_dead_mounts, mount, unmount_all};
-pub use mountinfo::MountTable;
+pub use mountinfo::{MountInfo, MountTable, all as all_mounts};
 pub use node::object_of;
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};

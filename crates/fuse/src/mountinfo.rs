@@ -14,14 +14,17 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountInfo {
+pub struct MountInfo {
     /// Device number, `major:minor`: of a FUSE mount its own, for as long as it is mounted.
-    pub(crate) dev: String,
-    pub(crate) point: PathBuf,
+    pub dev: String,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// Whether nothing can be changed through this mount.
+    pub is_read_only: bool,
     /// With the subtype: `fuse.zfs`.
-    pub(crate) fs_type: String,
+    pub fs_type: String,
     /// What is mounted, as the file system tells: of ours the dataset.
-    pub(crate) source: String,
+    pub source: String,
 }
 
 /// The devices that are mounted, and where, as of one moment.
@@ -40,8 +43,8 @@ impl MountTable {
     }
 }
 
-/// All mounts, in the order in which they were made.
-pub(crate) fn all() -> Result<Vec<MountInfo>> {
+/// All mounts, in the order in which they were made. Errors: no /proc.
+pub fn all() -> Result<Vec<MountInfo>> {
     let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
     Ok(parse(&text).collect())
 }
@@ -76,12 +79,13 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
     let mut fields = line.split(|&b| b == b' ');
     let dev = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let point = unescape(fields.nth(1)?);
+    let is_read_only = fields.next()?.split(|&b| b == b',').any(|option| option == b"ro");
     // any number of optional fields, then a dash
     let mut after = fields.skip_while(|field| *field != b"-").skip(1);
     let (fs_type, source) = (after.next()?, unescape(after.next()?));
     let [fs_type, source] =
         [fs_type, source.as_os_str().as_bytes()].map(|text| String::from_utf8_lossy(text).into_owned());
-    Some(MountInfo { dev, point, fs_type, source })
+    Some(MountInfo { dev, point, is_read_only, fs_type, source })
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.
@@ -117,11 +121,12 @@ mod tests {
     fn lines() {
         let text = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             23 22 0:40 / /mnt/a\\040b\\134c rw,relatime shared:1 master:2 - fuse.zfs tank/a\\040b rw,user_id=0\n\
-            broken\n24 22 0:41 / /mnt rw - tmpfs - rw";
+            broken\n24 22 0:41 / /mnt ro,nosuid - tmpfs - rw";
         let mounts: Vec<_> = parse(text).collect();
         assert_eq!(mounts.len(), 3);
         let expect = ("0:40", Path::new("/mnt/a b\\c"), "fuse.zfs", "tank/a b");
-        let MountInfo { dev, point, fs_type, source } = &mounts[1];
+        let MountInfo { dev, point, is_read_only, fs_type, source } = &mounts[1];
+        assert!(!is_read_only && !mounts[0].is_read_only && mounts[2].is_read_only);
         assert_eq!((&**dev, &**point, &**fs_type, &**source), expect);
         assert_eq!(mounts[2].fs_type, "tmpfs");
     }

@@ -4,10 +4,11 @@
 //! being written when the lab was killed: its cell is measured again.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,9 @@ use super::plan::CellRun;
 
 /// Bytes of a journal that are read.
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+/// How long another process may have it.
+const LOCK_TIME: Duration = Duration::from_millis(200);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Which lab it is: one with other words does not go on with the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +74,20 @@ pub struct CellRecord {
     pub failed: Option<String>,
 }
 
+/// Locks it until it is closed. Errors, for the user: another lab has it.
+fn lock(file: &File) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            // between fork and exec, a child has the files of its parent, also of one that was killed
+            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Err("another lab uses it".to_owned()),
+            Err(TryLockError::Error(e)) => return Err(e.to_string()),
+        }
+    }
+}
+
 /// The name of a cell.
 pub fn cell_name(study: &str, setting: &str, cell: &str) -> String {
     format!("{study}/{setting}/{cell}")
@@ -109,11 +127,7 @@ impl LabJournal {
     pub fn open(path: &Path, identity: &LabIdentity) -> Result<LabJournal, String> {
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
         let file = File::options().create(true).read(true).append(true).open(path).map_err(|e| failed(&e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(failed(&"another lab uses it")),
-            Err(std::fs::TryLockError::Error(e)) => return Err(failed(&e)),
-        }
+        lock(&file).map_err(|why| failed(&why))?;
         let len = file.metadata().map_err(|e| failed(&e))?.len();
         if len > JOURNAL_BYTES_MAX {
             return Err(failed(&"too large for a journal"));

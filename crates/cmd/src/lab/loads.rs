@@ -1,12 +1,10 @@
 //! What is done on file systems and devices: files written, rewritten and read one after the other, random reads, small files.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base::{AlignedBuf, Env};
 
@@ -15,10 +13,8 @@ use super::plan::CellRun;
 use crate::advise::sizes::MIB;
 use crate::bench::measure::measure;
 use crate::bench::random::{RandomOrder, noise};
+use crate::tools;
 
-/// Bytes of a program's output that are read.
-const TOOL_BYTES_MAX: u64 = 16 << 20;
-const TOOL_POLL_TIME: Duration = Duration::from_millis(20);
 /// Bytes of a request of sequential loads.
 const REQUEST_BYTES: usize = 1 << 20;
 /// Each piece of so many bytes compresses alike, so that all record sizes see the same.
@@ -203,34 +199,16 @@ fn copy_file(from: &Path, to: &Path, bed: &LabBed<'_>) -> Result<u64, CellStop> 
 
 /// Runs a program of others until it ends, and tells what it printed. Errors: it is not installed, or it failed.
 pub fn tool(bed: &LabBed<'_>, name: &str, package: &str, words: &[&str]) -> Result<String, CellStop> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(name);
-    command.args(words).env("PATH", format!("{path}:/usr/sbin:/sbin")).process_group(0);
-    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut child = started.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => format!("{name} is not installed (package {package})"),
-        _ => format!("{name}: {e}"),
+    let answer = tools::ask_while(name, words, || bed.goes_on().is_ok()).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => CellStop::Failed(format!("{name} is not installed (package {package})")),
+        ErrorKind::TimedOut => CellStop::Interrupted,
+        _ => CellStop::Failed(format!("{name}: {e}")),
     })?;
-    let stdout = child.stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        // what cannot be read is missing in the answer
-        let _ = stdout.map(|stdout| stdout.take(TOOL_BYTES_MAX).read_to_end(&mut text));
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if let Err(stop) = bed.goes_on() {
-            child.kill()?;
-            child.wait()?;
-            return Err(stop);
-        }
-        std::thread::sleep(TOOL_POLL_TIME);
-    };
-    let text = reader.join().unwrap_or_default();
-    if status.success() { Ok(text) } else { Err(CellStop::Failed(format!("{name} failed: {status}"))) }
+    match answer.code {
+        Some(0) => Ok(answer.text),
+        Some(code) => Err(CellStop::Failed(format!("{name} failed: exit code {code}"))),
+        None => Err(CellStop::Failed(format!("{name} was ended by a signal"))),
+    }
 }
 
 /// How fast so many bytes went by, in MiB a second, and the processor seconds of the pool's process.

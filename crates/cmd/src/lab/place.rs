@@ -183,17 +183,8 @@ impl LabPlace {
 
 /// What is mounted below a folder, the last first.
 fn mounts_below(folder: &Path) -> Vec<PathBuf> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescaped);
-    let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(folder)).collect();
-    below.reverse();
-    below
-}
-
-/// A path as mountinfo has it: spaces, tabs, line ends and backslashes are octal.
-fn unescaped(text: &str) -> PathBuf {
-    let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, char)| text.replace(code, char)))
+    let points = fuse::all_mounts().unwrap_or_default().into_iter().rev().map(|mount| mount.point);
+    points.filter(|point| point.starts_with(folder)).collect()
 }
 
 /// Takes a mount away, whatever uses it; one that stays is found afterwards.

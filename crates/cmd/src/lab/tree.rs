@@ -48,7 +48,7 @@ fn content(kind: usize, len: usize, seed: &mut u64) -> Vec<u8> {
             while text.len() < len {
                 let draw = next_mixed(seed);
                 text.extend_from_slice(WORDS[(draw % 16) as usize].as_bytes());
-                text.push(if draw % 97 == 0 { b'\n' } else { b' ' });
+                text.push(if draw.is_multiple_of(97) { b'\n' } else { b' ' });
             }
             text.truncate(len);
             text

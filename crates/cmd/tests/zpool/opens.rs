@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, IFlags, SeekFrom, Timespec, Timestamps, XattrFlags, ioctl_getflags, ioctl_setflags};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
@@ -244,6 +245,8 @@ fn a_copy_reads_its_source() {
             fs::write(path, "0123456789").unwrap();
         }
         let before = fs::metadata(&from).unwrap();
+        // times are by the coarse clock
+        std::thread::sleep(Duration::from_millis(20));
         let copied = || {
             let (source, target) = (File::open(&from).unwrap(), OpenOptions::new().write(true).open(&to).unwrap());
             rustix::fs::copy_file_range(&source, None, &target, None, 10).unwrap()

@@ -123,7 +123,10 @@ impl Leaving<'_> {
             // the export may have been given up
             let _ = tell.send(exports.stop_all_while(false, &|| !gives_up.load(Ordering::Relaxed)));
         };
-        std::thread::Builder::new().name("unmount".to_owned()).spawn(stop)?;
+        if std::thread::Builder::new().name("unmount".to_owned()).spawn(stop).is_err() {
+            // by this one then, which a pool that is suspended keeps in the one that it has begun with
+            return Ok(self.exports.stop_all_while(false, &|| self.pool.suspended().is_none()));
+        }
         loop {
             match told.recv_timeout(LOOK_EVERY) {
                 Ok(outcome) => return Ok(outcome),

@@ -1,7 +1,8 @@
 //! What a pool asks of a log device: how much it logs, and what its synchronous writes cost now.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use fuse::MountInfo;
 use protocol::log_report::LogReport;
 use protocol::wire;
 
@@ -42,8 +43,7 @@ impl LogDemand {
     /// Asks the process of a pool, and measures in a folder of it, if one is mounted. Errors, for the user.
     pub(super) fn of(pool: &str, pace: MeasureTime) -> Result<LogDemand, String> {
         let mut demand = LogDemand::asked(pool)?;
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
-        demand.folder = folder_of(pool, &mounts);
+        demand.folder = folder_of(pool, fuse::all_mounts().unwrap_or_default());
         if let Some(folder) = &demand.folder {
             let pace = MeasureTime { seconds: POOL_S, ..pace };
             demand.commits_per_s = measure_folder(folder, COMMIT_BYTES, 1, pace)?.map(|measured| measured.rate());
@@ -83,17 +83,11 @@ impl LogDemand {
     }
 }
 
-/// Where a file system of the pool that can be written is mounted, as /proc/mounts has it.
-fn folder_of(pool: &str, mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (source, point, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
-        let is_ours = source == pool || source.strip_prefix(pool).is_some_and(|rest| rest.starts_with('/'));
-        let is_writable = options.split(',').any(|option| option == "rw");
-        // of names with odd characters the kernel writes octal numbers: those are passed over
-        let is_plain = !point.contains('\\');
-        (is_ours && kind == "fuse.zfs" && is_writable && is_plain).then(|| Path::new(point).to_owned())
-    })
+/// Where a file system of the pool that can be written is mounted.
+fn folder_of(pool: &str, mounts: Vec<MountInfo>) -> Option<PathBuf> {
+    let is_ours = |source: &str| source.strip_prefix(pool).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_meant = |mount: &MountInfo| mount.fs_type == "fuse.zfs" && !mount.is_read_only && is_ours(&mount.source);
+    mounts.into_iter().find(is_meant).map(|mount| mount.point)
 }
 
 #[cfg(test)]
@@ -116,9 +110,20 @@ mod tests {
 
     #[test]
     fn folders_of_a_pool() {
-        let mounts = "tankard /a fuse.zfs rw 0 0\ntank /b fuse.zfs ro,nosuid 0 0\ntank/x /c\\040d fuse.zfs rw 0 0\n\
-                      tank /e ext4 rw 0 0\nodd\ntank/y /f fuse.zfs rw,nosuid 0 0\n";
-        assert_eq!(folder_of("tank", mounts), Some("/f".into()));
+        let mount = |source: &str, point: &str, fs_type: &str, is_read_only| MountInfo {
+            dev: "0:1".into(),
+            point: point.into(),
+            is_read_only,
+            fs_type: fs_type.into(),
+            source: source.into(),
+        };
+        let mounts = vec![
+            mount("tankard", "/a", "fuse.zfs", false),
+            mount("tank", "/b", "fuse.zfs", true),
+            mount("tank", "/e", "ext4", false),
+            mount("tank/y", "/f", "fuse.zfs", false),
+        ];
+        assert_eq!(folder_of("tank", mounts.clone()), Some("/f".into()));
         assert_eq!(folder_of("tan", mounts), None);
     }
 }
