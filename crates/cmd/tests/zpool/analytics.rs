@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::World;
+use super::{World, look_at_page};
 
 /// A running server; dropping it kills it.
 struct Analytics {
@@ -231,14 +231,9 @@ fn a_socket_is_its_owners_and_an_open_address_asks_for_a_token() {
 }
 
 /// Debian's Chromium finds nothing wrong with the page, wide, narrow and dark, with a pool whose device is called by what
-/// would be an element. Without Chromium nothing is found out.
+/// would be an element.
 #[test]
 fn the_page_is_right_in_a_browser() {
-    let look = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/look-at-page");
-    if !Command::new("chromium").arg("--version").output().is_ok_and(|told| told.status.success()) {
-        eprintln!("NOT TESTED: the page of analytics in a browser, as there is no chromium (package chromium)");
-        return;
-    }
     let world = World::new("analytics-look", &[]);
     let hostile = world.dir.join("<img src=x onerror=console.error('executed')>.img");
     std::fs::File::create(&hostile).unwrap().set_len(256 << 20).unwrap();
@@ -246,8 +241,6 @@ fn the_page_is_right_in_a_browser() {
     let created = create.args(["zpool", "create", "-O", "mountpoint=none", "tank"]).arg(&hostile).output().unwrap();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
     let server = world.analytics(&["--listen", "127.0.0.1:0"]);
-    let seen = Command::new(look).arg(&server.place).output().unwrap();
-    let said = String::from_utf8_lossy(&seen.stdout).into_owned() + &String::from_utf8_lossy(&seen.stderr);
-    assert!(seen.status.success(), "{said}");
+    look_at_page(&server.place);
     world.check("destroy tank", 0, "");
 }

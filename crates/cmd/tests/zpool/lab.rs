@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{World, can_mount};
+use super::{World, can_mount, look_at_page};
 
 /// A lab in a folder of the world.
 fn lab(world: &World, words: &str) -> Command {
@@ -97,6 +97,7 @@ fn a_lab_that_was_killed_measures_what_is_missing_only() {
     assert!(text.iter().any(|words| words.contains("pays for programs that call fsync")), "{text:?}");
     let page = fs::read_to_string(out(&world).join("report.html")).unwrap();
     assert!(page.len() < 2 << 20 && !page.contains("<script") && !page.contains("http://cenote"), "{}", page.len());
+    look_at_page(&format!("file://{}", out(&world).join("report.html").display()));
     let csv = fs::read_to_string(out(&world).join("cells.csv")).unwrap();
     assert!(csv.lines().count() > all, "three runs of each");
 
