@@ -278,11 +278,6 @@ fn map(bytes: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn give_all(buffers: &[NonNull<u8>], size: usize) {
-        // SAFETY: each was taken, once.
-        buffers.iter().for_each(|buffer| unsafe { give(*buffer, size) });
-    }
-
     #[test]
     #[cfg_attr(any(miri, no_slabs), ignore = "there are no slabs")]
     fn slabs_come_and_go() {
@@ -303,7 +298,8 @@ mod tests {
         assert!(addresses.iter().all(|address| address % 4096 == 0));
         let slabs = || ALL[class_of(size)].lock().slabs.len();
         let most = slabs();
-        give_all(&buffers, size);
+        // SAFETY: each was taken, once.
+        buffers.into_iter().for_each(|buffer| unsafe { give(buffer, size) });
         assert!(slabs() < most && FREE_BYTES.load(Ordering::Relaxed) <= FREE_BYTES_MAX + SLAB_BYTES);
 
         // one that is in use keeps its bytes while those around it are given back
@@ -311,7 +307,8 @@ mod tests {
         let buffers: Vec<_> = (0..16).map(|_| take(size).unwrap()).collect();
         // SAFETY: it was taken with this size.
         unsafe { buffers[0].as_ptr().write_bytes(7, size) };
-        give_all(&buffers[1..], size);
+        // SAFETY: each was taken, once.
+        buffers[1..].iter().for_each(|buffer| unsafe { give(*buffer, size) });
         give_memory_back();
         assert_eq!(ALL[class_of(size)].lock().slabs.len(), 1);
         // SAFETY: still in use.
@@ -329,6 +326,7 @@ mod tests {
         // SAFETY: it was taken with this size.
         assert!(unsafe { std::slice::from_raw_parts(anew.as_ptr(), size) }.iter().all(|byte| *byte == 0));
         keep_free_at_most(FREE_BYTES_MAX as u64);
-        give_all(&[buffers[0], anew], size);
+        // SAFETY: each was taken, once.
+        [buffers[0], anew].into_iter().for_each(|buffer| unsafe { give(buffer, size) });
     }
 }
