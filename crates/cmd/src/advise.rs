@@ -10,7 +10,7 @@
 //! - [`special`]: what a special vdev would hold
 //! - [`whole`]: all of that for a pool, the best first
 //! - [`subject`]: pools, datasets and folders that are asked about; [`files`]: the files of a folder
-//! - [`sizes`]: sizes in words and figures
+//! - [`verdict`]: what advice comes to; [`sizes`]: sizes in words and figures
 
 mod cache;
 mod compression;
@@ -18,13 +18,14 @@ mod dedup;
 mod files;
 mod layout;
 mod priority;
-mod ratio;
+pub mod ratio;
 mod recordsize;
 mod sample;
 pub mod sizes;
 pub mod slog;
 mod special;
 mod subject;
+mod verdict;
 mod whole;
 
 use std::ffi::OsString;
@@ -49,17 +50,9 @@ enum AdviseArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let outcome = match is_of_pool(args) {
-        true => output::parse_args(args).map(|args| whole::run(&args)),
-        false => output::parse_args(args).map(|args| run_one(&args)),
-    };
-    match outcome {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(why)) => {
-            output::complain("advise", why);
-            output::FAILED.into()
-        }
-        Err(code) => code,
+    match is_of_pool(args) {
+        true => output::run_command("advise", args, |args| whole::run(&args)),
+        false => output::run_command("advise", args, |args| run_one(&args)),
     }
 }
 

@@ -72,17 +72,7 @@ struct AnalyticsArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: AnalyticsArgs = match output::parse_args(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    match serve(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("analytics", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("analytics", args, serve)
 }
 
 fn serve(args: AnalyticsArgs) -> Result<(), String> {

@@ -25,16 +25,8 @@ enum BenchArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let outcome = match output::parse_args(args) {
-        Ok(BenchArgs::Sync(args)) => sync::run(&args),
-        Ok(BenchArgs::Randread(args)) => randread::run(&args),
-        Err(code) => return code,
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("bench", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("bench", args, |args| match args {
+        BenchArgs::Sync(args) => sync::run(&args),
+        BenchArgs::Randread(args) => randread::run(&args),
+    })
 }

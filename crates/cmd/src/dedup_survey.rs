@@ -17,14 +17,13 @@ use format::blkptr::BlkPtr;
 use format::ddt::DdtKey;
 use pool::check::{BlockKind, Observer};
 
+use crate::advise::ratio::DEVIATIONS;
 use crate::distinct::{DistinctSample, SampledBlock, chance_of};
 use crate::progress::ProgressDisplay;
 
 /// Bytes of memory that an entry of a table takes with its share of free room: blocks of 4 KiB of 22 entries at most
 /// are three quarters full.
 pub const ENTRY_BYTES: u64 = 256;
-/// Standard deviations within which 95 of 100 samples are.
-const DEVIATIONS: f64 = 1.96;
 
 /// What has been seen of a pool.
 pub struct DedupSurvey {
@@ -154,14 +153,9 @@ impl Observer for DedupSurvey {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use base::split_mix;
 
-    /// Numbers that look like chance.
-    fn mix(n: u64) -> u64 {
-        let x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
-    }
+    use super::*;
 
     /// A pool of blocks of which each third is there five times, and each fifth of these places has seven pointers.
     /// Bytes of different blocks, and of pointers to places that have others.
@@ -169,7 +163,7 @@ mod tests {
         let mut survey = DedupSurvey::new(max, None);
         let (mut unique, mut shared) = (0, 0);
         for n in 0..count {
-            let sum = mix(n ^ seed << 40);
+            let sum = split_mix(n ^ seed << 40);
             let bytes = 4096 << (sum >> 60 & 3);
             unique += bytes;
             // fletcher sums of short blocks differ in few bits

@@ -11,8 +11,17 @@
 //! VLDB 2001.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use base::MIX_STRIDE;
+
+/// Things of which those with some chances are kept, and no others: so many at most; see the top of the file.
+pub struct ChanceTable<K, V> {
+    /// Each with its chance.
+    things: HashMap<K, (u64, V)>,
+    zeros: u32,
+    max: usize,
+}
 
 /// A block in a sample.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +30,10 @@ pub struct SampledBlock {
     pub bytes: u64,
     /// Pointers to it.
     pub pointers: u64,
-    chance: u64,
 }
 
-/// Blocks by keys of `N` words; see the top of the file.
-pub struct DistinctSample<const N: usize> {
-    blocks: HashMap<[u64; N], SampledBlock>,
-    zeros: u32,
-    max: usize,
-}
+/// Blocks by keys of `N` words.
+pub struct DistinctSample<const N: usize>(ChanceTable<[u64; N], SampledBlock>);
 
 /// The chance of what these words tell from everything else. Weak checksums have little chance in their low bits, so all
 /// are mixed.
@@ -40,59 +44,95 @@ pub fn chance_of(words: &[u64]) -> u64 {
     })
 }
 
-impl<const N: usize> DistinctSample<N> {
-    /// Keeps so many blocks at most.
-    pub fn new(max: usize) -> DistinctSample<N> {
-        DistinctSample { blocks: HashMap::new(), zeros: 0, max }
+impl<K: Eq + Hash, V> ChanceTable<K, V> {
+    /// Keeps so many things at most.
+    pub fn new(max: usize) -> ChanceTable<K, V> {
+        ChanceTable { things: HashMap::new(), zeros: 0, max }
     }
 
-    /// Counts a pointer to a block, if that is in the sample.
-    pub fn count(&mut self, chance: u64, key: [u64; N], bytes: u64) {
-        if !self.has(chance) {
-            return;
-        }
-        self.blocks.entry(key).or_insert(SampledBlock { bytes, pointers: 0, chance }).pointers += 1;
-        while self.blocks.len() > self.max {
-            self.zeros += 1;
-            let zeros = self.zeros;
-            self.blocks.retain(|_, block| block.chance.trailing_zeros() >= zeros);
-        }
-    }
-
-    /// Whether blocks of that chance are in the sample.
+    /// Whether things of that chance are kept.
     pub fn has(&self, chance: u64) -> bool {
         chance.trailing_zeros() >= self.zeros
     }
 
+    /// Changes a thing of that chance, which is made if it is not there. Afterwards, it may have had to go: see
+    /// [`ChanceTable::has`]. `None` if it is not kept anyway.
+    pub fn change<T>(
+        &mut self,
+        chance: u64,
+        key: K,
+        make: impl FnOnce() -> V,
+        change: impl FnOnce(&mut V) -> T,
+    ) -> Option<T> {
+        if !self.has(chance) {
+            return None;
+        }
+        let (_, thing) = self.things.entry(key).or_insert_with(|| (chance, make()));
+        let changed = change(thing);
+        while self.things.len() > self.max {
+            self.zeros += 1;
+            let zeros = self.zeros;
+            self.things.retain(|_, (chance, _)| chance.trailing_zeros() >= zeros);
+        }
+        Some(changed)
+    }
+
+    /// A thing that is kept.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.things.get_mut(key).map(|(_, thing)| thing)
+    }
+
+    /// Those that are kept.
+    pub fn things(&self) -> impl Iterator<Item = &V> {
+        self.things.values().map(|(_, thing)| thing)
+    }
+
+    /// How many there are for one that is kept.
+    pub fn scale(&self) -> f64 {
+        f64::from(self.zeros).exp2()
+    }
+}
+
+impl<const N: usize> DistinctSample<N> {
+    /// Keeps so many blocks at most.
+    pub fn new(max: usize) -> DistinctSample<N> {
+        DistinctSample(ChanceTable::new(max))
+    }
+
+    /// Counts a pointer to a block, if that is in the sample.
+    pub fn count(&mut self, chance: u64, key: [u64; N], bytes: u64) {
+        self.0.change(chance, key, || SampledBlock { bytes, pointers: 0 }, |block| block.pointers += 1);
+    }
+
     /// Different blocks in it.
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.0.things.len()
     }
 
     /// Bytes of memory that it takes: of the table, each place with a byte for itself, and at most seven of eight in use.
     #[cfg(test)]
     pub fn memory_bytes(&self) -> usize {
-        let places = (self.blocks.capacity() * 8).div_ceil(7);
-        places * (size_of::<([u64; N], SampledBlock)>() + 1)
+        let places = (self.0.things.capacity() * 8).div_ceil(7);
+        places * (size_of::<([u64; N], (u64, SampledBlock))>() + 1)
     }
 
     /// How many there are for one in the sample.
     pub fn scale(&self) -> f64 {
-        f64::from(self.zeros).exp2()
+        self.0.scale()
     }
 
     /// The sum of `f` over all different blocks, those that are not in the sample included.
     pub fn sum(&self, f: &dyn Fn(&SampledBlock) -> f64) -> f64 {
-        self.blocks.values().map(f).sum::<f64>() * self.scale()
+        self.0.things().map(f).sum::<f64>() * self.scale()
     }
 
     /// How far off that is, squared: all blocks of a chance are in the sample in one case of `scale`.
     pub fn variance(&self, f: &dyn Fn(&SampledBlock) -> f64) -> f64 {
-        if self.zeros == 0 {
+        if self.scale() == 1.0 {
             return 0.0;
         }
-        let mut groups: HashMap<u64, f64> = HashMap::with_capacity(self.blocks.len());
-        self.blocks.values().for_each(|block| *groups.entry(block.chance).or_default() += f(block));
+        let mut groups: HashMap<u64, f64> = HashMap::with_capacity(self.len());
+        self.0.things.values().for_each(|(chance, block)| *groups.entry(*chance).or_default() += f(block));
         let squares: f64 = groups.values().map(|sum| sum * sum).sum();
         (self.scale() - 1.0) * self.scale() * squares
     }
@@ -107,8 +147,8 @@ mod tests {
         let mut sample = DistinctSample::<1>::new(100);
         for round in 1..=3 {
             (0..5000u64).for_each(|n| sample.count(chance_of(&[n, 7]), [n], 4096));
-            assert!(sample.len() <= 100 && sample.zeros >= 5, "{} {}", sample.len(), sample.zeros);
-            assert!(sample.blocks.values().all(|block| block.pointers == round));
+            assert!(sample.len() <= 100 && sample.0.zeros >= 5, "{} {}", sample.len(), sample.0.zeros);
+            assert!(sample.0.things().all(|block| block.pointers == round));
         }
         let blocks = sample.sum(&|_| 1.0);
         assert!((blocks - 5000.0).abs() < 3.0 * sample.variance(&|_| 1.0).sqrt(), "{blocks}");
@@ -118,7 +158,7 @@ mod tests {
     fn blocks_of_one_chance_go_together() {
         let mut sample = DistinctSample::<1>::new(1000);
         (0..3000u64).for_each(|n| sample.count(chance_of(&[n / 3]), [n], 1));
-        assert!((2..5).contains(&sample.zeros) && sample.len().is_multiple_of(3));
+        assert!((2..5).contains(&sample.0.zeros) && sample.len().is_multiple_of(3));
         let (alone, groups) = (sample.len() as f64, sample.len() as f64 / 3.0);
         let scale = sample.scale();
         assert_eq!(sample.variance(&|_| 1.0), (scale - 1.0) * scale * groups * 9.0);
@@ -126,6 +166,6 @@ mod tests {
         // more of one chance than there is room for leave all at once
         let mut crowd = DistinctSample::<1>::new(10);
         (0..20).for_each(|n| crowd.count(1 << 40, [n], 1));
-        assert!(crowd.zeros > 40 && crowd.len() == 0);
+        assert!(crowd.0.zeros > 40 && crowd.len() == 0);
     }
 }

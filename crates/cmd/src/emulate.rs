@@ -87,17 +87,7 @@ fn wanted(text: &str) -> Result<WantedDevice, String> {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: EmulateArgs = match output::parse_args(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    match serve(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("emulate", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("emulate", args, |args| serve(&args))
 }
 
 /// What is mounted, and whether it is to go.

@@ -51,17 +51,9 @@ struct ExporterArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: ExporterArgs = match output::parse_args(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    match args.listen.map_or_else(default_place, Ok).and_then(listen) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("exporter", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("exporter", args, |args: ExporterArgs| {
+        args.listen.map_or_else(default_place, Ok).and_then(listen)
+    })
 }
 
 fn default_place() -> Result<ListenAddress, String> {

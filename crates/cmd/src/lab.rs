@@ -81,17 +81,7 @@ struct LabArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: LabArgs = match output::parse_args(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    match lab(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("lab", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("lab", args, |args| lab(&args))
 }
 
 fn lab(args: &LabArgs) -> Result<(), String> {

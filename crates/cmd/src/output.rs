@@ -45,6 +45,22 @@ pub fn parse_args<A: Parser>(args: &[OsString]) -> Result<A, ExitCode> {
     })
 }
 
+/// Runs a command with its arguments: why it failed is said in its name.
+pub fn run_command<A: Parser>(
+    command: &str,
+    args: &[OsString],
+    work: impl FnOnce(A) -> Result<(), String>,
+) -> ExitCode {
+    match parse_args(args).map(work) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(why)) => {
+            complain(command, why);
+            FAILED.into()
+        }
+        Err(code) => code,
+    }
+}
+
 /// One line on standard error, in the name of a command.
 pub fn complain(command: &str, what: impl fmt::Display) {
     eprintln!("cenote {command}: {}", Shown(what.to_string()));

@@ -50,18 +50,8 @@ struct TopArgs {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: TopArgs = match output::parse_args(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
     // by then the terminal shows again what it did before
-    match watch(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("top", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("top", args, |args| watch(&args))
 }
 
 fn watch(args: &TopArgs) -> Result<(), String> {

@@ -66,18 +66,10 @@ pub fn format_of(name: &str) -> Result<TraceFormat, String> {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let outcome = match output::parse_args(args) {
-        Ok(TraceArgs::Show(args)) => show(&args),
-        Ok(TraceArgs::Convert(args)) => convert(&args),
-        Err(code) => return code,
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            output::complain("trace", why);
-            output::FAILED.into()
-        }
-    }
+    output::run_command("trace", args, |args| match args {
+        TraceArgs::Show(args) => show(&args),
+        TraceArgs::Convert(args) => convert(&args),
+    })
 }
 
 /// Opens a trace. Errors: in words, with the file's name.

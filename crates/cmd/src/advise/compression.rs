@@ -11,7 +11,6 @@ use super::ratio::{Interval, RatioSum};
 use super::sample::FileSample;
 use super::sizes::{MIB, block_size};
 use crate::bench::options::seconds;
-use crate::output;
 
 /// Settings that are tried: as the property has them, with what the engine calls them.
 const SETTINGS: &[(&str, Compress, i32)] = &[
@@ -158,9 +157,7 @@ pub fn run(args: &CompressionArgs) -> Result<(), String> {
         return Err(format!("{shown}: there are no files with contents"));
     }
     let trials = try_all(&mut sample, 1 << args.ashift, args.seconds);
-    for complaint in &sample.found.complaints {
-        output::complain("advise", complaint);
-    }
+    sample.found.complain();
     if trials.iter().all(|trial| trial.blocks == 0) {
         return Err(format!("{shown}: none of its blocks can be read"));
     }

@@ -22,6 +22,7 @@ use super::files::FoundFiles;
 use super::ratio::Interval;
 use super::sizes::block_size;
 use super::subject::{AdviceSubject, PoolSubject, SubjectArgs};
+use super::verdict::AdviceVerdict;
 use crate::bench::random::noise;
 use crate::dedup_survey::{DedupSurvey, ENTRY_BYTES};
 use crate::output;
@@ -95,13 +96,19 @@ struct ChecksumCost {
 
 impl DedupAnswer {
     /// Of a pool, or a dataset. Errors: it cannot be read.
-    pub fn of_pool(subject: &PoolSubject) -> Result<DedupAnswer, String> {
-        let mut survey = DedupSurvey::new(SAMPLE_MAX, Some(ProgressDisplay::new(subject.bytes())));
+    fn of_pool(subject: &PoolSubject) -> Result<DedupAnswer, String> {
+        let mut survey = DedupAnswer::survey(subject);
         subject.walk(&mut survey).map_err(|error| error.to_string())?;
         Ok(DedupAnswer::of_survey(&survey))
     }
 
-    fn of_survey(survey: &DedupSurvey) -> DedupAnswer {
+    /// Looks at the blocks of a walk over a pool, and shows how far that is.
+    pub fn survey(subject: &PoolSubject) -> DedupSurvey {
+        DedupSurvey::new(SAMPLE_MAX, Some(ProgressDisplay::new(subject.bytes())))
+    }
+
+    /// What the blocks of a walk come to.
+    pub fn of_survey(survey: &DedupSurvey) -> DedupAnswer {
         let found = survey.estimate();
         let (unique, error) = (found.unique_bytes, found.error_bytes);
         let ratio = Interval {
@@ -218,7 +225,7 @@ impl DedupAnswer {
     }
 
     /// What to do, in words; `memory`: bytes that this machine has.
-    pub fn verdict(&self, memory: Option<u64>) -> String {
+    pub fn verdict(&self, memory: Option<u64>) -> AdviceVerdict {
         let Interval { low, high, .. } = self.ratio;
         let percent = |ratio: f64| format!("{:.0} %", (DedupAnswer::saves(ratio) * 100.0).abs());
         let saves = match (percent(low), percent(high)) {
@@ -230,36 +237,36 @@ impl DedupAnswer {
         let clones = "Copies of whole files share their blocks without a table where they are made by clones \
                       (cp --reflink, cenote reflink).\n";
         if self.blocks < 1.0 {
-            return "There is nothing to deduplicate.\n".to_owned();
+            return AdviceVerdict::no("There is nothing to deduplicate.\n".to_owned());
         }
         if high < RATIO_LOW {
-            return format!(
+            return AdviceVerdict::no(format!(
                 "Do not turn dedup on: it would save {} at most, and each write and each free would have to look into a \
                  table of {words}, for good.\n",
                 percent(high)
-            );
+            ));
         }
         let part = memory.filter(|memory| *memory > 0).map(|memory| table / memory as f64);
         if part.is_some_and(|part| part > MEMORY_PART) {
-            return format!(
+            return AdviceVerdict::no(format!(
                 "Do not turn dedup on here: it would save {saves}, but its table of {words} is more than a quarter of \
                  the memory of this machine ({}). What is not in memory is read from disks at each write. A mirrored \
                  dedup vdev of at least {} would be needed.\n{clones}",
                 nicebytes(memory.unwrap_or_default()),
                 nicebytes(2 * disk as u64)
-            );
+            ));
         }
         if low >= RATIO_HIGH {
-            return format!(
+            return AdviceVerdict::yes(format!(
                 "Dedup would pay: it saves {saves}, and its table of {words} fits into memory. Turn it on for the \
                  datasets that have the copies, before they are filled: what is there already stays as it is. Blocks that \
                  are freed do not give the memory back at once.\n"
-            );
+            ));
         }
-        format!(
+        AdviceVerdict::no(format!(
             "Rather leave dedup off: it would save {saves}, for a table of {words} that each write and each free has to \
              look into. Try compression first (cenote advise compression).\n{clones}"
-        )
+        ))
     }
 }
 
@@ -275,9 +282,7 @@ pub fn run(args: &DedupAdviceArgs) -> Result<(), String> {
         }
         AdviceSubject::Pool(subject) => (DedupAnswer::of_pool(&subject).map_err(named)?, String::new()),
     };
-    for complaint in &found.complaints {
-        output::complain("advise", complaint);
-    }
+    found.complain();
     if answer.left_out > 0 {
         let why = match answer.read_bytes {
             Some(_) => "files and folders could not be read",
@@ -286,7 +291,7 @@ pub fn run(args: &DedupAdviceArgs) -> Result<(), String> {
         output::complain("advise", format_args!("{} {why}", nicenum(answer.left_out)));
     }
     let costs: Vec<ChecksumCost> = CHECKSUMS.into_iter().map(ChecksumCost::measured).collect();
-    let words = answer.verdict(Gauge::new("/").limit());
+    let words = answer.verdict(Gauge::new("/").limit()).words;
     match args.json {
         true => println!("{}", answer.json(&costs, words.trim_end())),
         false => print!("{}{}\n{words}", answer.text(&what), costs_text(&costs)),

@@ -14,6 +14,8 @@ use std::path::Path;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
+use crate::output;
+
 /// The smallest block of a file, in bytes; also what `st_blocks` counts.
 const BLOCK_BYTES_MIN: u64 = 512;
 /// Complaints that are kept.
@@ -37,6 +39,11 @@ pub struct FoundFiles {
 }
 
 impl FoundFiles {
+    /// Says why some could not be read.
+    pub fn complain(&self) {
+        self.complaints.iter().for_each(|complaint| output::complain("advise", complaint));
+    }
+
     /// Notes what could not be read.
     pub fn failed(&mut self, path: &Path, error: &io::Error) {
         self.failures += 1;

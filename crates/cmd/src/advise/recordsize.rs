@@ -70,23 +70,20 @@ pub struct RecordAnswer {
 /// Runs the command.
 pub fn run(args: &RecordsizeArgs) -> Result<(), String> {
     let named = |error: String| format!("{}: {error}", args.subject.shown());
-    let plan = RecordPlan {
-        compression: args.compression,
-        ashift: args.ashift,
-        pieces: args.pieces as usize,
-        seed: args.seed,
-    };
-    let (answer, complaints) = match args.subject.open().map_err(named)? {
+    let plan = RecordPlan { ashift: args.ashift, pieces: args.pieces as usize, seed: args.seed };
+    let (answer, found) = match args.subject.open().map_err(named)? {
         AdviceSubject::Folder(path) => {
             let mut found = FoundFiles::default();
-            let answer = RecordAnswer::of_folder(&path, &plan, &mut found).map_err(|error| named(error.to_string()))?;
+            let answer = RecordAnswer::of_folder(&path, &plan, args.compression, &mut found)
+                .map_err(|error| named(error.to_string()))?;
             (answer, found)
         }
-        AdviceSubject::Pool(subject) => (RecordAnswer::of_pool(&subject, &plan).map_err(named)?, FoundFiles::default()),
+        AdviceSubject::Pool(subject) => {
+            let [answer] = RecordAnswer::of_pool(&subject, &plan, [args.compression]).map_err(named)?;
+            (answer, FoundFiles::default())
+        }
     };
-    for complaint in &complaints.complaints {
-        output::complain("advise", complaint);
-    }
+    found.complain();
     if answer.failures > 0 {
         output::complain("advise", format_args!("{} parts could not be read: they are left out", answer.failures));
     }
@@ -101,10 +98,16 @@ pub fn run(args: &RecordsizeArgs) -> Result<(), String> {
 }
 
 impl RecordAnswer {
-    fn of_folder(folder: &Path, plan: &RecordPlan, found: &mut FoundFiles) -> io::Result<RecordAnswer> {
+    fn of_folder(
+        folder: &Path,
+        plan: &RecordPlan,
+        compression: (Compress, i32),
+        found: &mut FoundFiles,
+    ) -> io::Result<RecordAnswer> {
         let ashift = plan.ashift;
         let chunks = FileChunks::of(folder, plan, found)?;
-        let mut trials = RecordTrials::new(plan, Box::new(move |bytes| bytes.next_multiple_of(1 << ashift)), ashift);
+        let mut trials =
+            RecordTrials::new(compression, Box::new(move |bytes| bytes.next_multiple_of(1 << ashift)), ashift);
         let (bytes, sizes) = (chunks.bytes as f64, chunks.sizes.clone());
         chunks.read(found, &mut |weight, piece, is_whole| trials.add(weight, piece, is_whole));
         Ok(RecordAnswer { sizes, bytes, now_bytes: None, trials, failures: found.failures })
@@ -118,18 +121,26 @@ impl RecordAnswer {
         Some([space.value * self.bytes, (space.high - space.value) * self.bytes, now])
     }
 
-    /// Of a pool, or a dataset. Errors: it cannot be read.
-    pub fn of_pool(subject: &PoolSubject, plan: &RecordPlan) -> Result<RecordAnswer, String> {
+    /// Of a pool, or a dataset, an answer for each compression; pieces are drawn and read once for all. Errors: it cannot be read.
+    pub fn of_pool<const N: usize>(
+        subject: &PoolSubject,
+        plan: &RecordPlan,
+        compressions: [(Compress, i32); N],
+    ) -> Result<[RecordAnswer; N], String> {
         let mut chunks = PoolChunks::of(subject, plan).map_err(|error| error.to_string())?;
-        let (ashift, taken) = pool_chunks::layout(&subject.pool);
-        let mut trials = RecordTrials::new(plan, taken, ashift);
-        chunks.read(&subject.pool, &mut |weight, piece, is_whole| trials.add(weight, piece, is_whole));
-        Ok(RecordAnswer {
+        let mut trials = compressions.map(|compression| {
+            let (ashift, taken) = pool_chunks::layout(&subject.pool);
+            RecordTrials::new(compression, taken, ashift)
+        });
+        chunks.read(&subject.pool, &mut |weight, piece, is_whole| {
+            trials.iter_mut().for_each(|trials| trials.add(weight, piece, is_whole));
+        });
+        Ok(trials.map(|trials| RecordAnswer {
             bytes: chunks.bytes as f64,
-            sizes: chunks.sizes,
+            sizes: chunks.sizes.clone(),
             now_bytes: Some(chunks.now_bytes as f64),
             trials,
             failures: chunks.failures,
-        })
+        }))
     }
 }

@@ -50,6 +50,16 @@ impl FileSample {
     /// Draws up to `wanted` blocks of the files of a folder and all below it on the same file system; or of one file.
     /// Errors: the folder cannot be read.
     pub fn draw(folder: &Path, record_bytes: u64, wanted: usize, seed: u64) -> io::Result<FileSample> {
+        FileSample::draw_and_show(folder, record_bytes, (wanted, seed), &mut |_| ())
+    }
+
+    /// The same, and shows each file on the way. Errors: the folder cannot be read.
+    pub fn draw_and_show(
+        folder: &Path,
+        record_bytes: u64,
+        (wanted, seed): (usize, u64),
+        show: &mut dyn FnMut(&Metadata),
+    ) -> io::Result<FileSample> {
         let mut sample = FileSample {
             places: Vec::new(),
             record_bytes,
@@ -60,6 +70,7 @@ impl FileSample {
         };
         let mut found = FoundFiles::default();
         walk_files(folder, &mut found, &mut |found, path, about| {
+            show(about);
             if let Err(error) = sample.add_file(path, about) {
                 found.failed(path, &error);
             }

@@ -150,20 +150,10 @@ impl SpecialAnswer {
     }
 
     /// Of a pool, or a dataset. Errors: it cannot be read.
-    pub fn of_pool(subject: &PoolSubject, ashift: u32) -> Result<SpecialAnswer, String> {
-        let mut walk = SpecialWalk {
-            answer: SpecialAnswer::new(ashift),
-            subject,
-            progress: ProgressDisplay::new(subject.bytes()),
-        };
+    fn of_pool(subject: &PoolSubject, ashift: u32) -> Result<SpecialAnswer, String> {
+        let mut walk = SpecialWalk::new(subject, ashift, Some(ProgressDisplay::new(subject.bytes())));
         subject.walk(&mut walk).map_err(|error| error.to_string())?;
-        let mut answer = walk.answer;
-        let size: u64 = subject.pool.tree().tops().filter_map(|top| top.top_spec()).map(|spec| spec.asize).sum();
-        let allocated = subject.pool.space().map_or(0, |space| space.allocated_on(|_| true));
-        if subject.dataset.is_none() && allocated > 0 {
-            answer.growth = (size as f64 / allocated as f64).max(1.0);
-        }
-        Ok(answer)
+        Ok(walk.answer())
     }
 
     fn add_metadata(&mut self, kind: MetadataKind, count: f64, packed: f64, copies: f64) {
@@ -193,11 +183,29 @@ impl SpecialAnswer {
     }
 }
 
-/// Looks at the blocks of a pool.
-struct SpecialWalk<'a> {
+/// Looks at the blocks of a walk over a pool.
+pub struct SpecialWalk<'a> {
     answer: SpecialAnswer,
     subject: &'a PoolSubject,
-    progress: ProgressDisplay,
+    progress: Option<ProgressDisplay>,
+}
+
+impl<'a> SpecialWalk<'a> {
+    /// One that has seen nothing yet.
+    pub fn new(subject: &'a PoolSubject, ashift: u32, progress: Option<ProgressDisplay>) -> SpecialWalk<'a> {
+        SpecialWalk { answer: SpecialAnswer::new(ashift), subject, progress }
+    }
+
+    /// What the blocks come to.
+    pub fn answer(self) -> SpecialAnswer {
+        let SpecialWalk { mut answer, subject, .. } = self;
+        let size: u64 = subject.pool.tree().tops().filter_map(|top| top.top_spec()).map(|spec| spec.asize).sum();
+        let allocated = subject.pool.space().map_or(0, |space| space.allocated_on(|_| true));
+        if subject.dataset.is_none() && allocated > 0 {
+            answer.growth = (size as f64 / allocated as f64).max(1.0);
+        }
+        answer
+    }
 }
 
 impl Observer for SpecialWalk<'_> {
@@ -225,7 +233,7 @@ impl Observer for SpecialWalk<'_> {
     }
 
     fn progress(&mut self, bytes: u64) {
-        self.progress.add(bytes);
+        self.progress.iter_mut().for_each(|progress| progress.add(bytes));
     }
 }
 
@@ -240,13 +248,11 @@ pub fn run(args: &SpecialArgs) -> Result<(), String> {
             (SpecialAnswer::of_pool(&subject, args.ashift).map_err(named)?, FoundFiles::default())
         }
     };
-    for complaint in &found.complaints {
-        output::complain("advise", complaint);
-    }
+    found.complain();
     if answer.failures > 0 {
         output::complain("advise", format_args!("{} parts could not be read: they are left out", answer.failures));
     }
-    let words = answer.verdict(Gauge::new("/").limit());
+    let words = answer.verdict(Gauge::new("/").limit()).words;
     match args.json {
         true => println!("{}", answer.json(words.trim_end())),
         false => print!("{}\n{words}", answer.text()),

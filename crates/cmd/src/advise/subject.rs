@@ -129,6 +129,26 @@ fn devices_in_use(pool: &str) -> Vec<PathBuf> {
     }
 }
 
+/// Two that see the same walk.
+pub struct BothObservers<'a>(pub &'a mut dyn Observer, pub &'a mut dyn Observer);
+
+impl Observer for BothObservers<'_> {
+    fn block(&mut self, visit: &Visit<'_>, kind: BlockKind) {
+        self.0.block(visit, kind);
+        self.1.block(visit, kind);
+    }
+
+    fn lost(&mut self, error: &Error) {
+        self.0.lost(error);
+        self.1.lost(error);
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.0.progress(bytes);
+        self.1.progress(bytes);
+    }
+}
+
 /// Shows the blocks of one dataset.
 struct SubjectWalk<'a> {
     observer: &'a mut dyn Observer,

@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use super::dedup::DedupAnswer;
 use super::recordsize::{RecordAnswer, RecordPlan};
 use super::slog::{LOG_BYTES_MIN, LogDemand};
-use super::special::SpecialAnswer;
-use super::subject::{AdviceSubject, SubjectArgs};
+use super::special::{SpecialAnswer, SpecialWalk};
+use super::subject::{AdviceSubject, BothObservers, SubjectArgs};
 use crate::output;
 use prices::{PricedKind, Prices};
 use proposal::Proposal;
 
 /// Compressions that are compared.
-const COMPRESSIONS: [(&str, Compress, i32); 2] = [("lz4", Compress::Lz4, 0), ("zstd", Compress::Zstd, 3)];
+const COMPRESSIONS: [(&str, (Compress, i32)); 2] = [("lz4", (Compress::Lz4, 0)), ("zstd", (Compress::Zstd, 3))];
 /// Pieces of data that are drawn.
 const PIECES: usize = 300;
 /// Binary logarithm of the sector size of SSDs.
@@ -71,17 +71,18 @@ pub fn run(args: &WholeArgs) -> Result<(), String> {
         }
     };
     let mut proposals = Vec::new();
-    say("dedup");
-    let dedup = DedupAnswer::of_pool(&subject).map_err(named)?;
-    say("metadata");
-    let special = SpecialAnswer::of_pool(&subject, SSD_ASHIFT).map_err(named)?;
+    say("dedup and metadata");
+    let (mut survey, mut special) = (DedupAnswer::survey(&subject), SpecialWalk::new(&subject, SSD_ASHIFT, None));
+    let walked = subject.walk(&mut BothObservers(&mut survey, &mut special));
+    walked.map_err(|error| named(error.to_string()))?;
+    let (dedup, special) = (DedupAnswer::of_survey(&survey), special.answer());
+    // its bar
+    drop(survey);
     proposals.push(of_special(&special, memory));
     say("records");
-    let mut answers = Vec::new();
-    for (name, kind, level) in COMPRESSIONS {
-        let plan = RecordPlan { compression: (kind, level), ashift: SSD_ASHIFT, pieces: PIECES, seed: 1 };
-        answers.push((name, RecordAnswer::of_pool(&subject, &plan).map_err(named)?));
-    }
+    let plan = RecordPlan { ashift: SSD_ASHIFT, pieces: PIECES, seed: 1 };
+    let answers = RecordAnswer::of_pool(&subject, &plan, COMPRESSIONS.map(|(_, setting)| setting)).map_err(named)?;
+    let answers: Vec<_> = COMPRESSIONS.map(|(name, _)| name).into_iter().zip(answers).collect();
     let now = answers.iter().find_map(|(_, answer)| answer.space_of(128 << 10)).map_or(dedup.bytes, |[.., now]| now);
     proposals.push(of_dedup(&dedup, now, memory));
     proposals.extend(of_records(&answers));
@@ -108,9 +109,9 @@ fn of_dedup(answer: &DedupAnswer, now: f64, memory: Option<u64>) -> Proposal {
         frees: now * value,
         error: now * (high - low) / 2.0,
         needs: vec![(PricedKind::Ram, table)],
-        is_advised: verdict.starts_with("Dedup would pay"),
+        is_advised: verdict.is_advised,
         is_for_speed: false,
-        verdict,
+        verdict: verdict.words,
     }
 }
 
@@ -122,9 +123,9 @@ fn of_special(answer: &SpecialAnswer, memory: Option<u64>) -> Proposal {
         frees: if answer.has_special() { 0.0 } else { answer.metadata_bytes() },
         error: 0.0,
         needs: vec![(PricedKind::Ssd, 2.0 * bytes)],
-        is_advised: verdict.starts_with("A special vdev"),
+        is_advised: verdict.is_advised,
         is_for_speed: true,
-        verdict,
+        verdict: verdict.words,
     }
 }
 
@@ -135,8 +136,9 @@ fn of_records(answers: &[(&'static str, RecordAnswer)]) -> Vec<Proposal> {
         for record in [128 << 10, 1 << 20] {
             let Some([bytes, error, now]) = answer.space_of(record) else { continue };
             let (what, saves) = (format!("compression={name}, recordsize={}", nicebytes(record)), now - bytes);
+            let is_advised = saves - error > now * WORTH;
             let verdict = match saves {
-                saves if saves - error > now * WORTH => format!(
+                saves if is_advised => format!(
                     "Would free {}, {:.0} % of {}, once all is written again: what is there stays as it is.\n",
                     nicebytes(saves as u64),
                     saves / now * 100.0,
@@ -145,7 +147,6 @@ fn of_records(answers: &[(&'static str, RecordAnswer)]) -> Vec<Proposal> {
                 saves if saves > 0.0 => "Would free next to nothing: not worth writing all again.\n".to_owned(),
                 saves => format!("Would take {} more than there is now.\n", nicebytes(-saves as u64)),
             };
-            let is_advised = saves - error > now * WORTH;
             proposals.push(Proposal {
                 what,
                 frees: saves,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Error, Kind, Result};
-use device::meter::TIME_BUCKETS;
 use format::ids::Guid;
 use protocol::client::{self, Connection};
 use protocol::io_report::{IoCounters, IoReport};
@@ -264,16 +263,9 @@ fn vdev_rates(rates: &DeviceRates, p99s: Option<&[u64; 2]>) -> VdevRates {
 
 /// In which time 99 of 100 reads, and writes, were done since then.
 fn p99s(before: Option<&IoCounters>, now: &IoCounters) -> [u64; 2] {
-    let none = IoCounters::default();
-    let [before, now] = [before.unwrap_or(&none), now].map(|counters| {
-        let [reads, writes, ..] = histograms(counters);
-        [reads, writes].map(IoCounters::times)
-    });
-    [0, 1].map(|side| {
-        let since: [u64; TIME_BUCKETS] =
-            std::array::from_fn(|bucket| now[side][bucket].saturating_sub(before[side][bucket]));
-        p99_ns(&since)
-    })
+    let since = now.since(before.unwrap_or(&IoCounters::default()));
+    let [reads, writes, ..] = histograms(&since);
+    [reads, writes].map(|histogram| p99_ns(&IoCounters::times(histogram)))
 }
 
 fn dataset_row(counts: crate::top::watch::DatasetCounts) -> DatasetRates {

@@ -82,10 +82,8 @@ fn measure_size(
             climbs.push(None);
             continue;
         }
-        let order = RandomOrder::new(target.size() / size, Env::real().random());
-        let climbed = climb(threads_max, |threads| measure_reads(target, &order, size, threads, pace));
-        match climbed.map_err(|e| format!("{}: {e}", target.path()))? {
-            Some(tried) => climbs.push(Some(Climb { tried, has_repeated: order.has_repeated() })),
+        match climb_target(target, size, threads_max, pace)? {
+            Some(climb) => climbs.push(Some(climb)),
             None => return Ok(None),
         }
     }
@@ -103,9 +101,20 @@ pub fn climb_device(
     if !target.can_read(size) {
         return Err(format!("{}: reads of {size} bytes are not possible", path.display()));
     }
+    Ok(climb_target(&target, size, threads_max, pace)?.map(|climb| climb.tried))
+}
+
+/// The same of a target that can be read so.
+fn climb_target(
+    target: &ReadTarget,
+    size: u64,
+    threads_max: u32,
+    pace: MeasureTime,
+) -> std::result::Result<Option<Climb>, String> {
     let order = RandomOrder::new(target.size() / size, Env::real().random());
-    let climbed = climb(threads_max, |threads| measure_reads(&target, &order, size, threads, pace));
-    climbed.map_err(|e| format!("{}: {e}", target.path()))
+    let climbed = climb(threads_max, |threads| measure_reads(target, &order, size, threads, pace));
+    let climbed = climbed.map_err(|e| format!("{}: {e}", target.path()))?;
+    Ok(climbed.map(|tried| Climb { tried, has_repeated: order.has_repeated() }))
 }
 
 /// Measures one size with so many threads.

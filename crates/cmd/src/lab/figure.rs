@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::chart::ChartBar;
 use crate::lab::journal::CellRecord;
 
 /// Runs that differ by more than this part of their median are noisy.
@@ -45,6 +46,12 @@ impl LabFigure {
     /// The least and the greatest.
     pub fn spread(&self) -> Option<[f64; 2]> {
         self.runs.map(|[least, _, greatest]| [least, greatest])
+    }
+
+    /// As a bar of a chart; `None` if it was not measured.
+    pub fn bar(&self, name: &str) -> Option<ChartBar> {
+        let [least, value, greatest] = self.runs?;
+        Some(ChartBar { name: name.to_owned(), value, spread: [least, greatest], said: self.said() })
     }
 
     /// Whether the runs differ by more than a figure may mean.

@@ -2,6 +2,7 @@
 
 use std::fs::read_to_string;
 
+use arc::Gauge;
 use serde::Serialize;
 
 /// See the top of the file.
@@ -17,16 +18,12 @@ pub struct Machine {
 impl Machine {
     /// This one.
     pub fn here() -> Machine {
-        let of = |path: &str, key: &str| {
-            let text = read_to_string(path).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
-        };
-        let memory_kib = of("/proc/meminfo", "MemTotal").and_then(|text| text.strip_suffix(" kB")?.parse::<u64>().ok());
+        let about = read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = about.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
         Machine {
-            processor: of("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            processor: model.unwrap_or(std::env::consts::ARCH).trim().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory_kib.unwrap_or(0) << 10,
+            memory_bytes: Gauge::new("/").limit().unwrap_or(0),
             kernel: read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             cenote: crate::version::this(),
         }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::journal::LabResults;
 use super::place::LabPlace;
 
-pub use chapter::{Bar, Chapter, LabReport, LabTable, Series};
+pub use chapter::{Chapter, LabReport, LabTable};
 
 /// Writes all three. Errors, for the user: one cannot be written.
 pub fn write(place: &LabPlace, report: &LabReport, results: &LabResults) -> Result<(), String> {

@@ -58,12 +58,9 @@ impl LabRun<'_> {
             };
             let (runs, failed) = match done {
                 Ok(runs) => (runs, None),
-                Err(CellStop::Interrupted) => return Err("interrupted; the same command goes on".to_owned()),
-                // an interrupted system call or process, maybe
-                Err(CellStop::Failed(_)) if self.is_interrupted.load(Ordering::Relaxed) => {
-                    return Err("interrupted; the same command goes on".to_owned());
-                }
-                Err(CellStop::Failed(why)) => (Vec::new(), Some(why)),
+                // what failed then may have been interrupted, too
+                Err(CellStop::Failed(why)) if !self.is_interrupted.load(Ordering::Relaxed) => (Vec::new(), Some(why)),
+                Err(_) => return Err("interrupted; the same command goes on".to_owned()),
             };
             let record = CellRecord {
                 cell: cell_name(study.name(), &setting.name, &cell.name),

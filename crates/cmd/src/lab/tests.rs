@@ -98,7 +98,7 @@ fn names_never_reach_the_page_as_they_are() {
     let mut chapter = Chapter::new(Study::Matrix.name(), "title", "question");
     let bad = "<img src=x onerror=alert(1)>";
     chapter.words.push(bad.to_owned());
-    chapter.bars(bad, vec![report::Bar::of(bad, &LabFigure::of(Some(&record("a", 1.0)))).unwrap()]);
+    chapter.bars(bad, vec![LabFigure::of(Some(&record("a", 1.0))).bar(bad).unwrap()]);
     chapter.tables.push(report::LabTable {
         caption: bad.to_owned(),
         corner: bad.to_owned(),

@@ -15,7 +15,6 @@
 //! Sources: [`DistinctSample`]; Harnik et al., "Estimating deduplication ratios in large data sets", MSST 2012, for what
 //! cannot be known without looking at every block.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -27,7 +26,7 @@ use codec::compress::is_zero;
 use crate::advise::files::{FoundFiles, file_blocks, open_file, read_from, walk_files};
 use crate::advise::priority::next_unit;
 use crate::advise::ratio::{DEVIATIONS, RatioSum};
-use crate::distinct::{DistinctSample, SampledBlock, chance_of};
+use crate::distinct::{ChanceTable, DistinctSample, SampledBlock, chance_of};
 use crate::progress::ProgressDisplay;
 
 /// Bytes in the middle of a block that are read of each.
@@ -59,15 +58,12 @@ pub struct FolderSurvey {
 
 /// Groups of which blocks are read whole.
 struct ReadGroups {
-    groups: HashMap<GroupKey, ReadGroup>,
-    max: usize,
-    zeros: u32,
+    groups: ChanceTable<GroupKey, ReadGroup>,
     numbers: u64,
 }
 
 /// One of them.
 struct ReadGroup {
-    chance: u64,
     /// Bytes of the first block of it.
     bytes: f64,
     members: u64,
@@ -89,23 +85,16 @@ pub struct FolderEstimate {
 }
 
 impl ReadGroups {
-    fn has(&self, chance: u64) -> bool {
-        chance.trailing_zeros() >= self.zeros
-    }
-
-    /// A block more of a group that is among these. Whether it has to be read, and for how many it stands then.
+    /// A block more of a group, if that is among these. Whether it has to be read, and for how many it stands then.
     fn wants(&mut self, key: GroupKey, chance: u64, bytes: f64) -> Option<f64> {
-        let group =
-            self.groups.entry(key).or_insert(ReadGroup { chance, bytes, members: 0, seen: Vec::new(), different: 0.0 });
-        group.members += 1;
-        let odds = (READ_ALWAYS / group.members as f64).min(1.0);
-        let number = next_unit(&mut self.numbers);
-        while self.groups.len() > self.max {
-            self.zeros += 1;
-            let zeros = self.zeros;
-            self.groups.retain(|_, group| group.chance.trailing_zeros() >= zeros);
-        }
-        (self.has(chance) && number <= odds).then_some(1.0 / odds)
+        let numbers = &mut self.numbers;
+        let make = || ReadGroup { bytes, members: 0, seen: Vec::new(), different: 0.0 };
+        let is_read = self.groups.change(chance, key, make, |group| {
+            group.members += 1;
+            let odds = (READ_ALWAYS / group.members as f64).min(1.0);
+            (next_unit(numbers) <= odds).then_some(1.0 / odds)
+        });
+        is_read.flatten().filter(|_| self.groups.has(chance))
     }
 
     fn seen(&mut self, key: GroupKey, sum: [u64; 2], stands_for: f64) {
@@ -118,14 +107,14 @@ impl ReadGroups {
     fn different(&self) -> (f64, f64, f64) {
         let (mut bytes, mut number) = (RatioSum::default(), RatioSum::default());
         // of what could not be read, nothing is known
-        for group in self.groups.values().filter(|group| group.different > 0.0) {
+        for group in self.groups.things().filter(|group| group.different > 0.0) {
             bytes.add(group.different * group.bytes, group.bytes);
             number.add(group.different, 1.0);
         }
         let interval = bytes.interval();
         // all groups are there, and of each all blocks were read, or all that were are equal
         let is_known = |group: &ReadGroup| group.members as f64 <= READ_ALWAYS || group.different <= 1.0;
-        let is_exact = self.zeros == 0 && self.groups.values().all(is_known);
+        let is_exact = self.groups.scale() == 1.0 && self.groups.things().all(is_known);
         let deviation = if is_exact { 0.0 } else { (interval.high - interval.value) / DEVIATIONS };
         (interval.value, deviation, number.interval().value)
     }
@@ -133,7 +122,7 @@ impl ReadGroups {
 
 impl FolderSurvey {
     pub(super) fn new(groups_max: usize, read_max: usize) -> FolderSurvey {
-        let read = ReadGroups { groups: HashMap::new(), max: read_max, zeros: 0, numbers: 0 };
+        let read = ReadGroups { groups: ChanceTable::new(read_max), numbers: 0 };
         FolderSurvey { groups: DistinctSample::new(groups_max), read, blocks: 0, bytes: 0, read_bytes: 0 }
     }
 
@@ -203,9 +192,6 @@ impl FolderSurvey {
         let key = [first, len];
         let chance = chance_of(&key);
         self.groups.count(chance, key, taken);
-        if !self.read.has(chance) {
-            return Ok(());
-        }
         let Some(stands_for) = self.read.wants(key, chance, taken as f64) else { return Ok(()) };
         if !is_whole {
             self.read_bytes += read(0, block)? as u64;

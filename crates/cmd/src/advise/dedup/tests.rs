@@ -73,7 +73,7 @@ fn ten_tebibytes_need_no_more_memory() {
     assert!(survey.memory_bytes() <= 64 << 20, "{}", survey.memory_bytes());
     let Interval { low, high, .. } = answer.ratio;
     assert!(low <= 1.25 && 1.25 <= high && high - low < 0.02, "{low} to {high}");
-    assert!(answer.verdict(Some(8 << 30)).starts_with("Do not turn dedup on here"));
+    assert!(answer.verdict(Some(8 << 30)).words.starts_with("Do not turn dedup on here"));
 }
 
 /// A block of 32 KiB of number `n`; of each tenth, the middle is that of the one before, and the rest is not.
@@ -146,7 +146,7 @@ fn files_are_counted_by_blocks() {
     let ratio = (14.0 * unit + 8192.0) / unique;
     assert!((answer.entries - 8.0).abs() < 1e-9 && (answer.ratio.value - ratio).abs() < 1e-9, "{answer:?}");
     assert_eq!((answer.ratio.low, answer.ratio.high), (answer.ratio.value, answer.ratio.value));
-    assert!(answer.verdict(None).starts_with("Dedup would pay: it saves 50 %"), "{}", answer.verdict(None));
+    assert!(answer.verdict(None).words.starts_with("Dedup would pay: it saves 50 %"), "{}", answer.verdict(None).words);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn verdicts() {
         (1.3, 1e6, "Rather leave dedup off: it would save 22 % to 24 %"),
         (1.0, 0.0, "There is nothing to deduplicate."),
     ] {
-        let verdict = of(ratio, entries).verdict(memory);
+        let verdict = of(ratio, entries).verdict(memory).words;
         assert!(verdict.starts_with(begins), "{verdict}");
     }
     let (answer, cost) = (of(1.3, 1e6), ChecksumCost { checksum: Checksum::Sha256, seconds_a_gib: 0.5 });

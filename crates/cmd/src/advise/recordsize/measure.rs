@@ -12,11 +12,9 @@ pub const RECORD_DEFAULT: u64 = 128 << 10;
 /// The smallest block of a file.
 const BLOCK_BYTES_MIN: usize = 512;
 
-/// How records are made.
+/// Which pieces are drawn, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPlan {
-    /// Compression and its level.
-    pub compression: (Compress, i32),
     /// Binary logarithm of the sector size, where no pool tells it.
     pub ashift: u32,
     /// Pieces to draw.
@@ -52,10 +50,10 @@ pub struct RecordTrial {
 }
 
 impl RecordTrials {
-    /// Records that take what `taken` says; `ashift` as in [`RecordPlan`].
-    pub fn new(plan: &RecordPlan, taken: Box<TakenBytes>, ashift: u32) -> RecordTrials {
+    /// Records with that compression and level that take what `taken` says; `ashift` as in [`RecordPlan`].
+    pub fn new(compression: (Compress, i32), taken: Box<TakenBytes>, ashift: u32) -> RecordTrials {
         let trials = RECORDS.iter().map(|record| RecordTrial { record: *record, ..RecordTrial::default() }).collect();
-        RecordTrials { compression: plan.compression, taken, sector: 1 << ashift, trials, pieces: 0 }
+        RecordTrials { compression, taken, sector: 1 << ashift, trials, pieces: 0 }
     }
 
     /// Cuts a piece into records of each size; it stands for `weight` bytes; `is_whole`: it is a whole file.

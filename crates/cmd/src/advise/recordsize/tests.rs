@@ -5,7 +5,8 @@ use testkit::rng::Rng;
 use super::*;
 use crate::advise::files::made_folder;
 
-const PLAN: RecordPlan = RecordPlan { compression: (Compress::Lz4, 0), ashift: 12, pieces: 200, seed: 1 };
+const PLAN: RecordPlan = RecordPlan { ashift: 12, pieces: 200, seed: 1 };
+const LZ4: (Compress, i32) = (Compress::Lz4, 0);
 
 /// Bytes of which so many of 100 are random; a cycle of others is longer than short records.
 fn mixture(len: usize, random_percent: usize, seed: u64) -> Vec<u8> {
@@ -14,7 +15,7 @@ fn mixture(len: usize, random_percent: usize, seed: u64) -> Vec<u8> {
 }
 
 fn of_folder(path: &Path) -> RecordAnswer {
-    RecordAnswer::of_folder(path, &PLAN, &mut FoundFiles::default()).unwrap()
+    RecordAnswer::of_folder(path, &PLAN, LZ4, &mut FoundFiles::default()).unwrap()
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn intervals_hold_the_truth() {
     let mut held = 0;
     for seed in 0..20 {
         let plan = RecordPlan { pieces: 60, seed, ..PLAN };
-        let answer = RecordAnswer::of_folder(&path, &plan, &mut FoundFiles::default()).unwrap();
+        let answer = RecordAnswer::of_folder(&path, &plan, LZ4, &mut FoundFiles::default()).unwrap();
         let space = answer.trials.usual().space();
         assert!(answer.trials.pieces == 60 && space.high - space.low < 0.5, "{space:?}");
         held += u32::from(space.low <= truth && truth <= space.high);
@@ -97,7 +98,7 @@ fn padding_of_a_layout_counts() {
         };
         asize(bytes) * (128 << 10) / asize(128 << 10)
     };
-    let mut trials = RecordTrials::new(&PLAN, Box::new(tree_taken), 12);
+    let mut trials = RecordTrials::new(LZ4, Box::new(tree_taken), 12);
     trials.add(1.0, &mixture(1 << 20, 100, 3), false);
     let space = |record| trials.of(record).space().value;
     assert!((space(128 << 10) - 1.0).abs() < 1e-9 && (space(4096) - 4.0 / 3.0).abs() < 0.01, "{}", space(4096));

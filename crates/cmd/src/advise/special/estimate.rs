@@ -14,7 +14,7 @@ use std::path::Path;
 use codec::compress::Compress;
 
 use super::{MetadataKind, SpecialAnswer};
-use crate::advise::files::{FoundFiles, walk_files};
+use crate::advise::files::FoundFiles;
 use crate::advise::sample::FileSample;
 
 /// What dnodes compress to, as a part of their bytes: measured, docs/ADVICE.md.
@@ -40,7 +40,7 @@ impl SpecialAnswer {
         let mut answer = SpecialAnswer::new(ashift);
         answer.is_estimate = true;
         let whole = |bytes: f64| (bytes / sector).ceil() * sector;
-        walk_files(folder, &mut FoundFiles::default(), &mut |_, _, about| {
+        let mut sample = FileSample::draw_and_show(folder, record_bytes, (BLOCKS, 1), &mut |about| {
             let records = about.len().div_ceil(record_bytes);
             if records > 1 {
                 let blocks = records.div_ceil(POINTERS) as f64;
@@ -48,7 +48,6 @@ impl SpecialAnswer {
                 answer.add_metadata(MetadataKind::Indirect, blocks, bytes, COPIES);
             }
         })?;
-        let mut sample = FileSample::draw(folder, record_bytes, BLOCKS, 1)?;
         let (folders, objects) = (sample.found.folders as f64, (sample.found.files + sample.found.folders) as f64);
         let dnodes = whole(objects * DNODE_BYTES * DNODE_PACKED);
         answer.add_metadata(MetadataKind::Dnodes, (objects / DNODES).ceil(), dnodes, COPIES);

@@ -4,6 +4,7 @@ use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
 
 use super::{BlockSum, MetadataKind, SpecialAnswer, THRESHOLDS};
+use crate::advise::verdict::AdviceVerdict;
 
 /// The part of a special vdev that data may fill; the last quarter is for metadata.
 const FOR_DATA: f64 = 0.75;
@@ -112,17 +113,17 @@ impl SpecialAnswer {
     }
 
     /// What to do, in words; `memory`: bytes that this machine has.
-    pub fn verdict(&self, memory: Option<u64>) -> String {
+    pub fn verdict(&self, memory: Option<u64>) -> AdviceVerdict {
         let metadata = self.metadata_bytes();
         if metadata + self.data.bytes < 1.0 {
-            return "There is nothing yet: nothing can be said.\n".to_owned();
+            return AdviceVerdict::no("There is nothing yet: nothing can be said.\n".to_owned());
         }
         if self.there_bytes > 0.0 {
-            return format!(
+            return AdviceVerdict::no(format!(
                 "There is a special vdev, which holds {}. What was written before it came stays where it is until it is \
                  written again.\n",
                 bytes(self.there_bytes)
-            );
+            ));
         }
         let care = "The pool is lost with it: mirror it as often as the data is. Only what is written from then on goes \
                     there, and if its disks do not turn, it brings nothing.\n";
@@ -141,19 +142,19 @@ impl SpecialAnswer {
         };
         let cache = memory.map(|memory| memory as f64 * CACHE_PART);
         if cache.is_some_and(|cache| self.once_bytes * self.growth <= cache) {
-            return format!(
+            return AdviceVerdict::no(format!(
                 "Do not buy a special vdev for the metadata: {}{} fit into the cache of this machine. The first walk after \
                  an import, scrubs and random writes would gain, nothing else.\n{small}",
                 bytes(self.once_bytes),
                 self.when_full(self.once_bytes)
-            );
+            ));
         }
-        format!(
+        AdviceVerdict::yes(format!(
             "A special vdev of {} at least{} would hold all metadata, which the cache of this \
              machine cannot: walks through folders, and random reads of large data, would wait for the disks once less \
              each.\n{small}{care}",
             bytes(self.vdev_bytes(None)),
             self.when_full(self.vdev_bytes(None))
-        )
+        ))
     }
 }

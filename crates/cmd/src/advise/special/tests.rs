@@ -29,23 +29,25 @@ fn thresholds_and_sizes() {
 #[test]
 fn verdicts() {
     let mut answer = answer();
-    let fits = answer.verdict(Some(8 << 30));
+    let fits = answer.verdict(Some(8 << 30)).words;
     assert!(fits.starts_with("Do not buy a special vdev for the metadata: 430K fit into the cache"), "{fits}");
     assert!(
         fits.contains("With special_small_blocks=64K, 10.0 % of the blocks, which are 1.0 % of the bytes"),
         "{fits}"
     );
-    let large = answer.verdict(Some(500_000));
+    let large = answer.verdict(Some(500_000)).words;
     assert!(
         large.starts_with("A special vdev of 898K at least") && large.contains("The pool is lost with it"),
         "{large}"
     );
     // what will be there when the pool is full counts
     answer.growth = 100_000.0;
-    assert!(answer.verdict(Some(8 << 30)).starts_with("A special vdev of 898K at least, 85.7G when the pool is full"));
+    assert!(
+        answer.verdict(Some(8 << 30)).words.starts_with("A special vdev of 898K at least, 85.7G when the pool is full")
+    );
     answer.there_bytes = 4096.0;
-    assert!(answer.verdict(None).starts_with("There is a special vdev, which holds 4K."));
-    assert!(SpecialAnswer::new(12).verdict(None).starts_with("There is nothing yet"));
+    assert!(answer.verdict(None).words.starts_with("There is a special vdev, which holds 4K."));
+    assert!(SpecialAnswer::new(12).verdict(None).words.starts_with("There is nothing yet"));
 }
 
 #[test]

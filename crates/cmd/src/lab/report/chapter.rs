@@ -51,23 +51,6 @@ pub struct SettingWords {
     pub commands: Vec<String>,
 }
 
-/// One line of a chart.
-pub struct Series {
-    pub name: String,
-    pub points: Vec<(u64, f64)>,
-}
-
-/// One bar of a chart.
-pub struct Bar(ChartBar);
-
-impl Bar {
-    /// `None` if there is no figure.
-    pub fn of(name: &str, figure: &LabFigure) -> Option<Bar> {
-        let (value, spread) = (figure.median()?, figure.spread()?);
-        Some(Bar(ChartBar { name: name.to_owned(), value, spread, said: figure.said() }))
-    }
-}
-
 impl LabReport {
     pub fn new(machine: Machine, lab: &LabIdentity, chapters: Vec<Chapter>) -> LabReport {
         LabReport { machine, lab: lab.clone(), chapters }
@@ -81,8 +64,7 @@ impl Chapter {
     }
 
     /// A chart of lines over sizes.
-    pub fn lines(&mut self, title: &str, x_label: &str, series: Vec<Series>) {
-        let lines = series.into_iter().map(|series| Curve { name: series.name, points: series.points }).collect();
+    pub fn lines(&mut self, title: &str, x_label: &str, lines: Vec<Curve>) {
         let chart = Chart {
             title: title.to_owned(),
             x_label: x_label.to_owned(),
@@ -94,9 +76,8 @@ impl Chapter {
     }
 
     /// A chart of bars, if there is any.
-    pub fn bars(&mut self, title: &str, bars: Vec<Bar>) {
+    pub fn bars(&mut self, title: &str, bars: Vec<ChartBar>) {
         if !bars.is_empty() {
-            let bars = bars.into_iter().map(|bar| bar.0).collect();
             self.charts.push(Bars { title: title.to_owned(), bars }.svg());
         }
     }

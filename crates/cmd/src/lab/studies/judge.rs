@@ -8,7 +8,7 @@ use crate::advise::sizes::MIB;
 use crate::lab::bed::{CellStop, LabBed, LabRecipe};
 use crate::lab::loads::tool;
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
-use crate::lab::report::{Bar, Chapter};
+use crate::lab::report::Chapter;
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
 
@@ -113,8 +113,7 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
         .first()
         .map_or_else(Vec::new, |setting| setting.cells.iter().map(|cell| cell.name.as_str()).collect());
     chapter.tables.push(told.by_setting("MiB a second of a volume by NBD", &cells));
-    let bars = told.settings.iter().filter_map(|setting| Bar::of(&setting.name, &told.figure(&setting.name, RND4K)));
-    chapter.bars("MiB a second of 4K random writes, one at a time", bars.collect());
+    chapter.bars("MiB a second of 4K random writes, one at a time", told.bars(RND4K));
     chapter.words.extend(words(told));
     chapter.words.push(
         "By iSCSI nothing was measured: fio as Debian has it cannot speak it, and a second initiator is not driven here yet."

@@ -3,7 +3,7 @@
 use crate::lab::bed::{CellStop, LabBed, LabRecipe};
 use crate::lab::loads::{self, tool};
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
-use crate::lab::report::{Bar, Chapter, LabTable};
+use crate::lab::report::Chapter;
 use crate::lab::told::LabTold;
 
 /// Data that the lab makes: names of cells, and ratios.
@@ -145,23 +145,9 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
     let measured = |cell: &&str| told.settings.iter().any(|setting| setting.cells.iter().any(|of| of.name == *cell));
     let cells: Vec<&str> = cells.into_iter().filter(measured).collect();
     chapter.tables.push(told.by_setting("MiB a second (small files: files a second)", &cells));
-    chapter.tables.push(LabTable {
-        caption: "Processor seconds of the pool's process in these runs".to_owned(),
-        corner: "setting".to_owned(),
-        columns: cells.iter().map(|cell| (*cell).to_owned()).collect(),
-        rows: told
-            .settings
-            .iter()
-            .map(|setting| {
-                (setting.name.clone(), cells.iter().map(|cell| told.beside(&setting.name, cell, "cpu_s")).collect())
-            })
-            .collect(),
-    });
-    let bars = told
-        .settings
-        .iter()
-        .filter_map(|setting| Bar::of(&setting.name, &told.figure(&setting.name, "write, ratio 4.0")));
-    chapter.bars("MiB a second of writing data of ratio 4.0", bars.collect());
+    let caption = "Processor seconds of the pool's process in these runs";
+    chapter.tables.push(told.by_setting_beside(caption, &cells, "cpu_s"));
+    chapter.bars("MiB a second of writing data of ratio 4.0", told.bars("write, ratio 4.0"));
     chapter.words.extend(compression_words(told));
     chapter
 }

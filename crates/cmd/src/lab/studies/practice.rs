@@ -4,7 +4,7 @@ use crate::lab::bed::{CellStop, LabBed, LabRecipe};
 use crate::lab::figure::LabFigure;
 use crate::lab::loads;
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
-use crate::lab::report::{Bar, Chapter, LabTable};
+use crate::lab::report::{Chapter, LabTable};
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
 use crate::lab::tree;
@@ -79,8 +79,7 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
             .to_vec(),
         rows: told.settings.iter().map(|setting| row(&setting.name)).collect(),
     });
-    let bars = told.settings.iter().filter_map(|setting| Bar::of(&setting.name, &told.figure(&setting.name, COPY)));
-    chapter.bars("MiB a second of files copied in", bars.collect());
+    chapter.bars("MiB a second of files copied in", told.bars(COPY));
     chapter.words.extend(dedup_words(told));
     chapter
 }

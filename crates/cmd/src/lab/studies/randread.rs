@@ -4,10 +4,11 @@ use protocol::words::nicenum::nicenum;
 
 use crate::advise::sizes::MIB;
 use crate::bench::randread::climb_device;
+use crate::chart::Curve;
 use crate::lab::bed::{CellStop, LabBed, LabRecipe};
 use crate::lab::loads;
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
-use crate::lab::report::{Chapter, LabTable, Series};
+use crate::lab::report::{Chapter, LabTable};
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
 
@@ -108,7 +109,7 @@ pub(super) fn chapter(told: &LabTold<'_>, scale: &LabScale) -> Chapter {
     let points = |name: &str| {
         sizes(scale).iter().filter_map(|size| Some((*size, told.median(name, &nicenum(*size))?))).collect()
     };
-    let series = DEVICES.iter().map(|(name, _)| Series { name: format!("{name}, 1 thread"), points: points(name) });
+    let series = DEVICES.iter().map(|(name, _)| Curve { name: format!("{name}, 1 thread"), points: points(name) });
     chapter.lines("MiB a second of random reads", "bytes of a read", series.collect());
     chapter.tables.push(LabTable {
         caption: "Warm-up: reads a second of 8K, in each part of the time after an import".to_owned(),
@@ -126,7 +127,7 @@ pub(super) fn chapter(told: &LabTold<'_>, scale: &LabScale) -> Chapter {
         (0..WARM_PARTS).filter_map(|part| Some((part as u64 + 1, rate(part)?))).collect()
     };
     let series =
-        WARM_SETTINGS.iter().map(|(name, _)| Series { name: (*name).to_owned(), points: points(name) }).collect();
+        WARM_SETTINGS.iter().map(|(name, _)| Curve { name: (*name).to_owned(), points: points(name) }).collect();
     chapter.lines("Warm-up: reads of 8K a second", "part of the time after an import", series);
     let gain = told.median("SSD", "4K").zip(told.median("disk", "4K")).map(|(ssd, disk)| ssd / disk);
     chapter.words.extend(gain.map(|gain| {

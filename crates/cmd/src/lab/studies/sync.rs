@@ -3,10 +3,11 @@
 use protocol::words::nicenum::nicenum;
 
 use crate::bench::sync::measure_folder;
+use crate::chart::Curve;
 use crate::lab::bed::{CellStop, LabBed, LabRecipe};
 use crate::lab::loads;
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
-use crate::lab::report::{Chapter, LabTable, Series};
+use crate::lab::report::{Chapter, LabTable};
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
 
@@ -124,7 +125,7 @@ pub(super) fn chapter(told: &LabTold<'_>, scale: &LabScale) -> Chapter {
             rows: sizes(scale).into_iter().map(row).collect(),
         });
     }
-    let series = SETTINGS.iter().map(|(name, _)| Series {
+    let series = SETTINGS.iter().map(|(name, _)| Curve {
         name: (*name).to_owned(),
         points: sizes(scale)
             .iter()
