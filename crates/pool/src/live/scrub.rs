@@ -244,18 +244,24 @@ impl SyncContext<'_> {
         let phys = {
             let mut state = self.pool.scan().lock();
             state.forget_blocks();
+            let Some(stage) = &state.now else { return Ok(()) };
+            stage.phys
+        };
+        // before it is said to be done, because that is what `zpool wait` waits for
+        if phys.is_resilver {
+            self.end_resilver((phys.min_txg, phys.max_txg))?;
+        }
+        {
+            let mut state = self.pool.scan().lock();
             let Some(stage) = &mut state.now else { return Ok(()) };
             stage.queue.clear();
-            let phys = &mut stage.phys;
-            (phys.state, phys.end_s, phys.flags) = (end, self.change.env.now_s(), 0);
-            let ended = *phys;
-            phys.queue = ObjectId::NONE;
+            stage.phys.queue = ObjectId::NONE;
+            (stage.phys.state, stage.phys.end_s, stage.phys.flags) = (end, self.change.env.now_s(), 0);
             state.save();
-            ended
-        };
+        }
         self.change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
-            (true, _) => self.end_resilver((phys.min_txg, phys.max_txg))?,
+            (true, _) => {}
             (false, ScanState::Finished) => {
                 self.change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg.get()))?;
                 self.mend_labels()?;
