@@ -4,12 +4,17 @@
 //! panicked: there is nothing to ask for at each `lock()`. In tests, which unwind, what a lock guards may be half
 //! changed after a panic; it is only looked at then to be thrown away.
 //!
-//! The guards are the standard library's.
+//! The guards are the standard library's. Waits are counted while somebody asks for them ([`crate::lock_waits`]): a lock
+//! that is free is taken as the standard library takes it.
 
 #![allow(clippy::disallowed_types, reason = "this is what stands in for them")]
 
+use std::any::type_name;
+use std::panic::Location;
 use std::sync::{self, PoisonError, TryLockError};
 use std::time::Duration;
+
+use crate::lock_waits::waited;
 
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
@@ -24,11 +29,18 @@ impl<T> Mutex<T> {
     }
 
     /// Waits until it is free, and takes it.
+    #[track_caller]
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.try_lock().unwrap_or_else(|| {
+            waited("lock", type_name::<T>(), Location::caller(), || {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            })
+        })
     }
 
     /// Takes it if it is free.
+    #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         at_once(self.0.try_lock())
     }
@@ -50,21 +62,35 @@ impl<T> RwLock<T> {
     }
 
     /// Waits until nobody writes, and keeps writers out.
+    #[track_caller]
+    #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.try_read().unwrap_or_else(|| {
+            waited("read", type_name::<T>(), Location::caller(), || {
+                self.0.read().unwrap_or_else(PoisonError::into_inner)
+            })
+        })
     }
 
     /// Waits until it is free, and keeps all others out.
+    #[track_caller]
+    #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.try_write().unwrap_or_else(|| {
+            waited("write", type_name::<T>(), Location::caller(), || {
+                self.0.write().unwrap_or_else(PoisonError::into_inner)
+            })
+        })
     }
 
     /// The same as [`RwLock::read`], if that needs no waiting.
+    #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         at_once(self.0.try_read())
     }
 
     /// The same as [`RwLock::write`], if that needs no waiting.
+    #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         at_once(self.0.try_write())
     }
@@ -75,6 +101,7 @@ impl<T> RwLock<T> {
     }
 }
 
+#[inline]
 fn at_once<G>(taken: Result<G, TryLockError<G>>) -> Option<G> {
     match taken {
         Ok(guard) => Some(guard),

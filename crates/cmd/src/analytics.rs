@@ -3,6 +3,7 @@
 //! ```text
 //!   asker: a thread a pool ──▶ hub: the last hour ──▶ crate::http ──▶ /          page/index.html, .js, .css
 //!   (requests, counters as files)                               ├──▶ /events    all, then a tick each second
+//!        └──▶ kept: files of weeks ─────────────────────────────┼──▶ /past      rows of one pool between two times
 //!                                                               └──▶ /heat      latencies of one vdev
 //! ```
 //!
@@ -13,6 +14,7 @@
 mod asker;
 mod history;
 mod hub;
+mod kept;
 mod series;
 mod status;
 
@@ -42,12 +44,14 @@ use crate::http::guard::{Guard, NameCheck, Token};
 use crate::http::place::ListenAddress;
 use crate::http::{self, place};
 use crate::output;
-use hub::Hub;
+use hub::{Hub, text_of};
 
 /// The socket in the folder of the pools' processes, if no place is given.
 const SOCKET: &str = "analytics";
 /// Pages that may be open at a time: others are told to come later.
 const PAGES_MAX: usize = 32;
+/// Rows of the past that a page gets at a time.
+const PAST_POINTS: u64 = 720;
 /// Bytes of a file with a token.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -66,6 +70,9 @@ struct AnalyticsArgs {
     /// A file with the token that is asked for, at loopback addresses too
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A folder for files of four weeks, 6 MiB for each pool
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
     /// Only these pools
     pools: Vec<String>,
 }
@@ -80,6 +87,9 @@ fn serve(args: AnalyticsArgs) -> Result<(), String> {
         Some(place) => place,
         None => ListenAddress::Unix(client::made_folder().map_err(|e| e.to_string())?.join(SOCKET)),
     };
+    if let Some(folder) = &args.keep {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
     let given = args.token_file.as_deref().map(read_token).transpose()?;
     let (listener, address) = place::listen(&place, true)?;
     let is_open = address.is_some_and(|address| !address.ip().is_loopback());
@@ -100,7 +110,7 @@ fn serve(args: AnalyticsArgs) -> Result<(), String> {
         Some(address) => NameCheck::Address(address),
         None => NameCheck::Loopback,
     };
-    let hub = Arc::new(Hub::default());
+    let hub = Arc::new(Hub::new(args.keep));
     let watched = hub.clone();
     let watch = move || asker::watch_all(&watched, &args.pools);
     std::thread::Builder::new().name("pools".to_owned()).spawn(watch).map_err(|e| format!("a thread: {e}"))?;
@@ -124,6 +134,7 @@ fn routes(hub: Arc<Hub>) -> Router {
         .route("/analytics.css", file("text/css; charset=utf-8", include_str!("analytics/page/analytics.css")))
         .route("/events", get(events))
         .route("/heat", get(heat))
+        .route("/past", get(past))
         .fallback(async || words(StatusCode::NOT_FOUND, "there is only /\n"))
         .method_not_allowed_fallback(async || words(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"))
         .with_state(hub)
@@ -165,6 +176,19 @@ async fn heat(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, S
     match hub.heat(pool, Guid::new(vdev), after) {
         Some(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
         None => words(StatusCode::NOT_FOUND, "no such pool\n"),
+    }
+}
+
+async fn past(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, String>>) -> Response {
+    let number = |name: &str| asked.get(name).and_then(|text| text.parse::<u64>().ok());
+    let (Some(pool), Some(from), Some(until)) = (asked.get("pool"), number("from"), number("until")) else {
+        return words(StatusCode::BAD_REQUEST, "/past?pool=NAME&from=SECOND&until=SECOND\n");
+    };
+    let Some(file) = hub.kept_file(pool) else { return words(StatusCode::NOT_FOUND, "nothing is kept of this pool\n") };
+    let read = tokio::task::spawn_blocking(move || kept::past(&file, [from, until], PAST_POINTS)).await;
+    match read.map_err(io::Error::other).flatten() {
+        Ok(rows) => ([(CONTENT_TYPE, "application/json")], text_of(&rows)).into_response(),
+        Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, &format!("what is kept cannot be read: {e}\n")),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Charts as SVG, which stand alone or within a page: its style sheet may give them other colours of text and ground.
 //!
-//! - [`lines`]: rates over sizes; [`bars`]: one figure of several things
+//! - [`lines`]: rates over sizes; [`bars`]: one figure of several things; [`flame`]: where time goes
 
 mod bars;
+mod flame;
 mod lines;
 
 pub use bars::{Bars, ChartBar};
+pub use flame::FlameGraph;
 pub use lines::{Chart, Curve, CurveNames};
 
 /// Colours that colour-blind people can tell apart, too, on white and on black: those of Okabe and Ito.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, analytics, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, reflink, serve, top, traces,
-    version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
+    advise, analytics, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, profile, reflink, serve,
+    top, traces, version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -35,6 +35,7 @@ const COMMANDS: &[Command] = &[
         ends_with_reader: false,
         ..plain("analytics", "show what pools do as a page for a browser, live", analytics::run)
     },
+    plain("where", "show where the time of pools in use goes: processors, disks, locks, requests", profile::run),
     plain("top", "show where reads are served from, live", top::run),
     plain(
         "volumes",

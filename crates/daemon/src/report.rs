@@ -3,6 +3,7 @@
 pub mod damaged;
 pub mod io;
 pub mod log;
+pub mod profile;
 
 use std::collections::HashMap;
 use std::sync::Arc;

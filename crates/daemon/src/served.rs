@@ -215,6 +215,7 @@ impl Served {
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
             // nothing is logged where nothing is written
             Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
+            Request::Profile => Ok(PoolReply::Profile(report::profile::gather())),
             Request::Damaged => {
                 let now = |dataset| self.mounts.contents_of(dataset);
                 report::damaged::damaged(&self.pool.view(), &self.mounts.list(), &now).map(PoolReply::Damaged)

@@ -25,6 +25,7 @@ use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::options::{MountOptions, Remountable};
 use crate::reply::Reply;
+use crate::request_counts;
 use crate::tree::Source;
 use crate::trees::Trees;
 use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
@@ -125,6 +126,7 @@ impl<S: Source> Session<S> {
     pub(crate) fn answer(&self, request: FuseRequest<'_>, reply: Reply) {
         let FuseRequest { header, body, data } = request;
         self.env.failpoint("request");
+        request_counts::count(header.opcode);
         let _passage = self.gate.pass();
         if let Err(error) = self.answer_one(&header, body, data, reply) {
             tracing::error!(opcode = header.opcode, node = header.node, "the kernel's request makes no sense: {error}");

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`wire`]: messages and their framing; [`beside`]: descriptors beside them; [`datasets`]: messages about datasets.
-//! - [`pool_report`], [`io_report`], [`log_report`]: what a process tells of its pool, facts and not text;
+//! - [`pool_report`], [`io_report`], [`log_report`], [`profile_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
 //! - [`injections`]: faults of pools in use.
 //! - [`create`]: a pool to be made.
@@ -32,6 +32,7 @@ pub mod owners;
 pub mod pool_names;
 pub mod pool_properties;
 pub mod pool_report;
+pub mod profile_report;
 pub mod rundir;
 pub mod share;
 pub mod startup;

@@ -23,6 +23,7 @@ use crate::injections::{InjectionReport, InjectionRequest};
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
+use crate::profile_report::ProfileReport;
 use crate::share::ShareOrder;
 
 /// Version of all this.
@@ -60,6 +61,8 @@ pub enum Request {
     Io,
     /// For what `cenote zilstat` shows.
     Logs,
+    /// For what `cenote where` shows of the inside of the process; waits for locks are counted on for a while.
+    Profile,
     /// For the names of damaged files.
     Damaged,
     /// For the dedup tables.
@@ -331,6 +334,7 @@ impl Request {
             Request::Report
             | Request::Io
             | Request::Logs
+            | Request::Profile
             | Request::Damaged
             | Request::Dedup
             | Request::History
@@ -370,6 +374,7 @@ impl Request {
                 | Zfs::AbortReceive { .. },
             ) => Cost::OfOwner,
             Request::Damaged
+            | Request::Profile
             | Request::History
             | Request::Events { .. }
             | Request::ClearEvents
@@ -411,6 +416,7 @@ pub enum PoolReply {
     Report(Box<PoolReport>),
     Io(IoReport),
     Logs(LogReport),
+    Profile(ProfileReport),
     Damaged(Vec<String>),
     Dedup(DedupReport),
     /// Some records, each a packed list in hexadecimal digits.

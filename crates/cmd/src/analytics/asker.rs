@@ -1,6 +1,7 @@
 //! Asking pools: a thread for each, so that one whose process hangs delays no other.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,18 @@ use base::{Error, Kind, Result};
 use format::ids::Guid;
 use protocol::client::{self, Connection};
 use protocol::io_report::{IoCounters, IoReport};
-use protocol::kstat::{self, KstatRows};
+use protocol::kstat;
 use protocol::pool_report::PoolReport;
 use protocol::rundir::{self, RunDir};
 use protocol::wire::{PoolReply, Request};
 
-use super::history::{COLUMN_S, GroupSpan, histograms};
+use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
+use super::kept::{MinuteWriter, file_of};
 use super::series::{DeviceRates, RowSource, p99_ns, rounded, row};
 use super::status::{EventRow, PoolFacts, add_events};
+use crate::groups::{GroupSpan, groups_of};
+use crate::output;
 use crate::top::watch::Watch;
 
 /// How often a pool is asked.
@@ -98,6 +102,9 @@ struct SeenPool {
     counters: Watch,
     datasets: Watch,
     datasets_due: Instant,
+    /// The file that rows are kept in, and whether it was said that this fails.
+    writer: Option<(PathBuf, MinuteWriter)>,
+    is_complaining: bool,
     /// When the process's clock was 0, in milliseconds since 1970: tables are read some time after they are written, so
     /// the earliest that was found is the best.
     epoch_ms: Option<u64>,
@@ -152,6 +159,8 @@ impl SeenPool {
             counters: Watch::default(),
             datasets: Watch::default(),
             datasets_due: Instant::now(),
+            writer: None,
+            is_complaining: false,
             epoch_ms: None,
         }
     }
@@ -181,6 +190,10 @@ impl SeenPool {
         let row = row(&source);
         let all = self.datasets.datasets();
         let at_s = now_ms() / 1000;
+        let kept = hub.kept_folder().map(|folder| file_of(folder, id, self.guid));
+        if let Some(file) = &kept {
+            self.keep(file, at_s, &row);
+        }
         let number = at_s / COLUMN_S;
         let ended = self.column.take_if(|(open, _)| *open != number);
         hub.change(id, |pool| {
@@ -198,6 +211,7 @@ impl SeenPool {
             pool.dataset_count = all.len();
             pool.datasets = all.into_iter().take(DATASETS_MAX).map(dataset_row).collect();
             pool.vdevs = vdevs;
+            pool.kept = kept;
         });
         if let Some((_, before)) = &ended {
             self.p99s = io.vdevs.iter().map(|(guid, now)| (*guid, p99s(before.vdevs.get(guid), now))).collect();
@@ -225,6 +239,25 @@ impl SeenPool {
         self.allocated_bytes = report.space.allocated_bytes;
         self.facts_at = Some(Instant::now());
         Ok(())
+    }
+
+    /// Adds a row to the file of the pool. What fails is said once, and tried again.
+    fn keep(&mut self, file: &Path, at_s: u64, row: &[f32]) {
+        let known = self.writer.take_if(|(path, _)| path == file);
+        let writer = known.map_or_else(|| MinuteWriter::open(file), |(_, writer)| Ok(writer));
+        let kept = writer.and_then(|mut writer| {
+            let added = writer.add(at_s, row);
+            self.writer = Some((file.to_owned(), writer));
+            added
+        });
+        match kept {
+            Ok(()) => self.is_complaining = false,
+            Err(_) if self.is_complaining => {}
+            Err(e) => {
+                output::complain("analytics", format!("{}: {e}: nothing is kept", file.display()));
+                self.is_complaining = true;
+            }
+        }
     }
 
     /// Reads the counters that the pool's process writes to files; its last groups.
@@ -273,44 +306,9 @@ fn dataset_row(counts: crate::top::watch::DatasetCounts) -> DatasetRates {
     DatasetRates(counts.name, rates.map(|count| rounded(count.per_s)))
 }
 
-/// The groups of table `txgs`, whose clock was 0 at that time. Lines that make no sense are left out.
-fn groups_of(rows: &KstatRows, epoch_ms: u64) -> Vec<GroupSpan> {
-    let columns = ["txg", "birth", "state", "otime", "qtime", "stime", "ndirty", "nread", "nwritten"];
-    let group = |[txg, birth, state, open, quiesce, sync, dirty, read, written]: [&str; 9]| {
-        let ms = |text: &str| text.parse::<u64>().ok().map(|ns| (ns / 1000) as f32 / 1000.0);
-        Some(GroupSpan {
-            txg: txg.parse().ok()?,
-            begin_ms: epoch_ms + birth.parse::<u64>().ok()? / 1_000_000,
-            phases_ms: [ms(open)?, ms(quiesce)?, ms(sync)?],
-            is_done: state == "C",
-            bytes: [dirty.parse().ok()?, read.parse().ok()?, written.parse().ok()?],
-        })
-    };
-    rows.columns(columns).filter_map(group).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_are_read_from_their_table() {
-        let file = "0 0 0x01 3 99 0 9000000000\n\
-                    txg birth state ndirty nread nwritten reads writes otime qtime wtime stime\n\
-                    7 1000000000 C 10 20 30 1 1 5000000000 1500000 0 2500\n\
-                    8 6000000000 O 0 0 0 0 0 0 0 0 0\n\
-                    x 6000000000 O 0 0 0 0 0 0 0 0 0\n\
-                    9 18446744073709551615 O 0 0 0 0 0 0 0 0 -1\n";
-        let groups = groups_of(&kstat::parse_rows(file).unwrap(), 100_000);
-        let first = GroupSpan {
-            txg: 7,
-            begin_ms: 101_000,
-            phases_ms: [5000.0, 1.5, 0.002],
-            is_done: true,
-            bytes: [10, 20, 30],
-        };
-        assert_eq!((groups.len(), &groups[0], groups[1].begin_ms), (2, &first, 106_000));
-    }
 
     #[test]
     fn slow_requests_of_a_vdev_are_seen() {

@@ -17,6 +17,7 @@ use protocol::io_report::{IoCounters, IoReport};
 use serde::Serialize;
 
 use super::series::SeriesRow;
+use crate::groups::GroupSpan;
 
 /// Rows of one second.
 const FINE_ROWS: usize = 300;
@@ -56,21 +57,6 @@ struct HeatColumn {
 /// A column of one vdev as it is sent: its number, and of each kind pairs of a bucket and a count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VdevColumn(pub u64, pub [Vec<u32>; KINDS]);
-
-/// A transaction group on its way. Times are in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GroupSpan {
-    /// Its number.
-    pub txg: u64,
-    /// When it began, since 1970.
-    pub begin_ms: u64,
-    /// How long it took changes, waited for operations, and was on its way to disk.
-    pub phases_ms: [f32; 3],
-    /// Whether it is on disk.
-    pub is_done: bool,
-    /// Bytes of its changes; bytes that were read and written for it.
-    pub bytes: [u64; 3],
-}
 
 /// See the top of the file.
 #[derive(Default)]

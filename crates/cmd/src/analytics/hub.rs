@@ -8,6 +8,7 @@
 //! However many pages there are, each pool is asked once. While there is none, no tick is made.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,9 +17,11 @@ use format::ids::Guid;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use super::history::{COLUMN_S, GroupSpan, RecentHistory, TimedRow, VdevColumn};
+use super::history::{COLUMN_S, RecentHistory, TimedRow, VdevColumn};
+use super::kept::KEPT_S;
 use super::series::SERIES;
 use super::status::PoolFacts;
+use crate::groups::GroupSpan;
 
 /// Ticks that a page may be behind; one that is further gets all anew.
 const TICKS_MAX: usize = 16;
@@ -55,12 +58,16 @@ pub struct PoolEntry {
     pub dataset_count: usize,
     /// Rates of vdevs, in the order of the facts.
     pub vdevs: Vec<VdevRates>,
+    /// The file that its rows are kept in.
+    pub kept: Option<PathBuf>,
 }
 
 /// See the top of the file.
 pub struct Hub {
     pools: Mutex<BTreeMap<String, PoolEntry>>,
     ticks: broadcast::Sender<Arc<str>>,
+    /// Where rows of weeks are kept, if they are.
+    kept: Option<PathBuf>,
 }
 
 /// The event of each second.
@@ -91,6 +98,8 @@ struct Start<'a> {
     at_ms: u64,
     version: &'static str,
     series: Vec<&'static str>,
+    /// Seconds that rows are kept for, beyond those that are sent.
+    kept_s: u64,
     pools: Vec<PoolStart<'a>>,
 }
 
@@ -121,6 +130,7 @@ impl PoolEntry {
             datasets: Vec::new(),
             dataset_count: 0,
             vdevs: Vec::new(),
+            kept: None,
         }
     }
 
@@ -144,13 +154,22 @@ impl PoolEntry {
     }
 }
 
-impl Default for Hub {
-    fn default() -> Hub {
-        Hub { pools: Mutex::default(), ticks: broadcast::Sender::new(TICKS_MAX) }
-    }
-}
-
 impl Hub {
+    /// One that knows no pool yet; with the folder that rows of weeks are kept in.
+    pub fn new(kept: Option<PathBuf>) -> Hub {
+        Hub { pools: Mutex::default(), ticks: broadcast::Sender::new(TICKS_MAX), kept }
+    }
+
+    /// The folder that rows of weeks are kept in.
+    pub fn kept_folder(&self) -> Option<&Path> {
+        self.kept.as_deref()
+    }
+
+    /// The file that the rows of a pool are kept in; `None` if there is none, or no such pool.
+    pub fn kept_file(&self, id: &str) -> Option<PathBuf> {
+        self.pools.lock().get(id)?.kept.clone()
+    }
+
     /// Changes what is known of a pool; one that is not known is made.
     pub fn change<T>(&self, id: &str, change: impl FnOnce(&mut PoolEntry) -> T) -> T {
         let mut pools = self.pools.lock();
@@ -209,6 +228,7 @@ impl Hub {
             at_ms: now_ms(),
             version: env!("CARGO_PKG_VERSION"),
             series: SERIES.iter().map(|(name, _)| *name).collect(),
+            kept_s: if self.kept.is_some() { KEPT_S } else { 0 },
             pools: pools.collect(),
         })
     }
@@ -221,7 +241,8 @@ impl Hub {
     }
 }
 
-fn text_of(value: &impl Serialize) -> String {
+/// A value as JSON.
+pub fn text_of(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers, texts and lists can be written")
 }
 
@@ -244,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_page_gets_all_and_then_what_is_new() {
-        let hub = Hub::default();
+        let hub = Hub::new(None);
         let mut sent = BTreeMap::new();
         row(&hub, "tank", 7);
         hub.tick(&mut sent);
@@ -270,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_does_not_answer_is_said_to() {
-        let hub = Hub::default();
+        let hub = Hub::new(None);
         let hostile = "</script><img src=x onerror=alert(1)>\n\n";
         row(&hub, hostile, 1);
         let silent = |seconds: u64, failure: Option<&str>| {
@@ -289,7 +310,7 @@ mod tests {
 
     #[test]
     fn heat_of_no_pool_is_none() {
-        let hub = Hub::default();
+        let hub = Hub::new(None);
         assert_eq!(hub.heat("tank", Guid::new(1), 0), None);
         row(&hub, "tank", 1);
         assert_eq!(hub.heat("tank", Guid::new(1), 0).unwrap(), "{\"seconds\":5,\"columns\":[]}");

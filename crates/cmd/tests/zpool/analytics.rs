@@ -240,7 +240,22 @@ fn the_page_is_right_in_a_browser() {
     let mut create = world.command(env!("CARGO_BIN_EXE_cenote"));
     let created = create.args(["zpool", "create", "-O", "mountpoint=none", "tank"]).arg(&hostile).output().unwrap();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
-    let server = world.analytics(&["--listen", "127.0.0.1:0"]);
+    let kept = world.dir.join("kept");
+    let server = world.analytics(&["--listen", "127.0.0.1:0", "--keep", kept.to_str().unwrap()]);
     look_at_page(&server.place);
+    // a file for the pool, of which no minute has ended, or one
+    let files: Vec<_> = std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let is_of_pool = |name: &std::ffi::OsString| {
+        let name = name.to_str().unwrap();
+        name.starts_with("tank-") && name.ends_with(".rows")
+    };
+    assert!(files.len() == 1 && is_of_pool(&files[0]), "{files:?}");
+    let (head, rows) = server.get("/past?pool=tank&from=0&until=99999999999", "");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && serde_json::from_str::<Vec<Value>>(&rows).unwrap().len() <= 2,
+        "{head}\n{rows}"
+    );
+    assert!(server.get("/past?pool=tank&from=x&until=1", "").0.starts_with("HTTP/1.1 400 "));
+    assert!(server.get("/past?pool=none&from=0&until=1", "").0.starts_with("HTTP/1.1 404 "));
     world.check("destroy tank", 0, "");
 }

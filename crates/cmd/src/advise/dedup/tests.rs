@@ -39,6 +39,11 @@ fn pointers(population: &Population, seed: u64) -> impl Iterator<Item = (u64, u6
     })
 }
 
+/// How many samples of each population are drawn: 100 are the long form, in which at least 93 hold the truth.
+fn seeds() -> u64 {
+    std::env::var("CENOTE_ADVICE_SEEDS").map_or(25, |seeds| seeds.parse().unwrap())
+}
+
 fn survey_of(max: usize, population: &Population, seed: u64) -> DedupSurvey {
     let mut survey = DedupSurvey::new(max, None);
     for (place, (n, _, bytes)) in pointers(population, seed).enumerate() {
@@ -52,12 +57,12 @@ fn survey_of(max: usize, population: &Population, seed: u64) -> DedupSurvey {
 fn intervals_of_pools_hold_the_truth() {
     for (name, population) in populations() {
         let (truth, mut held) = (truth(&population), 0);
-        for seed in 0..100 {
+        for seed in 0..seeds() {
             let Interval { value, low, high } = DedupAnswer::of_survey(&survey_of(4000, &population, seed)).ratio;
-            held += u32::from(low - 1e-9 <= truth && truth <= high + 1e-9);
+            held += u64::from(low - 1e-9 <= truth && truth <= high + 1e-9);
             assert!((high - low) / 2.0 <= 0.05 * value, "{name}: {low} to {high}");
         }
-        assert!(held >= 93, "{name}: {held} of 100");
+        assert!(seeds() - held <= (seeds() * 7 / 100).max(2), "{name}: {held} of {}", seeds());
     }
 }
 
@@ -108,13 +113,13 @@ fn intervals_of_folders_hold_the_truth() {
     ];
     for (name, population) in all {
         let (truth, mut held) = (truth(&population), 0);
-        for seed in 0..100 {
+        for seed in 0..seeds() {
             let answer = folder_of(&population, seed);
             let Interval { value, low, high } = answer.ratio;
-            held += u32::from(low - 1e-9 <= truth && truth <= high + 1e-9);
+            held += u64::from(low - 1e-9 <= truth && truth <= high + 1e-9);
             assert!((high - low) / 2.0 <= 0.05 * value, "{name}: {low} to {high}");
         }
-        assert!(held >= 93, "{name}: {held} of 100");
+        assert!(seeds() - held <= (seeds() * 7 / 100).max(2), "{name}: {held} of {}", seeds());
     }
 }
 

@@ -4,6 +4,9 @@
 /** Everything that was told: pools by their ids, and what is chosen. */
 const known = { pools: new Map(), series: [], chosen: null, vdev: null, dataset: null, range: 300, isPaused: false };
 
+/** Seconds that can be shown; those behind the hour come from files. */
+const RANGES = [300, 3600, 86400, 604800, 2419200];
+
 /** Panels of charts over time: which series, in which colours, and how they are written. */
 const CHARTS = [
   { id: "reads", title: "Where reads come from", isDouble: true, isTall: true, format: "rate", part: true,
@@ -63,14 +66,19 @@ function latest(name) { return pool()?.fine.at(-1)?.[1][indexOf(name)] ?? 0; }
 
 /** The rows of the range that is shown, and the seconds between two of them. */
 function rows() {
+  if (known.range > 3600) return [pool()?.kept ?? [], Math.max(60, Math.ceil(known.range / 720))];
   const { fine, coarse } = pool() ?? { fine: [], coarse: [] };
   return known.range <= 300 ? [fine, 1] : [[...coarse, ...fine.slice(-1)], 5];
 }
+
+/** A moment of the range that is shown. */
+function moment(seconds) { return known.range > 3600 ? dateAndTime(seconds) : clock(seconds); }
 
 function now() { return (pool()?.fine.at(-1)?.[0]) ?? Date.now() / 1000; }
 
 /** The seconds that are shown: no more than are known. */
 function span() {
+  if (known.range > 3600) return known.range;
   const { coarse, fine } = pool() ?? { coarse: [], fine: [] };
   const first = (known.range > 300 && coarse[0]?.[0]) || fine[0]?.[0] || now();
   return Math.min(known.range, Math.max(60, now() - first));
@@ -154,12 +162,12 @@ class SeriesPanel {
       const part = this.chart.part && sum > 0 ? ` (${Math.round(100 * number / sum)} %)` : "";
       say(this.values[at].value, FORMATS[this.chart.format](number) + part);
     });
-    say(this.when, cursor !== null && row ? `at ${clock(row[0])}` : "");
+    say(this.when, cursor !== null && row ? `at ${moment(row[0])}` : "");
     const words = this.chart.series.map(([, name], at) => `${name} ${this.values[at].value.textContent}`);
     // a screen reader would be told each second
     if (cursor !== null || !this.told || Date.now() - this.told > 15000) {
       this.told = Date.now();
-      this.plot.canvas.setAttribute("aria-label", `${this.chart.title}: ${words.join(", ")}${cursor !== null && row ? ` at ${clock(row[0])}` : ""}`);
+      this.plot.canvas.setAttribute("aria-label", `${this.chart.title}: ${words.join(", ")}${cursor !== null && row ? ` at ${moment(row[0])}` : ""}`);
     }
   }
 
@@ -170,7 +178,7 @@ class SeriesPanel {
     const [all, step] = rows();
     const every = Math.max(1, Math.round(known.range / 30 / step));
     const lines = all.filter((_, at) => (all.length - 1 - at) % every === 0).slice(-30).reverse();
-    const cells = lines.map(([time, values]) => [clock(time), ...this.series().map(({ index }) => FORMATS[this.chart.format](values[index] ?? 0))]);
+    const cells = lines.map(([time, values]) => [moment(time), ...this.series().map(({ index }) => FORMATS[this.chart.format](values[index] ?? 0))]);
     fill(this.table.table, ["time", ...this.chart.series.map(([, name]) => name)], cells);
   }
 }
@@ -527,6 +535,7 @@ function chooseVdev(guid) {
 function choosePool(id) {
   known.chosen = id;
   known.vdev = known.dataset = null;
+  loadPast();
   history.replaceState(null, "", `#${encodeURIComponent(id)}`);
   showPools();
   update();
@@ -564,7 +573,24 @@ function chooseNext(event) {
 
 function chooseRange(range) {
   known.range = range;
-  for (const seconds of [300, 3600]) byId(`range-${seconds}`).setAttribute("aria-pressed", String(seconds === range));
+  for (const seconds of RANGES) byId(`range-${seconds}`).setAttribute("aria-pressed", String(seconds === range));
+  loadPast();
+  update();
+}
+
+/** Fetches what a file has of the range that is shown, once a minute. */
+async function loadPast() {
+  const one = pool();
+  const minute = `${known.range} ${Math.floor(now() / 60)}`;
+  if (known.range <= 3600 || !one || one.keptOf === minute) return;
+  one.keptOf = minute;
+  const until = Math.ceil(now());
+  try {
+    const answer = await fetch(`past?pool=${encodeURIComponent(known.chosen)}&from=${until - known.range}&until=${until}`);
+    if (answer.ok) one.kept = await answer.json();
+  } catch (error) {
+    // the next minute asks again
+  }
   update();
 }
 
@@ -614,6 +640,7 @@ function take(kind, text) {
   const told = JSON.parse(text);
   if (kind === "start") {
     known.series = told.series;
+    for (const seconds of RANGES.slice(2)) byId(`range-${seconds}`).hidden = told.kept_s < seconds;
     known.pools.clear();
     for (const { now: told_, fine, coarse } of told.pools) {
       const one = takeNow(told_);
@@ -625,6 +652,7 @@ function take(kind, text) {
     for (const id of [...known.pools.keys()]) if (!ids.has(id)) known.pools.delete(id);
   }
   showPools();
+  loadPast();
   if (!known.isPaused) update();
 }
 
@@ -691,7 +719,7 @@ try {
   // an address that somebody has typed: the first pool is shown
 }
 byId("pools").addEventListener("keydown", chooseNext);
-for (const seconds of [300, 3600]) byId(`range-${seconds}`).addEventListener("click", () => chooseRange(seconds));
+for (const seconds of RANGES) byId(`range-${seconds}`).addEventListener("click", () => chooseRange(seconds));
 byId("pause").addEventListener("click", () => {
   known.isPaused = !known.isPaused;
   byId("pause").setAttribute("aria-pressed", String(known.isPaused));

@@ -136,8 +136,9 @@ class Plot {
   drawTimes(pen) {
     const { left, right, top, bottom } = this.area;
     const span = this.to - this.from;
-    const steps = span > 150 ? [60, 120, 300, 600, 900] : [10, 20, 30, 60];
-    const every = steps.find((seconds) => (right - left) * seconds / span > 70) ?? 1800;
+    const steps = [10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 345600, 604800];
+    const from = span > 150 ? 3 : 0;
+    const every = steps.slice(from).find((seconds) => (right - left) * seconds / span > 70) ?? 1209600;
     pen.fillStyle = theme.of("quiet");
     pen.strokeStyle = theme.of("grid");
     pen.lineWidth = 1;
@@ -148,7 +149,8 @@ class Plot {
       pen.moveTo(x, top);
       pen.lineTo(x, bottom);
       pen.stroke();
-      const text = ago === 0 ? "now" : every >= 60 ? `−${ago / 60} min` : `−${ago} s`;
+      const [unit, word] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([seconds]) => every >= seconds);
+      const text = ago === 0 ? "now" : `−${ago / unit} ${word}`;
       const width = pen.measureText(text).width;
       pen.textAlign = "left";
       pen.fillText(text, Math.min(right - width, Math.max(left, x - width / 2)), bottom + 13);
