@@ -22,6 +22,7 @@ use crate::pressure::Gauge;
 use crate::shard::{Ask, Lookup};
 use crate::stats::{self, ArcStats};
 use crate::store::Store;
+use crate::tap::{Access, TappedAccesses};
 use crate::worker::ArcWorker;
 
 /// The part of memory that buffers may take that nobody uses.
@@ -115,8 +116,14 @@ impl Cache {
     pub fn get(&self, request: ReadRequest, keep: Keep) -> Result<Block> {
         if is_cacheable(&request) {
             match self.store.hit(&ask(&request, AccessPurpose::Demand, keep)) {
-                Some(Lookup::Ready(block)) => return Ok(block),
-                Some(Lookup::Packed(bytes)) => return self.unpack(&request, &bytes),
+                Some(Lookup::Ready(block)) => {
+                    self.tap(&request.bp, Access::Read { is_miss: false });
+                    return Ok(block);
+                }
+                Some(Lookup::Packed(bytes)) => {
+                    self.tap(&request.bp, Access::Read { is_miss: false });
+                    return self.unpack(&request, &bytes);
+                }
                 _ => {}
             }
         }
@@ -155,13 +162,26 @@ impl Cache {
     pub fn get_batch(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Block>> {
         let found: Vec<Lookup> =
             requests.iter().map(|request| self.find(request, AccessPurpose::Demand, keep)).collect();
+        for (request, found) in requests.iter().zip(&found) {
+            // what may not be kept is no matter of the cache's size
+            if !matches!(found, Lookup::Uncached) {
+                self.tap(&request.bp, Access::Read { is_miss: matches!(found, Lookup::Read(_)) });
+            }
+        }
         self.complete(requests, found, AccessPurpose::Demand, keep)
     }
 
     /// Brings blocks into the cache that will be asked for soon; waits for no device that fails. Errors are for the
     /// reader that asks for them.
     pub fn prefetch(&self, requests: &[ReadRequest], keep: Keep) {
-        let found = requests.iter().map(|request| (*request, self.find_ahead(request, keep)));
+        let found = requests.iter().map(|request| {
+            let found = self.find_ahead(request, keep);
+            // a smaller cache might have to read it
+            if !matches!(found, Lookup::Uncached) {
+                self.tap(&request.bp, Access::Ahead);
+            }
+            (*request, found)
+        });
         let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Lookup::Read(_))).unzip();
         drop(self.reading(OnFailure::Fail).complete(&requests, found, AccessPurpose::Prefetch, keep));
     }
@@ -329,6 +349,9 @@ impl Cache {
             purpose: AccessPurpose::Demand,
             keeps: keeps_new,
         };
+        if keeps_new {
+            self.tap(bp, Access::Written);
+        }
         let packed = self.packed_for(bp);
         self.store.keep(&ask, Kept::written(written, block, packed, on_ssd), keeps_new);
     }
@@ -337,6 +360,7 @@ impl Cache {
     /// leave comes.
     pub fn free(&self, txg: Txg, bp: &BlkPtr) -> Result<bool> {
         if !bp.is_hole() && !bp.is_embedded() {
+            self.tap(bp, Access::Freed);
             self.store.forget(&L2Key::of(bp));
             self.l2arc.forget(&wanted(bp));
         }
@@ -359,6 +383,31 @@ impl Cache {
         let mut table = stats::arcstats(&self.store);
         table.extend(self.l2arc.table());
         table
+    }
+
+    /// Notes accesses from now on, for [`Cache::tapped`] with the number of the session. Errors: as from [`base::Tap::open`].
+    pub fn open_tap(&self) -> Result<u64> {
+        self.store.tap.open(self.zio.env())
+    }
+
+    /// What was noted since the last time, of a sample that is a half to the power of `shift` at most from now on. Errors:
+    /// as from [`base::Tap::take`].
+    pub fn tapped(&self, session: u64, shift: u32) -> Result<TappedAccesses> {
+        self.store.tap.take(session, shift, &self.store, self.zio.env().ticks_ns())
+    }
+
+    /// Ends that.
+    pub fn close_tap(&self, session: u64) {
+        self.store.tap.close(session);
+    }
+
+    #[inline]
+    fn tap(&self, bp: &BlkPtr, access: Access) {
+        if self.store.tap.is_open() {
+            let bytes =
+                || if bp.psize() < bp.lsize() && self.store.packs(bp.lsize()) { bp.psize() } else { bp.lsize() };
+            self.store.tap.note(bp, bytes, contents(bp), access);
+        }
     }
 
     fn find(&self, request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Lookup {

@@ -19,6 +19,7 @@
 //! are used when there is not: a hit costs a decompression only where that spares dearer reads (`price`).
 //!
 //! Beside them stands `miniature`: the policy and the feeder at other sizes, on a sample of the accesses, without blocks.
+//! While the pool is in use, a command that asks for it gets such a sample by the `tap`.
 //!
 //! What leaves RAM may go on to cache devices (`l2arc`), if it is likely to be asked for again; and what is absent is
 //! looked for there before the devices of the pool.
@@ -45,6 +46,7 @@ mod price;
 mod shard;
 mod stats;
 mod store;
+mod tap;
 mod worker;
 
 pub use ahead::Ahead;
@@ -56,4 +58,5 @@ pub use least::{MEMORY_MIN, check_memory};
 pub use nodes::{KeptNodes, NODE_BYTES, NodeKeeper};
 pub use pressure::{Gauge, MemoryUse};
 pub use stats::ArcStats;
+pub use tap::{TappedAccess, TappedAccesses};
 pub use worker::ArcWorker;

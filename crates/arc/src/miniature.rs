@@ -22,12 +22,11 @@ mod ram;
 #[cfg(test)]
 mod tests;
 
-use base::split_mix;
 use l2arc::Tunables;
 
 use crate::policy::Policy;
-use access::is_drawn;
-pub use access::{AccessKind, BlockAccess};
+pub use access::{AccessKind, BlockAccess, is_in_sample};
+use access::{is_drawn, key_of};
 use device::{Feeding, MiniDevice};
 pub use estimate::HitShare;
 use estimate::MissTally;
@@ -37,7 +36,7 @@ use ram::MiniRam;
 /// Blocks that a sample has at most; it has half of them after it was halved.
 pub const SAMPLE_BLOCKS: usize = 1 << 16;
 /// Halvings of a sample at most.
-const SHIFT_MAX: u32 = 32;
+pub const SHIFT_MAX: u32 = 32;
 /// The part of the largest size beyond which nothing has to be known of a block.
 const FAR: u64 = 2;
 
@@ -83,6 +82,16 @@ pub struct Miniature {
     reads: u64,
     drawn_reads: u64,
     times_ns: Option<(u64, u64)>,
+}
+
+/// What came of accesses while the simulated caches became full; by default nothing.
+#[derive(Clone, Default)]
+pub struct WarmUp {
+    tally: Option<MissTally>,
+    reads: u64,
+    drawn_reads: u64,
+    end_ns: Option<u64>,
+    written: Vec<u64>,
 }
 
 /// What was foretold of one size of RAM.
@@ -156,12 +165,10 @@ impl Miniature {
 
     /// One access more.
     pub fn access(&mut self, access: &BlockAccess) {
-        let key = split_mix(access.block);
+        let (key, hash) = key_of(access.block);
         let is_demand = access.kind == AccessKind::Demand;
         self.reads += u64::from(is_demand);
-        let first_ns = self.times_ns.map_or(access.time_ns, |(first_ns, _)| first_ns);
-        self.times_ns = Some((first_ns, access.time_ns));
-        let hash = Policy::<u64, ()>::hash_of(&key);
+        self.pass(access.time_ns);
         if !is_drawn(hash, self.shift) {
             return;
         }
@@ -174,6 +181,29 @@ impl Miniature {
         }
         if self.stack.len() > self.plan.blocks_max {
             self.shrink();
+        }
+    }
+
+    fn pass(&mut self, now_ns: u64) {
+        let first_ns = self.times_ns.map_or(now_ns, |(first_ns, _)| first_ns);
+        self.times_ns = Some((first_ns, now_ns));
+    }
+
+    /// So many reads more were of blocks that are not in the sample, up to then.
+    pub fn pass_others(&mut self, reads: u64, now_ns: u64) {
+        self.reads += reads;
+        self.pass(now_ns);
+    }
+
+    /// Bytes of all blocks that are known, in the sample or not.
+    pub fn touched(&self) -> u64 {
+        self.stack.bytes().saturating_mul(1 << self.shift)
+    }
+
+    /// Makes the sample a half to the power of `shift`, if it is larger.
+    pub fn thin_to(&mut self, shift: u32) {
+        while self.shift < shift.min(SHIFT_MAX) {
+            self.halve();
         }
     }
 
@@ -230,6 +260,10 @@ impl Miniature {
             self.stack.forget_oldest();
             return;
         }
+        self.halve();
+    }
+
+    fn halve(&mut self) {
         self.shift += 1;
         let shift = self.shift;
         let keeps = move |key: &u64| is_drawn(Policy::<u64, ()>::hash_of(key), shift);
@@ -238,10 +272,29 @@ impl Miniature {
         self.rams.iter_mut().chain([&mut self.base]).for_each(|ram| ram.halve(shift));
     }
 
+    /// What came of the accesses so far, to be left out later: the caches were not full yet.
+    pub fn mark(&self) -> WarmUp {
+        WarmUp {
+            tally: Some(self.tally.clone()),
+            reads: self.reads,
+            drawn_reads: self.drawn_reads,
+            end_ns: self.times_ns.map(|(_, last_ns)| last_ns),
+            written: self.devices.iter().map(MiniDevice::written).collect(),
+        }
+    }
+
     /// What came of the accesses so far.
     pub fn foretold(&self) -> Foretold {
+        self.foretold_after(&WarmUp::default())
+    }
+
+    /// The same, without what came of accesses before.
+    pub fn foretold_after(&self, before: &WarmUp) -> Foretold {
         let part = 1.0 / (1u64 << self.shift) as f64;
-        let shares = self.tally.hits(self.reads, part);
+        let (reads, drawn_reads) = (self.reads - before.reads, self.drawn_reads - before.drawn_reads);
+        let shares = self.tally.hits_after(before.tally.as_ref(), reads, part);
+        let begin_ns = |first_ns| before.end_ns.unwrap_or(first_ns);
+        let written_before = |at: usize| before.written.get(at).copied().unwrap_or(0);
         let (endless, shares) = shares.split_first().map_or((HitShare::default(), &[][..]), |(one, rest)| (*one, rest));
         let (policy, shares) = shares.split_at(self.rams.len());
         let (lru, devices) = shares.split_at(self.rams.len());
@@ -261,15 +314,15 @@ impl Miniature {
         let devices = self.devices.iter().enumerate().map(|(at, device)| ForetoldDevice {
             bytes: device.bytes(),
             hits: devices[at].widened(unsure(&self.plan.devices, devices, at).hypot(of_base)),
-            written: device.written(),
+            written: device.written() - written_before(at),
             index: device.index_bytes(self.shift),
         });
         Foretold {
-            reads: self.reads,
-            drawn_reads: self.drawn_reads,
+            reads,
+            drawn_reads,
             drawn_blocks: self.stack.len() as u64,
             drawn_part: part,
-            elapsed_ns: self.times_ns.map_or(0, |(first, last)| last.saturating_sub(first)),
+            elapsed_ns: self.times_ns.map_or(0, |(first, last)| last.saturating_sub(begin_ns(first))),
             endless,
             rams: rams.collect(),
             devices: devices.collect(),

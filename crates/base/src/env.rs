@@ -16,7 +16,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::locks::Mutex;
 use crate::mix::{MIX_STRIDE, mixed};
 use crate::or_abort;
+use crate::tap::Tap;
 use crate::tunables::{self, Tunable};
+use crate::user_request::UserRequest;
 
 /// Work for a background thread.
 type BackgroundTask = Box<dyn FnOnce() + Send>;
@@ -52,6 +54,8 @@ pub struct Env {
     failpoints: Option<Arc<Failpoints>>,
     /// What tunables are unless they are set, where that is not one number for all machines.
     defaults: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    /// What users ask for, while a command wants to know.
+    requests: Arc<Tap<UserRequest>>,
 }
 
 impl Env {
@@ -67,6 +71,7 @@ impl Env {
             tunables: Arc::new(tunable_of_system),
             failpoints: None,
             defaults: Arc::default(),
+            requests: Arc::new(Tap::new(REQUESTS_BYTES_MAX)),
         }
     }
 
@@ -83,6 +88,7 @@ impl Env {
             tunables: Arc::new(|_| None),
             failpoints: None,
             defaults: Arc::default(),
+            requests: Arc::new(Tap::new(REQUESTS_BYTES_MAX)),
         }
     }
 
@@ -150,6 +156,19 @@ impl Env {
     /// Nanoseconds since this was made, by a clock that nobody sets.
     pub fn ticks_ns(&self) -> u64 {
         (self.ticks)()
+    }
+
+    /// The tap of what users of the pool ask for.
+    pub fn requests(&self) -> &Arc<Tap<UserRequest>> {
+        &self.requests
+    }
+
+    /// Notes a request of a user, if a command wants to know; `request` is given the time.
+    #[inline]
+    pub fn note_request(&self, request: impl FnOnce(u64) -> UserRequest) {
+        if self.requests.is_open() {
+            self.requests.note(request(self.ticks_ns()), |_| {});
+        }
     }
 
     /// Lets that much time pass; none where the clock stands still.
@@ -239,6 +258,9 @@ thread_local! {
 /// Work of so many nanoseconds is over sooner on several cores: it costs 25 to 50 µs until another one is awake, and
 /// workers look for more work for a while before they sleep, on cores that others may want.
 const WORTH_WAKING_NS: u64 = 100_000;
+
+/// Bytes of memory that noting requests of users takes at most.
+const REQUESTS_BYTES_MAX: usize = 8 << 20;
 
 /// For [`Env::map`]: work that waits, for devices or locks.
 pub const WORK_THAT_WAITS: u64 = u64::MAX;

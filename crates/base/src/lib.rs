@@ -16,7 +16,9 @@ mod mix;
 mod range_tree;
 mod shown;
 mod slab;
+mod tap;
 pub mod tunables;
+mod user_request;
 
 pub use abort::or_abort;
 pub use buf::{AlignedBuf, Block};
@@ -31,4 +33,6 @@ pub use mix::{MIX_STRIDE, mixed, next_mixed, split_mix};
 pub use range_tree::RangeTree;
 pub use shown::{Shower, Shown, ShownLines};
 pub use slab::{free_bytes, give_memory_back, give_small_memory_back, keep_free_at_most};
+pub use tap::{Tap, TapEntries};
 pub use tunables::Tunable;
+pub use user_request::{UserOp, UserRequest};

@@ -22,6 +22,7 @@ mod options;
 mod rand;
 mod seq;
 mod sync;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,7 @@ fn run(options: &Options) -> Result<()> {
         match test {
             "seq" => seq::run(options, &bed)?,
             "rand" => rand::run_rand(options, &bed)?,
+            "tap" => tap::run_tap(options, &bed)?,
             "l2arc" => rand::run_l2arc(options, &bed)?,
             "objects" => objects::run_objects(options, &bed)?,
             "sync" => sync::run(options, &bed)?,

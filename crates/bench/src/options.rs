@@ -6,14 +6,14 @@ use std::time::Instant;
 use base::{Error, Kind, Result};
 
 pub(crate) const USAGE: &str =
-    "usage: engine-bench -d DIR [-s MiB] [-T seq,rand,l2arc,objects,files,sync,dedup,ddt] [-c off,lzjb,lz4,gzip-1,...]
+    "usage: engine-bench -d DIR [-s MiB] [-T seq,rand,tap,l2arc,objects,files,sync,dedup,ddt] [-c off,lzjb,lz4,gzip-1,...]
                     [-r RATIOS] [-a ARC-MiB] [-v VDEV] [-n PEER]
                     [-l LOG] [-z SYNC-SIZES] [-j THREADS] [-t SECONDS] [-C CACHE] [-b BLOCK-SIZES]
 -d  folder for the vdev file; -v names a ready file or block device instead, which is overwritten
 -a  RAM for the cache while reading, and while ddt writes with a table of ten times that; while others write the engine has
     its own limit
 -l  a ready file or block device that becomes the log device of sync; -C  one that becomes the cache device of l2arc
--t  seconds for each size and number of threads of rand, l2arc and sync; -b  bytes of the blocks of l2arc";
+-t  seconds for each size and number of threads of rand, tap, l2arc and sync; -b  bytes of the blocks of l2arc";
 
 /// What to measure, and on what.
 pub(crate) struct Options {

@@ -26,7 +26,7 @@ const FEED: Duration = Duration::from_secs(1);
 const REBUILD_MAX: Duration = Duration::from_secs(60);
 
 /// Which place of the file a thread's read begins at: of the number of the read among all threads', and a seed.
-type ReadPlace = dyn Fn(u64, &mut u64) -> u64 + Sync;
+pub(crate) type ReadPlace = dyn Fn(u64, &mut u64) -> u64 + Sync;
 
 pub(crate) fn run_rand(options: &Options, bed: &Bed) -> Result<()> {
     let bytes = options.mib << 20;
@@ -159,7 +159,7 @@ impl L2arcBench<'_> {
 }
 
 /// A pool with the file, exported. Its object.
-fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
+pub(crate) fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
     let (pool, set) = bed.create(&[("compression", "lz4")])?;
     let file = seq::new_file(&pool, &set, block)?;
     seq::fill(&pool, &file, &mut Records::new(2.0), 0..(options.mib << 20) / RECORD as u64)?;
@@ -169,12 +169,19 @@ fn make(options: &Options, bed: &Bed, block: u64) -> Result<ObjectId> {
     Ok(id)
 }
 
-fn anywhere(bytes: u64, size: u64) -> impl Fn(u64, &mut u64) -> u64 + Sync {
+pub(crate) fn anywhere(bytes: u64, size: u64) -> impl Fn(u64, &mut u64) -> u64 + Sync {
     move |_, seed| random(seed) % (bytes / size) * size
 }
 
 /// Reads a second of all threads together, of at most so many.
-fn measure(options: &Options, file: &Object, threads: u64, size: u64, most: u64, place: &ReadPlace) -> Result<f64> {
+pub(crate) fn measure(
+    options: &Options,
+    file: &Object,
+    threads: u64,
+    size: u64,
+    most: u64,
+    place: &ReadPlace,
+) -> Result<f64> {
     let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = |thread: u64| -> Result<()> {
         let (mut seed, mut buf) = (thread + 1, vec![0; size as usize]);

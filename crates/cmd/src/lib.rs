@@ -71,6 +71,7 @@ mod profile;
 mod progress;
 mod reflink;
 mod serve;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod tools;

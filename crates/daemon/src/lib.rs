@@ -65,6 +65,7 @@ mod share;
 mod source;
 mod stranger_share;
 mod streams;
+mod taps;
 mod told;
 pub mod verbs;
 mod vhost_export;

@@ -36,7 +36,7 @@ use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
-use crate::{report, share, told, verbs};
+use crate::{report, share, taps, told, verbs};
 
 /// Packed lists in one part of the history's answer, in bytes.
 const HISTORY_PART_BYTES: usize = 256 << 10;
@@ -264,6 +264,7 @@ impl Served {
             }
             Request::Share(order) => share::share(&self.pool, &self.mounts, order).map(PoolReply::Shared),
             Request::Inject(request) => self.injections.answer(request).map(PoolReply::Injections),
+            Request::Tap { subject, order } => taps::answer(&self.env, &self.pool.view(), (*subject, *order), part),
             Request::Zfs(request) => {
                 let part = &mut |told| part(PoolReply::Zfs(told));
                 let answer = || verbs::answer(self, request, descriptors, part);

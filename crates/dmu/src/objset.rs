@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use arc::NodeKeeper;
-use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock};
+use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock, UserOp, UserRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::ids::{DatasetId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
@@ -182,6 +182,15 @@ impl Objset {
     /// The cache that its blocks come through.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// Notes what a user asks for, if a command wants to know: which bytes of an object.
+    #[inline]
+    pub fn note_request(&self, op: UserOp, object: ObjectId, (offset, bytes): (u64, u64)) {
+        let (dataset, object) = (self.id().get(), object.get());
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let env = self.cache.zio().env();
+        env.note_request(|time_ns| UserRequest { time_ns, dataset, object, offset, bytes, op });
     }
 
     /// What the cache may keep of its blocks.

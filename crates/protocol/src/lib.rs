@@ -37,6 +37,7 @@ pub mod rundir;
 pub mod share;
 pub mod startup;
 pub mod streams;
+pub mod tap;
 pub mod vdev_properties;
 pub mod volumes;
 mod wanted;

@@ -25,9 +25,10 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 use crate::profile_report::ProfileReport;
 use crate::share::ShareOrder;
+use crate::tap::{TapOrder, TapSubject, Tapped};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 18;
+pub const PROTOCOL: u32 = 19;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest request of a user that may only ask, in bytes: many of them may be asking.
@@ -268,6 +269,13 @@ pub enum Request {
     Share(ShareOrder),
     /// About faults that are asked for.
     Inject(InjectionRequest),
+    /// About what happens at every moment.
+    Tap {
+        /// Of what.
+        subject: TapSubject,
+        /// What is to be done.
+        order: TapOrder,
+    },
     /// About datasets.
     Zfs(datasets::DatasetRequest),
 }
@@ -308,8 +316,8 @@ impl Request {
         self.cost() != Cost::OfOwner
     }
 
-    /// Whether it waits for a group to be on disk, so that a pool that is suspended refuses it at once. Requests about
-    /// datasets are judged where the change is made.
+    /// Whether it waits for a group to be on disk, or for requests of users, so that a pool that is suspended refuses it
+    /// at once. Requests about datasets are judged where the change is made.
     pub fn needs_group(&self) -> bool {
         match self {
             Request::Online { .. }
@@ -330,7 +338,8 @@ impl Request {
             | Request::SetVdev { .. }
             | Request::Enable { .. }
             | Request::Reguid { .. }
-            | Request::Prune { .. } => true,
+            | Request::Prune { .. }
+            | Request::Tap { .. } => true,
             Request::Report
             | Request::Io
             | Request::Logs
@@ -404,7 +413,8 @@ impl Request {
             | Request::Prune { .. }
             | Request::Prefetch { .. }
             | Request::Share(_)
-            | Request::Inject(_) => Cost::OfOwner,
+            | Request::Inject(_)
+            | Request::Tap { .. } => Cost::OfOwner,
         }
     }
 }
@@ -441,6 +451,8 @@ pub enum PoolReply {
     Shared(u64),
     /// Faults that there are, or that one was about.
     Injections(Vec<InjectionReport>),
+    /// What a tap had, also in parts.
+    Tapped(Tapped),
     Zfs(datasets::Response),
 }
 
@@ -510,6 +522,15 @@ mod tests {
         let answer: Option<Answer> = receive(&mut rest, REPLY_BYTES_MAX).unwrap();
         assert_eq!(answer, Some(Answer::Failed { errno: 16, why: "busy".into() }));
         assert_eq!(receive::<Request>(&mut rest, 10).unwrap(), None);
+    }
+
+    #[test]
+    fn taps_are_of_the_owner() {
+        let order = TapOrder::Take { session: 1, shift: 0 };
+        for subject in [TapSubject::Blocks, TapSubject::Requests] {
+            let request = Request::Tap { subject, order };
+            assert!(!request.is_for_everybody() && request.needs_group() && request.descriptors() == 0);
+        }
     }
 
     #[test]

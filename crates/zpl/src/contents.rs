@@ -8,7 +8,7 @@
 //! Invariant: bytes behind the end of a file are zeros, also in its last block. So a file is made longer by
 //! its size alone.
 
-use base::{Data, Error, Kind, Result, tunables};
+use base::{Data, Error, Kind, Result, UserOp, tunables};
 use dmu::Object;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
@@ -57,6 +57,7 @@ impl File {
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
+        self.note(UserOp::Write, offset, room);
         let written = self.write_steps(zpl, offset, data.part(0..room), times)?;
         zpl.counters().written(written);
         zpl.settled(self.ino(), Ok(written))
@@ -98,6 +99,7 @@ impl File {
             Ok(at)
         };
         let at = zpl.placed(self.ino(), append())?;
+        self.note(UserOp::Write, at, data.len());
         zpl.counters().written(data.len());
         zpl.settled(self.ino(), Ok(at))
     }

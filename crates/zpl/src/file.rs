@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Error, Kind, Piece, Result};
+use base::{Error, Kind, Piece, Result, UserOp};
 use dmu::Object;
 use format::ids::ObjectId;
 use format::sa::Attr;
@@ -64,11 +64,17 @@ impl File {
         self.zpl.as_ref()
     }
 
+    /// Tells of a request, if somebody wants to know.
+    pub(crate) fn note(&self, op: UserOp, offset: u64, len: usize) {
+        self.object.objset().note_request(op, self.object.id(), (offset, len as u64));
+    }
+
     /// Fills `buf` from byte `offset` on and returns how many bytes that were: fewer than its length only
     /// at the end of the file.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.with(|object, size| {
             let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+            self.note(UserOp::Read, offset, len);
             object.read(offset, &mut buf[..len])?;
             self.counters.read(len);
             Ok(len)
@@ -80,6 +86,7 @@ impl File {
     pub fn read_pieces(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
         self.with(|object, size| {
             let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+            self.note(UserOp::Read, offset, len);
             let pieces = match direct {
                 true => object.direct().read_pieces(offset, len)?,
                 false => object.read_pieces(offset, len)?,

@@ -12,7 +12,7 @@
 //! A file without a name is not logged: it is gone after a crash. One that never had a name and gets one has
 //! been written to in the same group or earlier ones, which are on disk when that name is promised.
 
-use base::Result;
+use base::{Result, UserOp};
 use dmu::Object;
 use format::ids::ObjectId;
 use format::sa::Attr;
@@ -26,11 +26,13 @@ use crate::zpl::Zpl;
 impl Zpl {
     /// Brings all that was changed to disk. Errors: `ReadOnly`, `Suspended`.
     pub fn sync(&self) -> Result<()> {
+        self.objset().note_request(UserOp::Sync, ObjectId::NONE, (0, 0));
         self.commit(ObjectId::NONE)
     }
 
     /// Brings what was changed in an object to disk, and all changes of names. Errors: `ReadOnly`, `Suspended`.
     pub fn sync_object(&self, ino: ObjectId) -> Result<()> {
+        self.objset().note_request(UserOp::Sync, ino, (0, 0));
         self.commit(ino)
     }
 

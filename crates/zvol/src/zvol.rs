@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock};
+use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock, UserOp};
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
@@ -147,6 +147,7 @@ impl Zvol {
     /// Errors: `Invalid` behind the end; those of reading.
     pub fn read(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
         self.range(offset, len as u64)?;
+        self.note(UserOp::Read, offset, len as u64);
         match direct {
             true => self.data.direct().read_pieces(offset, len),
             false => self.data.read_pieces(offset, len),
@@ -177,6 +178,7 @@ impl Zvol {
         {
             let _sizing = live.sizing.read();
             let range = self.range(offset, data.len() as u64).map_err(|_| no_room())?;
+            self.note(UserOp::Write, offset, data.len() as u64);
             let mut at = range.start;
             while at < range.end {
                 let end = (at - at % STEP_BYTES).saturating_add(STEP_BYTES).min(range.end);
@@ -186,6 +188,9 @@ impl Zvol {
                 live.tell_write(&tx, at, part.len() as u64);
                 at = end;
             }
+        }
+        if lasts {
+            self.note(UserOp::Sync, 0, 0);
         }
         live.settle(lasts)
     }
@@ -216,6 +221,7 @@ impl Zvol {
 
     /// Brings all that was changed to disk. Errors: `Suspended`.
     pub fn flush(&self) -> Result<()> {
+        self.note(UserOp::Sync, 0, 0);
         match &self.live {
             Some(live) => live.commit(),
             None => Ok(()),
@@ -317,6 +323,11 @@ impl Zvol {
             end = portion.from;
         }
         Ok(end)
+    }
+
+    /// Tells of a request, if somebody wants to know.
+    fn note(&self, op: UserOp, offset: u64, len: u64) {
+        self.objset().note_request(op, volume::DATA, (offset, len));
     }
 
     /// The data with the dnode that they have now.

@@ -390,3 +390,46 @@ fn tunables_bound_it() {
     worker.look_now(200_000);
     assert_eq!(named(&cache, "c_max"), 4096 * MIB, "too little to be meant");
 }
+
+#[test]
+fn an_open_tap_tells_of_every_access() {
+    use crate::miniature::AccessKind::{self, Demand, Freed, Prefetch, Written};
+    let zio = pipeline(Env::fixed(0));
+    let written = write(&zio, 5, ObjectType::PLAIN_FILE_CONTENTS, (Checksum::Fletcher4, Compress::Off));
+    let request = |n: usize| {
+        let (request, written): &(BlockWrite, WrittenBlock) = &written[n];
+        ReadRequest { bp: written.bp, bookmark: request.bookmark, mode: Mode::Plain }
+    };
+    let cache = Cache::new(zio, 8 * MIB);
+    cache.get(request(0), Keep::ALL).unwrap();
+    let session = cache.open_tap().unwrap();
+    assert_eq!(cache.open_tap().unwrap_err().kind(), Kind::Busy);
+    cache.get(request(0), Keep::ALL).unwrap();
+    cache.get_batch(&[request(0), request(1)], Keep::ALL).into_iter().for_each(|read| drop(read.unwrap()));
+    cache.prefetch(&[request(2), request(1)], Keep::ALL);
+    cache.get(request(2), Keep::ALL).unwrap();
+    let (new, block) = &written[3];
+    cache.insert(block.clone(), new.data.clone(), Keep::ALL);
+    cache.free(Txg::new(2), &block.bp).unwrap();
+    // what may not be kept is no matter of the cache's size
+    let nothing = Keep { in_ram: Which::Nothing, ..Keep::ALL };
+    cache.get(request(4), nothing).unwrap();
+    let taken = cache.tapped(session, 0).unwrap();
+    let key = |n: usize| L2Key::of(&request(n).bp).hash();
+    let number = |block: u64| (0..5).find(|n| key(*n) == block).unwrap();
+    let told: Vec<(usize, AccessKind)> = taken
+        .accesses
+        .iter()
+        .map(|access| crate::TappedAccess::decode(&access.encode(), 0).unwrap())
+        .inspect(|access| assert_eq!((access.bytes, access.contents), (BLOCK as u64, Contents::Data)))
+        .map(|access| (number(access.block), access.kind))
+        .collect();
+    let expect =
+        [(0, Demand), (0, Demand), (1, Demand), (2, Prefetch), (1, Prefetch), (2, Demand), (3, Written), (3, Freed)];
+    assert_eq!(told, expect);
+    assert_eq!((taken.reads, taken.misses, taken.lost, taken.limit), (4, 1, 0, 8 * MIB));
+    assert!(taken.blocks == 3 * BLOCK as u64 && taken.size >= taken.blocks, "{taken:?}");
+    cache.close_tap(session);
+    cache.get(request(0), Keep::ALL).unwrap();
+    assert!(cache.tapped(session, 0).is_err(), "nothing is noted any more");
+}

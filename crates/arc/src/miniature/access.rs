@@ -1,6 +1,8 @@
 //! Accesses to blocks, and which of them are drawn.
 
-use crate::policy::Contents;
+use base::split_mix;
+
+use crate::policy::{Contents, Policy};
 
 /// The bits of a hash by which blocks are drawn begin here: those of tables are below and above.
 const DRAWN_BIT: u32 = 24;
@@ -9,13 +11,13 @@ const DRAWN_BIT: u32 = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessKind {
     /// Somebody waits for it.
-    Demand,
+    Demand = 0,
     /// Somebody may.
-    Prefetch,
+    Prefetch = 1,
     /// It has other contents from now on.
-    Written,
+    Written = 2,
     /// Nobody will ask for it again.
-    Freed,
+    Freed = 3,
 }
 
 /// One access to a block.
@@ -36,4 +38,15 @@ pub struct BlockAccess {
 /// Whether a block of this hash is in a sample of a half to the power of `shift`.
 pub(crate) fn is_drawn(hash: u64, shift: u32) -> bool {
     (hash >> DRAWN_BIT) & ((1 << shift) - 1) == 0
+}
+
+/// The name of a block in here, and its hash.
+pub(crate) fn key_of(block: u64) -> (u64, u64) {
+    let key = split_mix(block);
+    (key, Policy::<u64, ()>::hash_of(&key))
+}
+
+/// Whether the block of that number is in a sample of a half to the power of `shift`.
+pub fn is_in_sample(block: u64, shift: u32) -> bool {
+    is_drawn(key_of(block).1, shift)
 }

@@ -38,6 +38,7 @@ impl HitShare {
 }
 
 /// Reads and misses of the sample, by group.
+#[derive(Clone)]
 pub(crate) struct MissTally {
     series: usize,
     reads: [f64; GROUPS],
@@ -73,6 +74,15 @@ impl MissTally {
         let (group, weight) = ((hash >> GROUP_BIT) as usize % GROUPS, weight as f64);
         self.reads[group] += weight;
         Misses { rest: self.misses[group * self.series..][..self.series].iter_mut(), weight }
+    }
+
+    /// The same as [`MissTally::hits`], without what was counted before.
+    pub(crate) fn hits_after(&self, before: Option<&MissTally>, reads: u64, part: f64) -> Vec<HitShare> {
+        let Some(before) = before else { return self.hits(reads, part) };
+        let mut since = self.clone();
+        since.reads.iter_mut().zip(&before.reads).for_each(|(now, before)| *now -= before);
+        since.misses.iter_mut().zip(&before.misses).for_each(|(now, before)| *now -= before);
+        since.hits(reads, part)
     }
 
     /// The hits of each series, of so many reads of all blocks, of which the sample is this part.

@@ -1,4 +1,4 @@
-use base::Env;
+use base::{Env, split_mix};
 use proptest::prelude::*;
 
 use super::*;
@@ -262,4 +262,32 @@ proptest! {
             prop_assert!(0.0 <= hits.low && hits.low <= hits.value && hits.value <= hits.high && hits.high <= 1.0);
         }
     }
+}
+
+#[test]
+fn a_warm_up_is_left_out() {
+    let load = |loops: u64| (0..loops * 2000).map(|n| read(n * 200_000, n % 2000, 4096)).collect::<Vec<_>>();
+    let plan = MiniaturePlan::around(4000 * 4096);
+    let mut miniature = Miniature::new(plan.clone(), tunables());
+    load(5)[..2000].iter().for_each(|access| miniature.access(access));
+    let (warm, cold) = (miniature.mark(), miniature.foretold());
+    assert_eq!((cold.reads, cold.endless.value, miniature.touched()), (2000, 0.0, 2000 * 4096));
+    load(5)[2000..].iter().for_each(|access| miniature.access(access));
+    let (all, since) = (miniature.foretold(), miniature.foretold_after(&warm));
+    let now = |foretold: &Foretold| foretold.rams.iter().find(|ram| ram.bytes == plan.ram).unwrap().hits.value;
+    assert_eq!((now(&all), now(&since)), (0.8, 1.0));
+    assert_eq!((all.reads, since.reads, since.drawn_reads), (10_000, 8000, 8000));
+    assert_eq!((all.elapsed_ns, since.elapsed_ns), (9999 * 200_000, 8000 * 200_000));
+    // reads that only were counted are as those of the sample
+    miniature.thin_to(1);
+    assert_eq!((miniature.shift(), miniature.foretold().drawn_part), (1, 0.5));
+    let before = miniature.mark();
+    let (drawn, others): (Vec<_>, Vec<_>) =
+        load(8)[10_000..].iter().copied().partition(|access| is_in_sample(access.block, 1));
+    drawn.iter().for_each(|access| miniature.access(access));
+    miniature.pass_others(others.len() as u64, load(8)[15_999].time_ns);
+    let thin = miniature.foretold_after(&before);
+    assert_eq!((thin.reads, thin.drawn_reads as usize, now(&thin)), (6000, drawn.len(), 1.0));
+    assert_eq!(thin.elapsed_ns, 6000 * 200_000);
+    assert!((2000..4000).contains(&drawn.len()), "{}", drawn.len());
 }

@@ -218,6 +218,10 @@ fn every_command_meets_a_suspended_pool() {
     let writer = std::thread::spawn(move || write(&file, &noise(60 << 20, 1)));
     wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
     let wrong = table(&world, 1, line_of, &|_, _, _, _| None);
+    for line in ["advise cache tank"] {
+        let (said, code) = world.told(line);
+        assert!(code == 1 && said.contains("cannot open 'tank': pool I/O is currently suspended"), "{line}: {said}");
+    }
     let (said, code) = run(&world, "zpool", "export -f tank");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!((said.as_str(), code), ("", Some(0)));

@@ -5,6 +5,7 @@
 
 mod advice;
 mod analytics;
+mod cache_advice;
 mod caches;
 mod confined;
 mod counters;

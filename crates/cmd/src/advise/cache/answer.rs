@@ -12,6 +12,37 @@ pub struct CacheAnswer {
     pub foretold: Foretold,
     /// Requests a second that were assumed, as the trace has no times.
     pub assumed_rate: Option<u64>,
+    /// Of a pool in use, what was seen there.
+    pub live: Option<LiveSeen>,
+}
+
+/// What was seen of a pool in use.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveSeen {
+    /// How long it was watched.
+    pub seconds: f64,
+    /// How much of that the simulated caches were only filled.
+    pub warm_up_s: f64,
+    /// Bytes of the blocks that were asked for meanwhile: larger caches were not full.
+    pub warm_bytes: u64,
+    /// Seconds more after which the largest would be full, as far as that matters.
+    pub warm_in_s: Option<f64>,
+    /// Hardly any block was seen for the first time.
+    pub is_settled: bool,
+    /// The share of reads that RAM really served.
+    pub hits: Option<f64>,
+    /// Accesses for which there was no room.
+    pub lost: u64,
+    /// Bytes that programs read of mounted file systems, and how many of them the kernel's page cache keeps.
+    pub read_bytes: u64,
+    pub page_cache_bytes: u64,
+}
+
+impl LiveSeen {
+    /// Whether what a cache of that size would serve is known.
+    pub fn is_warm(&self, bytes: u64) -> bool {
+        self.is_settled || bytes <= self.warm_bytes
+    }
 }
 
 impl CacheAnswer {

@@ -4,7 +4,7 @@ use arc::miniature::HitShare;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
 
-use super::answer::{CacheAnswer, percent, rate};
+use super::answer::{CacheAnswer, LiveSeen, percent, rate};
 use super::verdict::{CacheVerdict, verdict};
 use crate::advise::sizes::DAY_S;
 
@@ -22,6 +22,7 @@ impl CacheAnswer {
         if let Some(rate) = self.assumed_rate {
             text += &format!("The trace has no times: {rate} requests a second are assumed (--rate).\n");
         }
+        text += &self.live.map_or_else(String::new, |live| live.text(self.now()));
         let head = ["CACHE IN RAM", "HITS", "BETWEEN", "LRU", "DISK READS/s", "", ""];
         text += &format!("\n{}", row(head.map(str::to_owned)));
         for ram in &foretold.rams {
@@ -77,7 +78,65 @@ impl CacheAnswer {
             "endless_hits": foretold.endless.value,
             "rams": rams.collect::<Vec<_>>(),
             "devices": devices.collect::<Vec<_>>(),
+            "live": self.live.map(LiveSeen::json),
             "verdict": { "device": device.word(), "ram": ram.word(), "text": sentences },
+        })
+    }
+}
+
+impl LiveSeen {
+    /// What was seen, and how far it can be trusted.
+    fn text(&self, now: HitShare) -> String {
+        let mut text = format!(
+            "The pool was watched for {}; in the first {} of them the simulated caches were only filled.\n",
+            in_words(self.seconds),
+            in_words(self.warm_up_s),
+        );
+        if let Some(hits) = self.hits {
+            let [hits, simulated] = [hits, now.value].map(percent);
+            text += &format!(
+                "Since then RAM really served {hits} of the reads; of its size, the simulation says {simulated}.\n"
+            );
+        }
+        if let Some(seconds) = self.warm_in_s {
+            let (most, more) = (nicebytes(self.warm_bytes), in_words(seconds));
+            text += &format!(
+                "Caches of more than {most} were not full: BETWEEN tells how much they may serve. Watched for about {more} \
+                 more, all would be.\n"
+            );
+        }
+        if self.lost > 0 {
+            text += &format!("{} accesses were lost, as there were too many at once.\n", nicenum(self.lost));
+        }
+        text + &self.pages()
+    }
+
+    /// Of what this is the answer: of the ARC, or of RAM.
+    fn pages(&self) -> String {
+        let [read, filled] = [self.read_bytes, self.page_cache_bytes].map(nicebytes);
+        match self.page_cache_bytes {
+            0 => "This is the answer of the ARC. No file system that the kernel's page cache stands before was read \
+                  meanwhile; what virtual machines and clients keep themselves is not known here.\n"
+                .to_owned(),
+            _ => format!(
+                "This is the answer of the ARC, not of all RAM: of {read} that programs read of file systems here, {filled} \
+                 went into the kernel's page cache. What that serves again reaches no pool, cannot be counted here, and is \
+                 in no figure below; org.cenote:pagecache=off, and a mount anew, sends all of it here.\n"
+            ),
+        }
+    }
+
+    fn json(self) -> Value {
+        json!({
+            "seconds": self.seconds,
+            "warm_up_seconds": self.warm_up_s,
+            "warm_bytes": self.warm_bytes,
+            "warm_in_seconds": self.warm_in_s,
+            "is_settled": self.is_settled,
+            "hits": self.hits,
+            "lost_accesses": self.lost,
+            "file_system_read_bytes": self.read_bytes,
+            "page_cache_fill_bytes": self.page_cache_bytes,
         })
     }
 }

@@ -3,6 +3,7 @@ use std::io::Cursor;
 use arc::miniature::{ForetoldDevice, ForetoldRam, HitShare};
 use serde_json::json;
 
+use super::answer::LiveSeen;
 use super::verdict::{Pays, verdict};
 use super::*;
 
@@ -27,7 +28,7 @@ fn answer(rams: &[(u64, f64)], devices: &[(u64, f64)]) -> CacheAnswer {
         rams: rams.iter().map(ram).collect(),
         devices: devices.iter().map(device).collect(),
     };
-    CacheAnswer { ram: 100 << 20, foretold, assumed_rate: None }
+    CacheAnswer { ram: 100 << 20, foretold, assumed_rate: None, live: None }
 }
 
 #[test]
@@ -72,7 +73,9 @@ fn json_has_all_sizes() {
 fn a_loop_that_just_does_not_fit() {
     let lines: String = (0..200_000).map(|n| format!("{} 1 0 0\n", n % 4000)).collect();
     let args = |ram: Option<u64>, trace: PathBuf| CacheArgs {
-        trace,
+        pool: None,
+        time: None,
+        trace: Some(trace),
         format: None,
         ram,
         block: 4096,
@@ -83,7 +86,7 @@ fn a_loop_that_just_does_not_fit() {
     let mut reader = TraceReader::new(Box::new(Cursor::new(lines.clone())), None).unwrap();
     let plan = MiniaturePlan::around(2000 * 4096);
     let foretold = foretell(Path::new("loop"), &mut reader, &args(None, "loop".into()), plan).unwrap();
-    let answer = CacheAnswer { ram: 2000 * 4096, foretold, assumed_rate: Some(1000) };
+    let answer = CacheAnswer { ram: 2000 * 4096, foretold, assumed_rate: Some(1000), live: None };
     let words = verdict(&answer);
     assert!(matches!(words.ram, Pays::Buy(bytes) if bytes >= 3500 * 4096), "{}", answer.text());
     assert!(matches!(words.device, Pays::Buy(_)), "{}", answer.text());
@@ -91,9 +94,54 @@ fn a_loop_that_just_does_not_fit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loop.lis");
     std::fs::write(&path, lines).unwrap();
-    assert_eq!(touched(&args(None, path.clone())), Ok(4000 * 4096));
+    assert_eq!(touched(&path, &args(None, path.clone())), Ok(4000 * 4096));
     std::fs::write(&path, "1 1 0 0\n2 x 0 0\n").unwrap();
     let error = run(&args(None, path)).unwrap_err();
     assert!(error.ends_with("line 2: the blocks is no number below 2^64: x"), "{error}");
     assert!(run(&args(None, "-".into())).unwrap_err().contains("--ram"));
+}
+
+fn seen() -> LiveSeen {
+    LiveSeen {
+        seconds: 90.0,
+        warm_up_s: 40.0,
+        warm_bytes: 300 << 20,
+        warm_in_s: Some(600.0),
+        is_settled: false,
+        hits: Some(0.512),
+        lost: 0,
+        read_bytes: 0,
+        page_cache_bytes: 0,
+    }
+}
+
+/// Of a pool in use, nothing is certain of sizes that less was seen than they hold.
+#[test]
+fn a_pool_that_was_watched_too_shortly() {
+    let mut short = answer(&[(100, 0.5), (200, 0.505), (800, 0.51)], &[(400, 0.505)]);
+    short.foretold.rams[2].hits.high = 0.8;
+    short.foretold.devices[0].hits.high = 0.8;
+    short.live = Some(seen());
+    let words = verdict(&short);
+    assert_eq!((words.device, words.ram), (Pays::Unknown, Pays::Unknown), "{:?}", words.sentences);
+    short.live = Some(LiveSeen { is_settled: true, warm_in_s: None, ..seen() });
+    let words = verdict(&short);
+    assert_eq!((words.device, words.ram), (Pays::DoNotBuy, Pays::DoNotBuy), "{:?}", words.sentences);
+    short.live = Some(LiveSeen { warm_bytes: 50 << 20, ..seen() });
+    assert!(verdict(&short).sentences[0].starts_with("Not enough seen yet: a cache of 100M is not full"));
+}
+
+#[test]
+fn whose_answer_it_is() {
+    let mut watched = answer(&[(100, 0.5)], &[(400, 0.505)]);
+    watched.live = Some(seen());
+    let text = watched.text();
+    assert!(text.contains("RAM really served 51.2 % of the reads; of its size, the simulation says 50.0 %"), "{text}");
+    assert!(text.contains("more than 300M were not full") && text.contains("about 10 min more"), "{text}");
+    assert!(text.contains("This is the answer of the ARC. No file system"), "{text}");
+    watched.live = Some(LiveSeen { read_bytes: 3 << 20, page_cache_bytes: 2 << 20, lost: 5, ..seen() });
+    let text = watched.text();
+    assert!(text.contains("not of all RAM: of 3M that programs read of file systems here, 2M went"), "{text}");
+    assert!(text.contains("5 accesses were lost"), "{text}");
+    assert_eq!(watched.json()["live"]["page_cache_fill_bytes"], 2 << 20);
 }

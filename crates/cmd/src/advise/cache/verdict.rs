@@ -1,5 +1,6 @@
 //! What to buy, in words.
 
+use arc::miniature::{ForetoldDevice, HitShare};
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::answer::{CacheAnswer, percent, rate};
@@ -58,8 +59,17 @@ pub fn verdict(answer: &CacheAnswer) -> CacheVerdict {
     let foretold = &answer.foretold;
     if foretold.reads < READS_MIN || foretold.drawn_reads < DRAWN_MIN {
         let reads = nicenum(foretold.reads);
-        let sentences = vec![format!("Too little was read to say anything: {reads} reads.")];
+        let few = if answer.live.is_some() { "Not enough seen yet" } else { "Too little was read to say anything" };
+        let sentences = vec![format!("{few}: {reads} reads.")];
         return CacheVerdict { device: Pays::Unknown, ram: Pays::Unknown, sentences };
+    }
+    if let Some(live) = answer.live
+        && !live.is_warm(answer.ram)
+    {
+        let [ram, seen] = [answer.ram, live.warm_bytes].map(nicebytes);
+        let why =
+            format!("Not enough seen yet: a cache of {ram} is not full of the {seen} that were asked for so far.");
+        return CacheVerdict { device: Pays::Unknown, ram: Pays::Unknown, sentences: vec![why] };
     }
     let now = answer.now().value;
     let mut sentences = vec![format!(
@@ -72,9 +82,18 @@ pub fn verdict(answer: &CacheAnswer) -> CacheVerdict {
     let rams = foretold.rams.iter().map(|ram| (ram.bytes, ram.hits.value));
     let ram = choice(now, rams.filter(|(bytes, _)| *bytes > answer.ram));
     let device = choice(now, foretold.devices.iter().map(|device| (device.bytes, device.hits.value)));
-    sentences.extend(of_device(answer, device));
+    let is_unknown =
+        |bytes: u64, hits: HitShare| answer.live.is_some_and(|live| !live.is_warm(bytes) && hits.high - now >= WORTH);
+    let is_ram_unknown = ram.is_none() && foretold.rams.iter().any(|ram| is_unknown(ram.bytes, ram.hits));
+    let of_device_unknown = |device: &ForetoldDevice| is_unknown(device.bytes.saturating_add(answer.ram), device.hits);
+    let is_device_unknown = device.is_none() && foretold.devices.iter().any(of_device_unknown);
+    match is_device_unknown {
+        true => sentences.push("Whether a cache device pays is not known yet: not enough was seen.".to_owned()),
+        false => sentences.extend(of_device(answer, device)),
+    }
     sentences.push(match ram {
         Some((bytes, gain)) => format!("{} of RAM would serve {} more.", nicebytes(bytes), percent(gain)),
+        None if is_ram_unknown => "Whether more RAM pays is not known yet: not enough was seen.".to_owned(),
         None => "Do not buy RAM for this: much more of it would serve hardly a read more.".to_owned(),
     });
     if let (Some((_, by_device)), Some((bytes, by_ram))) = (device, ram)
@@ -83,8 +102,12 @@ pub fn verdict(answer: &CacheAnswer) -> CacheVerdict {
     {
         sentences.push(format!("{} of RAM do as much as the device, and faster.", nicebytes(bytes)));
     }
-    let pays = |choice: Option<(u64, f64)>| choice.map_or(Pays::DoNotBuy, |(bytes, _)| Pays::Buy(bytes));
-    CacheVerdict { device: pays(device), ram: pays(ram), sentences }
+    let pays = |choice: Option<(u64, f64)>, is_unknown: bool| match choice {
+        Some((bytes, _)) => Pays::Buy(bytes),
+        None if is_unknown => Pays::Unknown,
+        None => Pays::DoNotBuy,
+    };
+    CacheVerdict { device: pays(device, is_device_unknown), ram: pays(ram, is_ram_unknown), sentences }
 }
 
 fn of_device(answer: &CacheAnswer, choice: Option<(u64, f64)>) -> Vec<String> {
