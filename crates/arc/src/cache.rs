@@ -22,7 +22,7 @@ use crate::pressure::Gauge;
 use crate::shard::{Ask, Lookup};
 use crate::stats::{self, ArcStats};
 use crate::store::Store;
-use crate::tap::{Access, TappedAccesses};
+use crate::tap::{AccessTap, CacheAccess, TappedAccesses};
 use crate::worker::ArcWorker;
 
 /// The part of memory that buffers may take that nobody uses.
@@ -36,9 +36,21 @@ pub struct Cache {
     store: Arc<Store>,
     l2arc: Arc<L2arc>,
     held: Arc<Held>,
+    tap: Arc<AccessTap>,
     /// A thread feeds the cache devices.
     is_fed: Arc<AtomicBool>,
     on_failure: OnFailure,
+}
+
+/// How large a cache is, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheFootprint {
+    /// What it may take.
+    pub limit: u64,
+    /// What it takes.
+    pub size: u64,
+    /// Its blocks alone, each counted once.
+    pub blocks: u64,
 }
 
 impl Cache {
@@ -58,7 +70,15 @@ impl Cache {
 
     fn over(zio: Arc<Zio>, store: Arc<Store>) -> Cache {
         let l2arc = Arc::new(L2arc::new(zio.env()));
-        Cache { zio, store, l2arc, held: Arc::default(), is_fed: Arc::default(), on_failure: OnFailure::Fail }
+        Cache {
+            zio,
+            store,
+            l2arc,
+            held: Arc::default(),
+            tap: Arc::default(),
+            is_fed: Arc::default(),
+            on_failure: OnFailure::Fail,
+        }
     }
 
     /// A handle to it whose reads wait for devices that fail, or fail with them.
@@ -117,11 +137,11 @@ impl Cache {
         if is_cacheable(&request) {
             match self.store.hit(&ask(&request, AccessPurpose::Demand, keep)) {
                 Some(Lookup::Ready(block)) => {
-                    self.tap(&request.bp, Access::Read { is_miss: false });
+                    self.note(&request.bp, CacheAccess::Read { is_miss: false });
                     return Ok(block);
                 }
                 Some(Lookup::Packed(bytes)) => {
-                    self.tap(&request.bp, Access::Read { is_miss: false });
+                    self.note(&request.bp, CacheAccess::Read { is_miss: false });
                     return self.unpack(&request, &bytes);
                 }
                 _ => {}
@@ -165,7 +185,7 @@ impl Cache {
         for (request, found) in requests.iter().zip(&found) {
             // what may not be kept is no matter of the cache's size
             if !matches!(found, Lookup::Uncached) {
-                self.tap(&request.bp, Access::Read { is_miss: matches!(found, Lookup::Read(_)) });
+                self.note(&request.bp, CacheAccess::Read { is_miss: matches!(found, Lookup::Read(_)) });
             }
         }
         self.complete(requests, found, AccessPurpose::Demand, keep)
@@ -178,7 +198,7 @@ impl Cache {
             let found = self.find_ahead(request, keep);
             // a smaller cache might have to read it
             if !matches!(found, Lookup::Uncached) {
-                self.tap(&request.bp, Access::Ahead);
+                self.note(&request.bp, CacheAccess::Ahead);
             }
             (*request, found)
         });
@@ -350,7 +370,7 @@ impl Cache {
             keeps: keeps_new,
         };
         if keeps_new {
-            self.tap(bp, Access::Written);
+            self.note(bp, CacheAccess::Written);
         }
         let packed = self.packed_for(bp);
         self.store.keep(&ask, Kept::written(written, block, packed, on_ssd), keeps_new);
@@ -360,7 +380,7 @@ impl Cache {
     /// leave comes.
     pub fn free(&self, txg: Txg, bp: &BlkPtr) -> Result<bool> {
         if !bp.is_hole() && !bp.is_embedded() {
-            self.tap(bp, Access::Freed);
+            self.note(bp, CacheAccess::Freed);
             self.store.forget(&L2Key::of(bp));
             self.l2arc.forget(&wanted(bp));
         }
@@ -385,28 +405,35 @@ impl Cache {
         table
     }
 
-    /// Notes accesses from now on, for [`Cache::tapped`] with the number of the session. Errors: as from [`base::Tap::open`].
+    /// Notes accesses from now on, for [`Cache::tapped`] with the number of the session. Errors: as from [`base::Env::open_tap`].
     pub fn open_tap(&self) -> Result<u64> {
-        self.store.tap.open(self.zio.env())
+        self.tap.open(self.zio.env())
     }
 
     /// What was noted since the last time, of a sample that is a half to the power of `shift` at most from now on. Errors:
     /// as from [`base::Tap::take`].
     pub fn tapped(&self, session: u64, shift: u32) -> Result<TappedAccesses> {
-        self.store.tap.take(session, shift, &self.store, self.zio.env().ticks_ns())
+        self.tap.take(session, shift, self.zio.env().ticks_ns())
+    }
+
+    /// How large it is.
+    pub fn footprint(&self) -> CacheFootprint {
+        let sums = self.store.sums();
+        let blocks = sums.held.as_flattened().iter().sum::<u64>().saturating_sub(sums.open);
+        CacheFootprint { limit: self.store.c(), size: self.store.size(), blocks }
     }
 
     /// Ends that.
     pub fn close_tap(&self, session: u64) {
-        self.store.tap.close(session);
+        self.tap.close(session);
     }
 
     #[inline]
-    fn tap(&self, bp: &BlkPtr, access: Access) {
-        if self.store.tap.is_open() {
+    fn note(&self, bp: &BlkPtr, access: CacheAccess) {
+        if self.tap.is_open() {
             let bytes =
                 || if bp.psize() < bp.lsize() && self.store.packs(bp.lsize()) { bp.psize() } else { bp.lsize() };
-            self.store.tap.note(bp, bytes, contents(bp), access);
+            self.tap.note(bp, bytes, contents(bp), access);
         }
     }
 

@@ -52,7 +52,7 @@ mod worker;
 pub use ahead::Ahead;
 pub use base::Block;
 pub use budget::Budget;
-pub use cache::Cache;
+pub use cache::{Cache, CacheFootprint};
 pub use keep::{Keep, Which};
 pub use least::{MEMORY_MIN, check_memory};
 pub use nodes::{KeptNodes, NODE_BYTES, NodeKeeper};

@@ -25,7 +25,6 @@ use crate::policy::Limits;
 use crate::pressure::MemoryUse;
 use crate::price::Price;
 use crate::shard::{Ask, Loading, Lookup, Shard, ShardSums, SizeChange};
-use crate::tap::AccessTap;
 
 /// Bytes of the budget that a shard has at least, and how many shards there are at most.
 const SHARD_BYTES: u64 = 16 << 20;
@@ -57,7 +56,6 @@ pub(crate) struct Store {
     pub(crate) ahead: Ahead,
     pub(crate) price: Price,
     pub(crate) nodes: Arc<KeptNodes>,
-    pub(crate) tap: AccessTap,
     /// The worker waits for longer than usual.
     rests: AtomicBool,
 }
@@ -92,7 +90,6 @@ impl Store {
             ahead: Ahead::default(),
             price: Price::default(),
             nodes: Arc::new(KeptNodes::new(bell)),
-            tap: AccessTap::default(),
             rests: AtomicBool::new(false),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);

@@ -12,7 +12,6 @@ use l2arc::L2Key;
 
 use crate::miniature::{AccessKind, BlockAccess, SHIFT_MAX, is_in_sample};
 use crate::policy::Contents;
-use crate::store::Store;
 
 /// Bytes of memory that it takes at most.
 const BYTES_MAX: usize = 8 << 20;
@@ -31,7 +30,7 @@ pub struct TappedAccess {
     what: u64,
 }
 
-/// What was noted since the last time, and how the cache is now.
+/// What was noted since the last time.
 #[derive(Debug)]
 pub struct TappedAccesses {
     /// In their order.
@@ -44,12 +43,6 @@ pub struct TappedAccesses {
     pub reads: u64,
     /// How many of them were not in RAM.
     pub misses: u64,
-    /// Bytes that the cache may take.
-    pub limit: u64,
-    /// Bytes that it takes, and those of its blocks alone, each counted once.
-    pub size: u64,
-    /// See `size`.
-    pub blocks: u64,
 }
 
 #[derive(Default)]
@@ -108,9 +101,9 @@ impl AccessTap {
         self.tap.is_open()
     }
 
-    /// Opens it. Errors: as of [`Tap::open`].
+    /// Opens it. Errors: as of [`Env::open_tap`].
     pub(crate) fn open(&self, env: &Env) -> Result<u64> {
-        let session = self.tap.open(env)?;
+        let session = env.open_tap(&self.tap)?;
         self.shift.store(0, Ordering::Relaxed);
         for stripe in &self.stripes {
             stripe.reads.store(0, Ordering::Relaxed);
@@ -125,29 +118,25 @@ impl AccessTap {
 
     /// What was noted, of a sample that is a half to the power of `shift` from now on, if it was larger. Errors: as of
     /// [`Tap::take`].
-    pub(crate) fn take(&self, session: u64, shift: u32, store: &Store, now_ns: u64) -> Result<TappedAccesses> {
+    pub(crate) fn take(&self, session: u64, shift: u32, now_ns: u64) -> Result<TappedAccesses> {
         self.shift.fetch_max(shift.min(SHIFT_MAX), Ordering::Relaxed);
         let taken = self.tap.take(session, now_ns)?;
         let sum = |counter: fn(&Stripe) -> &AtomicU64| {
             self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
         };
-        let sums = store.sums();
         Ok(TappedAccesses {
             accesses: taken.entries,
             lost: taken.lost,
             shift: self.shift.load(Ordering::Relaxed),
             reads: sum(|stripe| &stripe.reads),
             misses: sum(|stripe| &stripe.misses),
-            limit: store.c(),
-            size: store.size(),
-            blocks: sums.held.as_flattened().iter().sum::<u64>().saturating_sub(sums.open),
         })
     }
 
     /// Notes an access to a block that takes so many bytes in RAM.
-    pub(crate) fn note(&self, bp: &BlkPtr, bytes: impl FnOnce() -> u64, contents: Contents, access: Access) {
+    pub(crate) fn note(&self, bp: &BlkPtr, bytes: impl FnOnce() -> u64, contents: Contents, access: CacheAccess) {
         let block = L2Key::of(bp).hash();
-        if let Access::Read { is_miss } = access {
+        if let CacheAccess::Read { is_miss } = access {
             let stripe = &self.stripes[(block >> 60) as usize % STRIPES];
             stripe.reads.fetch_add(1, Ordering::Relaxed);
             if is_miss {
@@ -180,7 +169,7 @@ fn is_of_few_blocks(entries: &[TappedAccess]) -> bool {
 
 /// What happens to a block.
 #[derive(Clone, Copy)]
-pub(crate) enum Access {
+pub(crate) enum CacheAccess {
     /// A read that somebody waits for.
     Read { is_miss: bool },
     /// A read that somebody may wait for later.
@@ -191,13 +180,13 @@ pub(crate) enum Access {
     Freed,
 }
 
-impl Access {
+impl CacheAccess {
     fn kind(self) -> AccessKind {
         match self {
-            Access::Read { .. } => AccessKind::Demand,
-            Access::Ahead => AccessKind::Prefetch,
-            Access::Written => AccessKind::Written,
-            Access::Freed => AccessKind::Freed,
+            CacheAccess::Read { .. } => AccessKind::Demand,
+            CacheAccess::Ahead => AccessKind::Prefetch,
+            CacheAccess::Written => AccessKind::Written,
+            CacheAccess::Freed => AccessKind::Freed,
         }
     }
 }
@@ -226,7 +215,6 @@ mod tests {
     fn a_full_tap_halves_its_sample() {
         let tap = AccessTap::default();
         let session = tap.open(&Env::fixed(0)).unwrap();
-        let store = Store::new(crate::Budget::fixed(1 << 20));
         let most = BYTES_MAX as u64 / 2 / 16;
         let note = |block: u64| {
             let block = base::split_mix(block);
@@ -236,7 +224,7 @@ mod tests {
             }
         };
         (0..3 * most).for_each(note);
-        let taken = tap.take(session, 0, &store, 0).unwrap();
+        let taken = tap.take(session, 0, 0).unwrap();
         assert_eq!((taken.shift, taken.lost), (2, 0));
         // those for which it was halved had been drawn before
         let drawn = taken.accesses.iter().filter(|one| is_in_sample(one.block, 2)).count();
@@ -244,7 +232,7 @@ mod tests {
         // a few blocks that are read again and again stay, and what there is no room for is counted
         let hot: Vec<u64> = (0..).filter(|n| is_in_sample(base::split_mix(*n), 2)).take(100).collect();
         (0..most + 50).for_each(|n| note(hot[n as usize % hot.len()]));
-        let taken = tap.take(session, 5, &store, 0).unwrap();
+        let taken = tap.take(session, 5, 0).unwrap();
         assert_eq!((taken.shift, taken.lost, taken.accesses.len() as u64), (5, 50, most));
         tap.close(session);
         assert!(!tap.is_open());

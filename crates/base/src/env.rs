@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::error::Result;
 use crate::locks::Mutex;
 use crate::mix::{MIX_STRIDE, mixed};
 use crate::or_abort;
@@ -163,6 +164,20 @@ impl Env {
         &self.requests
     }
 
+    /// Opens a tap, and has it closed when nothing was taken from it for long. The number of the session. Errors: as of
+    /// [`Tap::open`].
+    pub fn open_tap<T: Send + 'static>(&self, tap: &Arc<Tap<T>>) -> Result<u64> {
+        let session = tap.open(self.ticks_ns())?;
+        let (tap, env) = (tap.clone(), self.clone());
+        self.spawn("tap", move || {
+            while tap.is_open_for(session) {
+                env.pause(TAP_LOOK);
+                tap.close_if_idle(env.ticks_ns());
+            }
+        });
+        Ok(session)
+    }
+
     /// Notes a request of a user, if a command wants to know; `request` is given the time.
     #[inline]
     pub fn note_request(&self, request: impl FnOnce(u64) -> UserRequest) {
@@ -259,6 +274,9 @@ thread_local! {
 /// workers look for more work for a while before they sleep, on cores that others may want.
 const WORTH_WAKING_NS: u64 = 100_000;
 
+/// How often an open tap is looked at.
+const TAP_LOOK: Duration = Duration::from_secs(1);
+
 /// Bytes of memory that noting requests of users takes at most.
 const REQUESTS_BYTES_MAX: usize = 8 << 20;
 
@@ -340,6 +358,20 @@ mod tests {
         assert_eq!(env.clone().tunable_or(tunables::ZFS_DIRTY_DATA_MAX, 9), 9);
         assert_eq!(["zfs_dirty_data_max", "zfs_txg_timeout", "zfs_delay_scale"].map(all), [9, 7, 500_000].map(Some));
         assert_eq!(env.tunables().len(), tunables::ALL.len());
+    }
+
+    #[test]
+    fn a_tap_that_nothing_is_taken_from_is_closed() {
+        // a clock that is fast: ten seconds are over at the first look
+        let ticks = AtomicU64::new(0);
+        let env = Env::real().with_ticks(move || ticks.fetch_add(11_000_000_000, Ordering::Relaxed));
+        let tap = Arc::new(Tap::<u64>::new(1 << 10));
+        env.open_tap(&tap).unwrap();
+        let begun = Instant::now();
+        while tap.is_open() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Tasks that each wait for a batch of workers, and for a lock that another of them holds meanwhile.

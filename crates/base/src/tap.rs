@@ -9,16 +9,14 @@
 //! The entries take half of the bytes that a tap may have; the other half is what was taken last and is on its way to
 //! the command. A tap closes by itself when nothing was taken for [`IDLE`]: the command may have been killed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::{Env, Error, Kind, Mutex, Result};
+use crate::error::{Error, Kind, Result};
+use crate::locks::Mutex;
 
 /// How long a tap stays open from which nothing is taken.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often an open tap is looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// See the top of the file.
 pub struct Tap<T> {
@@ -59,29 +57,25 @@ impl<T: Send + 'static> Tap<T> {
         Tap { is_open: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Opens it, and returns the number of the session. Errors: `Busy` while another session has it open.
-    pub fn open(self: &Arc<Self>, env: &Env) -> Result<u64> {
-        let now_ns = env.ticks_ns();
+    /// Opens it, and returns the number of the session. [`Tap::close_if_idle`] is to be called now and then. Errors: `Busy`
+    /// while another session has it open.
+    pub fn open(&self, now_ns: u64) -> Result<u64> {
         self.close_if_idle(now_ns);
-        let session = {
-            let mut state = self.state.lock();
-            if self.is_open() {
-                return Err(Error::new(Kind::Busy, "another command looks at that already"));
-            }
-            state.session += 1;
-            (state.lost, state.taken_ns) = (0, now_ns);
-            state.entries = Vec::with_capacity(state.entries_max);
-            self.is_open.store(true, Ordering::Relaxed);
-            state.session
-        };
-        let (tap, clock) = (self.clone(), env.clone());
-        env.spawn("tap", move || {
-            while tap.is_open() && tap.state.lock().session == session {
-                clock.pause(LOOK);
-                tap.close_if_idle(clock.ticks_ns());
-            }
-        });
-        Ok(session)
+        let mut state = self.state.lock();
+        if self.is_open() {
+            return Err(Error::new(Kind::Busy, "another command looks at that already"));
+        }
+        state.session += 1;
+        (state.lost, state.taken_ns) = (0, now_ns);
+        state.entries = Vec::with_capacity(state.entries_max);
+        self.is_open.store(true, Ordering::Relaxed);
+        Ok(state.session)
+    }
+
+    /// Whether that session has it open.
+    pub(crate) fn is_open_for(&self, session: u64) -> bool {
+        let state = self.state.lock();
+        self.is_open() && state.session == session
     }
 
     /// Notes an entry. If there is no room, `thin` may make some.
@@ -145,20 +139,13 @@ impl<T> Tap<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use super::*;
-
-    fn at(clock: &Arc<AtomicU64>) -> Env {
-        let clock = clock.clone();
-        Env::fixed(0).with_ticks(move || clock.load(Ordering::Relaxed))
-    }
 
     #[test]
     fn entries_are_bounded_and_those_lost_are_counted() {
-        let tap = Arc::new(Tap::<u64>::new(160));
+        let tap = Tap::<u64>::new(160);
         tap.note(1, |_| panic!("it is closed"));
-        let session = tap.open(&Env::fixed(0)).unwrap();
+        let session = tap.open(0).unwrap();
         (0..13).for_each(|n| tap.note(n, |_| {}));
         let taken = tap.take(session, 0).unwrap();
         assert_eq!((taken.entries, taken.lost), ((0..10).collect(), 3));
@@ -172,32 +159,14 @@ mod tests {
 
     #[test]
     fn a_session_that_does_not_ask_ends() {
-        let clock = Arc::<AtomicU64>::default();
-        let (env, tap) = (at(&clock), Arc::new(Tap::<u64>::new(1 << 10)));
-        let first = tap.open(&env).unwrap();
-        clock.store(9_000_000_000, Ordering::Relaxed);
-        assert_eq!(tap.open(&env).unwrap_err().kind(), Kind::Busy);
+        let tap = Tap::<u64>::new(1 << 10);
+        let first = tap.open(0).unwrap();
+        assert_eq!(tap.open(9_000_000_000).unwrap_err().kind(), Kind::Busy);
         tap.take(first, 9_000_000_000).unwrap();
-        clock.store(19_500_000_000, Ordering::Relaxed);
-        let second = tap.open(&env).unwrap();
+        let second = tap.open(19_500_000_000).unwrap();
         assert_eq!(tap.take(first, 0).unwrap_err().kind(), Kind::Missing);
         tap.close(first);
-        assert!(tap.is_open(), "the other session has it");
+        assert!(tap.is_open_for(second) && !tap.is_open_for(first));
         tap.take(second, 19_500_000_000).unwrap();
-    }
-
-    #[test]
-    fn a_thread_closes_it() {
-        // a clock that is fast: ten seconds are over at the first look
-        let clock = Arc::<AtomicU64>::default();
-        let ticks = clock.clone();
-        let env = Env::real().with_ticks(move || ticks.fetch_add(11_000_000_000, Ordering::Relaxed));
-        let tap = Arc::new(Tap::<u64>::new(1 << 10));
-        tap.open(&env).unwrap();
-        let begun = std::time::Instant::now();
-        while tap.is_open() {
-            assert!(begun.elapsed() < Duration::from_secs(20));
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 }

@@ -25,19 +25,22 @@ pub(crate) fn answer(
     let cache = pool.cache();
     let tapped = match (subject, order) {
         (TapSubject::Blocks, TapOrder::Open) => Tapped { session: cache.open_tap()?, ..Tapped::default() },
-        (TapSubject::Requests, TapOrder::Open) => Tapped { session: env.requests().open(env)?, ..Tapped::default() },
+        (TapSubject::Requests, TapOrder::Open) => {
+            Tapped { session: env.open_tap(env.requests())?, ..Tapped::default() }
+        }
         (TapSubject::Blocks, TapOrder::Take { session, shift }) => {
             let taken = cache.tapped(session, shift)?;
             for some in taken.accesses.chunks(PART_ENTRIES) {
                 give(&joined(some.iter().map(|access| access.encode())), |access| *access, part)?;
             }
+            let footprint = cache.footprint();
             let cache = TappedCache {
                 shift: taken.shift,
                 reads: taken.reads,
                 misses: taken.misses,
-                limit: taken.limit,
-                size: taken.size,
-                blocks: taken.blocks,
+                limit: footprint.limit,
+                size: footprint.size,
+                blocks: footprint.blocks,
             };
             Tapped { session, lost: taken.lost, cache: Some(cache), ..Tapped::default() }
         }
