@@ -1,4 +1,8 @@
-//! `cenote trace`: traces of requests, shown, and in other formats.
+//! `cenote trace`: traces of requests, recorded, replayed, shown, and in other formats.
+
+mod input;
+mod record;
+mod replay;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -6,25 +10,29 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use protocol::words::nicenum::{nicebytes, nicenum, nicetime};
+use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
-use trace::{Footprint, TraceError, TraceFormat, TraceOp, TraceReader, TraceRequest, TraceWriter};
+use trace::{Footprint, TraceError, TraceFormat, TraceOp, TraceRequest, TraceWriter};
 
 use crate::output;
+use input::word;
+pub use input::{format_of, open, said, tell_backwards};
 
 /// Bytes of the blocks that are counted.
 const BLOCK_BYTES: u64 = 4096;
 /// Streams that are counted.
 const STREAMS_MAX: usize = 1 << 16;
 
-/// Show and convert traces of requests
+/// Record, replay, show and convert traces of requests
 ///
 /// Files may be compressed by zstd; - is standard input. Formats: arc (of the ARC paper), lines (a key a line), u32 (keys),
 /// blktrace (as blkparse reads it), msr (MSR Cambridge), vscsi1, vscsi2 and vscsi-csv (CloudPhysics), alibaba, tencent,
-/// oracleGeneral (libCacheSim). They are found by how a file begins, but for u32.
+/// oracleGeneral (libCacheSim), cenote (what record writes). They are found by how a file begins, but for u32.
 #[derive(clap::Parser)]
 #[command(name = "cenote trace", no_binary_name = true)]
 enum TraceArgs {
+    Record(record::RecordTraceArgs),
+    Replay(replay::ReplayTraceArgs),
     /// Show what a trace has
     Show(ShowTraceArgs),
     /// Write a trace in another format, to standard output
@@ -53,42 +61,19 @@ struct ConvertTraceArgs {
     /// Its format
     #[arg(long, value_parser = format_of)]
     format: Option<TraceFormat>,
-    /// The other format: alibaba, tencent, msr, vscsi-csv, arc or lines
+    /// The other format: alibaba, tencent, msr, vscsi-csv, arc, lines or cenote
     #[arg(long, value_parser = format_of)]
     to: TraceFormat,
-}
-
-/// The format of a name. Errors: there is none.
-pub fn format_of(name: &str) -> Result<TraceFormat, String> {
-    let names = || TraceFormat::ALL.map(TraceFormat::name).join(", ");
-    TraceFormat::named(name).ok_or_else(|| format!("not one of {}", names()))
 }
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
     output::run_command("trace", args, |args| match args {
+        TraceArgs::Record(args) => record::run(&args),
+        TraceArgs::Replay(args) => replay::run(&args),
         TraceArgs::Show(args) => show(&args),
         TraceArgs::Convert(args) => convert(&args),
     })
-}
-
-/// Opens a trace. Errors: in words, with the file's name.
-pub fn open(file: &Path, format: Option<TraceFormat>) -> Result<TraceReader, String> {
-    TraceReader::open(file, format).map_err(|error| said(file, &error))
-}
-
-/// An error of a trace in words.
-pub fn said(file: &Path, error: &TraceError) -> String {
-    format!("{}: {error}", file.display())
-}
-
-/// Says where a trace went backwards in time.
-pub fn tell_backwards(command: &str, file: &Path, reader: &TraceReader) {
-    if let Some(back) = reader.backwards() {
-        let (first, most) = (back.first, nicetime(back.most_ns));
-        let what = format!("{}: {first}: time goes backwards", file.display());
-        output::complain(command, format_args!("{what}, by {most} at most, {} times in all", back.count));
-    }
 }
 
 fn show(args: &ShowTraceArgs) -> Result<(), String> {
@@ -111,22 +96,14 @@ fn show(args: &ShowTraceArgs) -> Result<(), String> {
 fn list(file: &Path, requests: impl Iterator<Item = Result<TraceRequest, TraceError>>) -> Result<(), String> {
     let mut out = output::stdout();
     let written = |error: std::io::Error| format!("writing output: {error}");
-    writeln!(out, "SECONDS OP STREAM OFFSET BYTES").map_err(written)?;
+    writeln!(out, "SECONDS OP STREAM OBJECT OFFSET BYTES").map_err(written)?;
     for request in requests {
         let request = request.map_err(|error| said(file, &error))?;
         let seconds = request.time_ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.6}", ns as f64 / 1e9));
-        let TraceRequest { op, stream, offset, bytes, .. } = request;
-        writeln!(out, "{seconds} {} {stream} {offset} {bytes}", word(op)).map_err(written)?;
+        let TraceRequest { op, stream, object, offset, bytes, .. } = request;
+        writeln!(out, "{seconds} {} {stream} {object} {offset} {bytes}", word(op)).map_err(written)?;
     }
     out.flush().map_err(written)
-}
-
-fn word(op: TraceOp) -> &'static str {
-    match op {
-        TraceOp::Read => "read",
-        TraceOp::Write => "write",
-        TraceOp::Other => "other",
-    }
 }
 
 fn convert(args: &ConvertTraceArgs) -> Result<(), String> {
@@ -149,8 +126,8 @@ fn convert(args: &ConvertTraceArgs) -> Result<(), String> {
 #[derive(Default)]
 struct TraceSum {
     /// By operation: requests and their bytes.
-    counts: [[u64; 2]; 3],
-    streams: HashSet<u64>,
+    counts: [[u64; 2]; TraceOp::ALL.len()],
+    streams: HashSet<(u64, u64)>,
     /// The end of the last request of a trace with times.
     elapsed_ns: Option<u64>,
     offset_max: u64,
@@ -162,18 +139,18 @@ impl TraceSum {
         let [count, bytes] = &mut self.counts[request.op as usize];
         (*count, *bytes) = (*count + 1, bytes.saturating_add(request.bytes));
         if self.streams.len() < STREAMS_MAX {
-            self.streams.insert(request.stream);
+            self.streams.insert((request.stream, request.object));
         }
         self.elapsed_ns = request.time_ns.or(self.elapsed_ns);
         self.offset_max = self.offset_max.max(request.offset);
-        if request.op != TraceOp::Other {
+        if request.op.has_bytes() {
             request.blocks(block_bytes).for_each(|(block, bytes)| self.touched.add(block, bytes));
         }
     }
 
     fn text(&self, format: TraceFormat) -> String {
         let mut text = format!("format     {}\n", format.name());
-        for op in [TraceOp::Read, TraceOp::Write, TraceOp::Other] {
+        for op in TraceOp::ALL {
             let [count, bytes] = self.counts[op as usize];
             text += &format!("{:10} {}, {}\n", format!("{}s", word(op)), nicenum(count), nicebytes(bytes));
         }
@@ -191,6 +168,7 @@ impl TraceSum {
             "format": format.name(),
             "reads": count(TraceOp::Read),
             "writes": count(TraceOp::Write),
+            "syncs": count(TraceOp::Sync),
             "others": count(TraceOp::Other),
             "streams": self.streams.len(),
             "elapsed_ns": self.elapsed_ns,
@@ -203,6 +181,8 @@ impl TraceSum {
 
 #[cfg(test)]
 mod tests {
+    use trace::TraceReader;
+
     use super::*;
 
     #[test]

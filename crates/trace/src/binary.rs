@@ -2,8 +2,8 @@
 
 use crate::error::TraceError;
 use crate::format::TraceFormat;
-use crate::layout::{BLKTRACE_MAGIC, at32, at64};
-use crate::request::{RawRequest, TraceOp};
+use crate::layout::{BLKTRACE_MAGIC, CENOTE_BYTES, CENOTE_MAGIC, at32, at64};
+use crate::request::{RawRequest, TraceOp, TraceRequest};
 use crate::text::{SECTOR_BYTES, scsi_op};
 
 /// The version of blktrace's records that is known.
@@ -28,6 +28,7 @@ pub(crate) fn parse(format: TraceFormat, record: &[u8]) -> Result<RawRequest, Tr
             time_ns: Some(times(at64(record, 24), "time", 1000)?),
             op: scsi_op((code & 0xffff).into()),
             stream: 0,
+            object: 0,
             offset: times(at64(record, 16), "block", SECTOR_BYTES)?,
             bytes: at32(record, bytes).into(),
         })
@@ -39,17 +40,60 @@ pub(crate) fn parse(format: TraceFormat, record: &[u8]) -> Result<RawRequest, Tr
             time_ns: Some(u64::from(at32(record, 0)) * 1_000_000_000),
             op: TraceOp::Read,
             stream: 0,
+            object: 0,
             offset: at64(record, 4),
             bytes: at32(record, 12).into(),
         }),
+        TraceFormat::Cenote => parse_own(record),
         _ => Ok(RawRequest {
             time_ns: None,
             op: TraceOp::Read,
             stream: 0,
+            object: 0,
             offset: at32(record, 0).into(),
             bytes: BLOCK_BYTES,
         }),
     }
+}
+
+/// A record of this program: see [`own`].
+fn parse_own(record: &[u8]) -> Result<RawRequest, TraceError> {
+    let [first, second, third, op, ..] = *record else { return Err(TraceError::new("half a record")) };
+    if [first, second, third] != CENOTE_MAGIC {
+        return Err(TraceError::new("not a record of cenote trace record"));
+    }
+    let op = match op {
+        0 => TraceOp::Read,
+        1 => TraceOp::Write,
+        2 => TraceOp::Sync,
+        3 => TraceOp::Other,
+        _ => return Err(TraceError::new(format!("an unknown operation: {op}"))),
+    };
+    let [time_ns, stream, object, offset] = [8, 16, 24, 32].map(|at| at64(record, at));
+    Ok(RawRequest { time_ns: Some(time_ns), op, stream, object, offset, bytes: at32(record, 4).into() })
+}
+
+/// A request as a record of this program.
+///
+/// ```text
+///   "CT1" | op u8 | bytes u32 | time u64, ns | dataset u64 | object u64 | offset u64        little-endian
+/// ```
+pub(crate) fn own(request: &TraceRequest) -> [u8; CENOTE_BYTES] {
+    let mut record = [0; CENOTE_BYTES];
+    record[..3].copy_from_slice(&CENOTE_MAGIC);
+    record[3] = match request.op {
+        TraceOp::Read => 0,
+        TraceOp::Write => 1,
+        TraceOp::Sync => 2,
+        TraceOp::Other => 3,
+    };
+    let bytes = u32::try_from(request.bytes).unwrap_or(u32::MAX);
+    record[4..8].copy_from_slice(&bytes.to_le_bytes());
+    let words = [request.time_ns.unwrap_or(0), request.stream, request.object, request.offset];
+    for (at, word) in (8..).step_by(8).zip(words) {
+        record[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    record
 }
 
 /// A record of blktrace: how many bytes follow it, and the request that it tells of, if it does.
@@ -78,5 +122,5 @@ pub(crate) fn parse_blktrace(record: &[u8]) -> Result<(u16, Option<RawRequest>),
     };
     let offset = times(number64(16), "sector", SECTOR_BYTES)?;
     let (time_ns, stream) = (Some(number64(8)), number32(36).into());
-    Ok((more, Some(RawRequest { time_ns, op, stream, offset, bytes: bytes.into() })))
+    Ok((more, Some(RawRequest { time_ns, op, stream, object: 0, offset, bytes: bytes.into() })))
 }

@@ -1,6 +1,6 @@
 //! The formats: their names, what they can say, and which of them some bytes are.
 
-use crate::layout::{BLKTRACE_MAGIC, ORACLE_BYTES, VSCSI1_BYTES, VSCSI2_BYTES, at32, at64};
+use crate::layout::{BLKTRACE_MAGIC, CENOTE_BYTES, CENOTE_MAGIC, ORACLE_BYTES, VSCSI1_BYTES, VSCSI2_BYTES, at32, at64};
 
 /// The form of a trace; see the table of the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,14 +17,15 @@ pub enum TraceFormat {
     Alibaba,
     Tencent,
     OracleGeneral,
+    Cenote,
 }
 
 use TraceFormat::*;
 
 impl TraceFormat {
     /// All of them.
-    pub const ALL: [TraceFormat; 11] =
-        [Arc, Lines, U32, Blktrace, Msr, Vscsi1, Vscsi2, VscsiCsv, Alibaba, Tencent, OracleGeneral];
+    pub const ALL: [TraceFormat; 12] =
+        [Arc, Lines, U32, Blktrace, Msr, Vscsi1, Vscsi2, VscsiCsv, Alibaba, Tencent, OracleGeneral, Cenote];
 
     /// Its name, as `--format` has it.
     pub fn name(self) -> &'static str {
@@ -40,6 +41,7 @@ impl TraceFormat {
             Alibaba => "alibaba",
             Tencent => "tencent",
             OracleGeneral => "oracleGeneral",
+            Cenote => "cenote",
         }
     }
 
@@ -60,6 +62,7 @@ impl TraceFormat {
             Vscsi1 => Some(VSCSI1_BYTES),
             Vscsi2 => Some(VSCSI2_BYTES),
             OracleGeneral => Some(ORACLE_BYTES),
+            Cenote => Some(CENOTE_BYTES),
             Arc | Lines | Blktrace | Msr | VscsiCsv | Alibaba | Tencent => None,
         }
     }
@@ -70,6 +73,9 @@ impl TraceFormat {
         if head.len() >= 4 && [at32(head, 0), at32(head, 0).swap_bytes()].iter().any(|word| word >> 8 == BLKTRACE_MAGIC)
         {
             return Some(Blktrace);
+        }
+        if head.starts_with(&CENOTE_MAGIC) && head.get(3).is_some_and(|op| *op < b' ') {
+            return Some(Cenote);
         }
         let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n');
         if !head.is_empty() && head.iter().all(is_text) { of_text(head) } else { of_records(head) }

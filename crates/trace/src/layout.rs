@@ -5,6 +5,9 @@ pub(crate) const VSCSI1_BYTES: usize = 32;
 pub(crate) const VSCSI2_BYTES: usize = 40;
 pub(crate) const ORACLE_BYTES: usize = 24;
 pub(crate) const BLKTRACE_BYTES: usize = 48;
+pub(crate) const CENOTE_BYTES: usize = 40;
+/// What each record of this program begins with; the last byte is the version.
+pub(crate) const CENOTE_MAGIC: [u8; 3] = *b"CT1";
 /// What each record of blktrace begins with, above its version.
 pub(crate) const BLKTRACE_MAGIC: u32 = 0x0065_6174;
 

@@ -1,4 +1,4 @@
-//! Traces: requests of reading and writing as others have recorded them, in the formats that public traces come in.
+//! Traces: requests of reading and writing as others and this program have recorded them, in the formats that public traces come in.
 //!
 //! ```text
 //!   file ─▶ zstd? ─▶ lines (text) │ records (binary) ─▶ TraceReader: requests ─▶ blocks of each request
@@ -20,6 +20,7 @@
 //! | `alibaba` | device, `R` or `W`, offset, length, timestamp | bytes | µs |
 //! | `tencent` | timestamp, offset, size, 0 or 1, volume | sectors | s |
 //! | `oracleGeneral` | libCacheSim's records of 24 bytes: time, object, size, next access | keys | s |
+//! | `cenote` | records of 40 bytes by `cenote trace record`: reads, writes and syncs of files and volumes | bytes | ns |
 
 mod binary;
 mod error;
@@ -27,6 +28,7 @@ mod footprint;
 mod format;
 mod layout;
 mod reader;
+mod recorder;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -37,5 +39,6 @@ pub use error::{TraceError, TracePlace};
 pub use footprint::Footprint;
 pub use format::TraceFormat;
 pub use reader::{Backwards, TraceReader};
+pub use recorder::TraceRecorder;
 pub use request::{TraceOp, TraceRequest};
 pub use writer::TraceWriter;

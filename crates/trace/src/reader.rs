@@ -7,7 +7,7 @@ use crate::binary;
 use crate::error::{TraceError, TracePlace};
 use crate::format::TraceFormat;
 use crate::layout::BLKTRACE_BYTES;
-use crate::request::{RawRequest, TraceOp, TraceRequest};
+use crate::request::{RawRequest, TraceRequest};
 use crate::text::{self, DiskNames};
 
 /// Bytes that a line may have.
@@ -60,7 +60,7 @@ impl TraceReader {
 
     /// Reads these bytes, which may be compressed by zstd. Errors: as of [`TraceReader::open`].
     pub fn new(mut input: Box<dyn Read + Send>, format: Option<TraceFormat>) -> Result<TraceReader, TraceError> {
-        let head = read_head(&mut input, ZSTD_MAGIC.len())?;
+        let (head, _) = read_head(&mut input, ZSTD_MAGIC.len())?;
         let is_packed = head == ZSTD_MAGIC;
         let mut input: Box<dyn Read + Send> = Box::new(Cursor::new(head).chain(input));
         if is_packed {
@@ -68,7 +68,10 @@ impl TraceReader {
             decoder.window_log_max(ZSTD_WINDOW_LOG)?;
             input = Box::new(decoder);
         }
-        let head = read_head(&mut input, HEAD_BYTES)?;
+        let (head, failure) = read_head(&mut input, HEAD_BYTES)?;
+        if let Some(failure) = failure {
+            input = Box::new(FailedInput(failure));
+        }
         if head.is_empty() {
             return Err(TraceError::new("the trace is empty"));
         }
@@ -174,15 +177,15 @@ impl TraceReader {
 
     /// A request as it is told to others: its time since the first one, its end checked.
     fn finish(&mut self, raw: RawRequest) -> Result<TraceRequest, TraceError> {
-        let RawRequest { time_ns, op, stream, offset, bytes } = raw;
+        let RawRequest { time_ns, op, stream, object, offset, bytes } = raw;
         if !self.format.has_keys() && offset.checked_add(bytes).is_none() {
             return Err(TraceError::new("the request ends beyond 2^64 bytes"));
         }
-        if op != TraceOp::Other && bytes > REQUEST_BYTES_MAX {
+        if op.has_bytes() && bytes > REQUEST_BYTES_MAX {
             return Err(TraceError::new(format!("a request of {bytes} bytes")));
         }
         let time_ns = time_ns.map(|now_ns| self.since_first(now_ns));
-        Ok(TraceRequest { time_ns, op, stream, offset, bytes })
+        Ok(TraceRequest { time_ns, op, stream, object, offset, bytes })
     }
 
     fn since_first(&mut self, now_ns: u64) -> u64 {
@@ -213,9 +216,21 @@ impl Iterator for TraceReader {
     }
 }
 
-/// Up to so many bytes.
-fn read_head(input: &mut dyn Read, bytes: usize) -> Result<Vec<u8>, TraceError> {
+/// Up to so many bytes; if fewer could be read, also why. Errors: none could.
+fn read_head(input: &mut dyn Read, bytes: usize) -> Result<(Vec<u8>, Option<io::Error>), TraceError> {
     let mut head = Vec::with_capacity(bytes);
-    input.take(bytes as u64).read_to_end(&mut head)?;
-    Ok(head)
+    match input.take(bytes as u64).read_to_end(&mut head) {
+        Err(error) if head.is_empty() => Err(error.into()),
+        Err(error) => Ok((head, Some(error))),
+        Ok(_) => Ok((head, None)),
+    }
+}
+
+/// What could not be read before cannot be read again.
+struct FailedInput(io::Error);
+
+impl Read for FailedInput {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::new(self.0.kind(), self.0.to_string()))
+    }
 }

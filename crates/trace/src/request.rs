@@ -7,8 +7,20 @@ pub enum TraceOp {
     Read,
     /// It writes.
     Write,
-    /// It does neither: it discards, or flushes.
+    /// What was written is to be on disk.
+    Sync,
+    /// It does something else: it discards, or flushes.
     Other,
+}
+
+impl TraceOp {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [TraceOp; 4] = [TraceOp::Read, TraceOp::Write, TraceOp::Sync, TraceOp::Other];
+
+    /// Whether it reads or writes bytes.
+    pub fn has_bytes(self) -> bool {
+        matches!(self, TraceOp::Read | TraceOp::Write)
+    }
 }
 
 /// A request with its time as the trace has it.
@@ -16,6 +28,7 @@ pub(crate) struct RawRequest {
     pub(crate) time_ns: Option<u64>,
     pub(crate) op: TraceOp,
     pub(crate) stream: u64,
+    pub(crate) object: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
@@ -29,6 +42,8 @@ pub struct TraceRequest {
     pub op: TraceOp,
     /// The volume, device or disk that it is for.
     pub stream: u64,
+    /// The file of that dataset, or 0: most formats know disks only.
+    pub object: u64,
     /// The byte that it begins at; in a format of keys, the key.
     pub offset: u64,
     /// Its bytes, of which the last one is below 2^64.
@@ -39,7 +54,8 @@ impl TraceRequest {
     /// The blocks of `block_bytes` that it touches, at least one, each by a number that differs between streams.
     /// `block_bytes` of 0 means that the request is about one object, whose key is its offset.
     pub fn blocks(&self, block_bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let salt = if self.stream == 0 { 0 } else { self.stream.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) };
+        let salt = self.stream.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)
+            ^ self.object.wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
         let (first, last, bytes) = match block_bytes {
             0 => (self.offset, self.offset, self.bytes.max(1)),
             _ => {

@@ -23,6 +23,7 @@ fn found(bytes: &[u8]) -> (TraceFormat, Vec<Row>) {
         let op = match request.op {
             TraceOp::Read => 'R',
             TraceOp::Write => 'W',
+            TraceOp::Sync => 'S',
             TraceOp::Other => '-',
         };
         (request.time_ns.unwrap_or(0) / 1000, op, request.stream, request.offset, request.bytes)
@@ -121,6 +122,38 @@ fn binary_formats_are_found_and_read() {
 }
 
 #[test]
+fn own_records_come_back() {
+    let request = |n: u64, op| TraceRequest {
+        time_ns: Some(n * 1000),
+        op,
+        stream: 54,
+        object: n,
+        offset: n << 40,
+        bytes: if op == TraceOp::Sync { 0 } else { 4096 },
+    };
+    let requests: Vec<TraceRequest> =
+        (0..40).map(|n| request(n, TraceOp::ALL[n as usize % TraceOp::ALL.len()])).collect();
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(TraceFormat::Cenote, TraceFormat::Cenote, &mut bytes).unwrap();
+    requests.iter().for_each(|request| writer.write(request).unwrap());
+    assert_eq!(writer.finish(), Ok(0));
+    assert_eq!(read(&bytes, None), (Some(TraceFormat::Cenote), Ok(requests.clone())));
+    // files of one number in different datasets, and different files, share no block
+    let block = |request: &TraceRequest| request.blocks(4096).next().unwrap().0;
+    let (one, other) = (request(1, TraceOp::Read), request(2, TraceOp::Read));
+    let other = TraceRequest { offset: one.offset, ..other };
+    assert!(block(&one) != block(&other) && block(&one) != block(&TraceRequest { stream: 55, ..one }));
+    let mut bad = bytes.clone();
+    bad[43] = 9;
+    assert_eq!(complaint(&bad, TraceFormat::Cenote), "record 2 at byte 40: an unknown operation: 9");
+    bad[40] = b'x';
+    assert_eq!(complaint(&bad, TraceFormat::Cenote), "record 2 at byte 40: not a record of cenote trace record");
+    assert!(complaint(&bytes[..bytes.len() - 1], TraceFormat::Cenote).contains("the trace is cut off: 39 bytes"));
+    let long = TraceRequest { offset: u64::MAX - 5, ..one };
+    assert!(complaint(&crate::binary::own(&long), TraceFormat::Cenote).contains("beyond 2^64"));
+}
+
+#[test]
 fn compressed_traces_are_read() {
     let text: String = (0..100_000).map(|n| format!("{n} 1 0 0\n")).collect();
     let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
@@ -189,14 +222,14 @@ fn disks_are_bounded() {
 #[test]
 fn blocks_of_a_request() {
     let request = |offset: u64, bytes: u64| {
-        let request = TraceRequest { time_ns: None, op: TraceOp::Read, stream: 0, offset, bytes };
+        let request = TraceRequest { time_ns: None, op: TraceOp::Read, stream: 0, object: 0, offset, bytes };
         request.blocks(4096).map(|(block, _)| block).collect::<Vec<u64>>()
     };
     assert_eq!(request(0, 4096), [0]);
     assert_eq!(request(4095, 2), [0, 1]);
     assert_eq!(request(8192, 0), [2]);
     assert_eq!(request(u64::MAX - 4096, 4096), [(1 << 52) - 2, (1 << 52) - 1]);
-    let key = TraceRequest { time_ns: None, op: TraceOp::Read, stream: 0, offset: 9, bytes: 70_000 };
+    let key = TraceRequest { time_ns: None, op: TraceOp::Read, stream: 0, object: 0, offset: 9, bytes: 70_000 };
     assert_eq!(key.blocks(0).collect::<Vec<_>>(), [(9, 70_000)]);
     let other = TraceRequest { stream: 1, ..key };
     assert_ne!(other.blocks(4096).next(), key.blocks(4096).next());

@@ -37,16 +37,24 @@ pub(crate) fn parse(
     let request = match format {
         TraceFormat::Arc => {
             let (offset, bytes) = (fields.times(0, "block", BLOCK_BYTES)?, fields.times(1, "blocks", BLOCK_BYTES)?);
-            RawRequest { time_ns: None, op: TraceOp::Read, stream: 0, offset, bytes }
+            RawRequest { time_ns: None, op: TraceOp::Read, stream: 0, object: 0, offset, bytes }
         }
         TraceFormat::Lines => {
             let bytes = if words.len() > 1 { fields.number(1, "bytes")? } else { BLOCK_BYTES };
-            RawRequest { time_ns: None, op: TraceOp::Read, stream: 0, offset: fields.number(0, "key")?, bytes }
+            RawRequest {
+                time_ns: None,
+                op: TraceOp::Read,
+                stream: 0,
+                object: 0,
+                offset: fields.number(0, "key")?,
+                bytes,
+            }
         }
         TraceFormat::Msr => RawRequest {
             time_ns: Some(fields.times(0, "timestamp", 100)?),
             op: fields.op(3, [["read", "r"], ["write", "w"]])?,
             stream: disk(disks, &words)?,
+            object: 0,
             offset: fields.number(4, "offset")?,
             bytes: fields.number(5, "size")?,
         },
@@ -54,6 +62,7 @@ pub(crate) fn parse(
             time_ns: Some(fields.times(1, "time", 1000)?),
             op: scsi_op(fields.number(2, "operation")?),
             stream: 0,
+            object: 0,
             offset: fields.times(4, "block", SECTOR_BYTES)?,
             bytes: fields.number(3, "bytes")?,
         },
@@ -61,6 +70,7 @@ pub(crate) fn parse(
             time_ns: Some(fields.times(4, "timestamp", 1000)?),
             op: fields.op(1, [["r", "read"], ["w", "write"]])?,
             stream: fields.number(0, "device")?,
+            object: 0,
             offset: fields.number(2, "offset")?,
             bytes: fields.number(3, "length")?,
         },
@@ -68,14 +78,11 @@ pub(crate) fn parse(
             time_ns: Some(fields.times(0, "timestamp", 1_000_000_000)?),
             op: fields.op(3, [["0", "read"], ["1", "write"]])?,
             stream: fields.number(4, "volume")?,
+            object: 0,
             offset: fields.times(1, "offset", SECTOR_BYTES)?,
             bytes: fields.times(2, "size", SECTOR_BYTES)?,
         },
-        TraceFormat::U32
-        | TraceFormat::Blktrace
-        | TraceFormat::Vscsi1
-        | TraceFormat::Vscsi2
-        | TraceFormat::OracleGeneral => return Err(TraceError::new("a format of records, not of lines")),
+        _ => return Err(TraceError::new("a format of records, not of lines")),
     };
     Ok(Some(request))
 }

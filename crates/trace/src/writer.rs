@@ -1,7 +1,8 @@
-//! Traces in another format.
+//! Traces in another format, and those that this program records.
 
 use std::io::Write;
 
+use crate::binary::own;
 use crate::error::TraceError;
 use crate::format::TraceFormat;
 use crate::request::{TraceOp, TraceRequest};
@@ -10,7 +11,7 @@ use crate::request::{TraceOp, TraceRequest};
 const SECTOR_BYTES: u64 = 512;
 const BLOCK_BYTES: u64 = 4096;
 
-/// Writes requests, one line each.
+/// Writes requests, one line or record each.
 pub struct TraceWriter<W> {
     format: TraceFormat,
     out: W,
@@ -20,13 +21,14 @@ pub struct TraceWriter<W> {
 
 impl<W: Write> TraceWriter<W> {
     /// Formats that can be written.
-    pub const FORMATS: [TraceFormat; 6] = [
+    pub const FORMATS: [TraceFormat; 7] = [
         TraceFormat::Alibaba,
         TraceFormat::Tencent,
         TraceFormat::Msr,
         TraceFormat::VscsiCsv,
         TraceFormat::Arc,
         TraceFormat::Lines,
+        TraceFormat::Cenote,
     ];
 
     /// Writes in that format what a trace of format `from` has. Errors: that format cannot be written, or cannot say it.
@@ -43,12 +45,15 @@ impl<W: Write> TraceWriter<W> {
 
     /// Writes a request. Errors: it cannot be written.
     pub fn write(&mut self, request: &TraceRequest) -> Result<(), TraceError> {
-        let &TraceRequest { time_ns, op, stream, offset, bytes } = request;
+        if self.format == TraceFormat::Cenote {
+            return Ok(self.out.write_all(&own(request))?);
+        }
+        let &TraceRequest { time_ns, op, stream, offset, bytes, .. } = request;
         let time_ns = time_ns.unwrap_or(0);
         let is_write = match op {
             TraceOp::Read => false,
             TraceOp::Write => true,
-            TraceOp::Other => {
+            TraceOp::Sync | TraceOp::Other => {
                 self.left_out += 1;
                 return Ok(());
             }

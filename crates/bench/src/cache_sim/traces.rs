@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use trace::{TraceError, TraceFormat, TraceOp, TraceReader};
+use trace::{TraceError, TraceFormat, TraceReader};
 
 /// Bytes of a block where a trace does not tell.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
@@ -56,7 +56,7 @@ pub(crate) fn open(what: &str, block_bytes: u64) -> Result<Trace, TraceError> {
     let mut requests = Vec::new();
     for request in reader {
         let request = request?;
-        if request.op != TraceOp::Other {
+        if request.op.has_bytes() {
             let time_ns = request.time_ns;
             requests.extend(request.blocks(block_bytes).map(|(key, bytes)| Access { key, bytes, time_ns }));
         }

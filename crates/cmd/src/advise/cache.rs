@@ -108,7 +108,7 @@ fn touched(trace: &Path, args: &CacheArgs) -> Result<u64, String> {
     let (mut footprint, block) = (Footprint::default(), block_bytes(&reader, args));
     for request in reader {
         let request = request.map_err(|error| said(trace, &error))?;
-        if request.op != TraceOp::Other {
+        if request.op.has_bytes() {
             request.blocks(block).for_each(|(block, bytes)| footprint.add(block, bytes));
         }
     }
@@ -132,7 +132,7 @@ fn take(miniature: &mut Miniature, request: &TraceRequest, time_ns: u64, block_b
     let kind = match request.op {
         TraceOp::Read => AccessKind::Demand,
         TraceOp::Write => AccessKind::Written,
-        TraceOp::Other => return,
+        TraceOp::Sync | TraceOp::Other => return,
     };
     for (block, bytes) in request.blocks(block_bytes) {
         miniature.access(&BlockAccess { time_ns, block, bytes, contents: Contents::Data, kind });

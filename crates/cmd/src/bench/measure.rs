@@ -106,7 +106,7 @@ pub fn measure<H: Send>(
 }
 
 /// What the operations of a thread took.
-struct RequestTimes {
+pub struct RequestTimes {
     count: u64,
     /// Nanoseconds of every so many operations, the first among them.
     kept_ns: Vec<u64>,
@@ -114,12 +114,20 @@ struct RequestTimes {
     length: Duration,
 }
 
+impl Default for RequestTimes {
+    fn default() -> RequestTimes {
+        RequestTimes::new()
+    }
+}
+
 impl RequestTimes {
-    fn new() -> RequestTimes {
+    /// None so far.
+    pub fn new() -> RequestTimes {
         RequestTimes { count: 0, kept_ns: Vec::new(), every: 1, length: Duration::ZERO }
     }
 
-    fn add(&mut self, ns: u64) {
+    /// One took so many nanoseconds.
+    pub fn add(&mut self, ns: u64) {
         if self.count.is_multiple_of(self.every) {
             self.kept_ns.push(ns);
             if self.kept_ns.len() == TIMES_MAX {
@@ -140,7 +148,7 @@ impl RequestTimes {
     }
 
     /// Those of all threads, sorted, each thread as dense as the others.
-    fn gathered(mut all: Vec<RequestTimes>) -> Vec<u64> {
+    pub fn gathered(mut all: Vec<RequestTimes>) -> Vec<u64> {
         let every = all.iter().map(|times| times.every).max().unwrap_or(1);
         all.iter_mut().for_each(|times| times.thin(every / times.every));
         let mut sorted_ns: Vec<u64> = all.into_iter().flat_map(|times| times.kept_ns).collect();

@@ -218,7 +218,7 @@ fn every_command_meets_a_suspended_pool() {
     let writer = std::thread::spawn(move || write(&file, &noise(60 << 20, 1)));
     wait_for("the suspension", || world.told("zpool list -Ho health tank").0 == "SUSPENDED\n");
     let wrong = table(&world, 1, line_of, &|_, _, _, _| None);
-    for line in ["advise cache tank"] {
+    for line in ["advise cache tank", "trace record tank -o DIR/trace"] {
         let (said, code) = world.told(line);
         assert!(code == 1 && said.contains("cannot open 'tank': pool I/O is currently suspended"), "{line}: {said}");
     }

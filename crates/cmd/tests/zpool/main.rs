@@ -53,6 +53,7 @@ mod stale;
 mod streams;
 mod suspended;
 mod tables;
+mod traces;
 mod unfit_streams;
 mod vdevs;
 mod vhost;
