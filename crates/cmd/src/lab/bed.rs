@@ -83,7 +83,7 @@ pub struct LabBed<'a> {
 }
 
 impl<'a> LabBed<'a> {
-    /// Makes it. Errors, for the user: it cannot be made.
+    /// Makes it. Errors, for the user: it cannot be made; then nothing of it stays.
     pub fn make(
         place: &'a LabPlace,
         devices: &'a LabDevices,
@@ -94,10 +94,17 @@ impl<'a> LabBed<'a> {
         if let LabRecipe::Device(name) = recipe {
             return Ok(of(devices.path(name)?.to_owned(), false));
         }
+        let bed = of(place.mountpoint(), true);
         for words in commands(recipe, devices, &place.mountpoint())? {
-            place.cenote(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            if let Err(why) = place.cenote(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+                // what is made of it would be in the way of all settings that follow
+                return Err(match bed.end() {
+                    Ok(()) => why,
+                    Err(stays) => format!("{why}; {stays}"),
+                });
+            }
         }
-        Ok(of(place.mountpoint(), true))
+        Ok(bed)
     }
 
     /// The device, or the root of the pool's file system.
@@ -179,7 +186,7 @@ impl<'a> LabBed<'a> {
     /// Destroys the pool. Errors, for the user: it stays.
     pub fn end(self) -> Result<(), String> {
         if self.is_pool {
-            self.place.cenote(&["zpool", "destroy", "-f", POOL])?;
+            self.place.end_pool()?;
         }
         self.place.forget_parameters()?;
         self.devices.forget()

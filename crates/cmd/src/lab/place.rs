@@ -27,6 +27,8 @@ use crate::tools;
 
 /// The name of the pools.
 pub const POOL: &str = "cenotelab";
+/// Lines of an error that are told.
+const ERROR_LINES: usize = 3;
 /// How long a process may take to end that was killed.
 const END_TIME: Duration = Duration::from_secs(30);
 const POLL_TIME: Duration = Duration::from_millis(20);
@@ -98,8 +100,8 @@ impl LabPlace {
         Ok(())
     }
 
-    /// Runs this program as `zpool`, `zfs` or itself, for the pools of the lab only. Errors, for the user: its first line of
-    /// standard error.
+    /// Runs this program as `zpool`, `zfs` or itself, for the pools of the lab only. Errors, for the user: the first
+    /// lines of its standard error, without warnings.
     pub fn cenote(&self, words: &[&str]) -> Result<String, String> {
         let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
         let mut command = Command::new(program);
@@ -113,7 +115,8 @@ impl LabPlace {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&done.stderr);
-        Err(format!("{}: {}", words.join(" "), said.lines().next().unwrap_or("it failed")))
+        let lines = said.lines().filter(|line| !line.starts_with("Warning: ")).take(ERROR_LINES);
+        Err(format!("{}: {}", words.join(" "), lines.collect::<Vec<_>>().join(" ")))
     }
 
     /// Sets a tunable of pools that are made or imported from now on. Errors, for the user: it cannot be written.
@@ -147,12 +150,7 @@ impl LabPlace {
 
     /// Ends pools and mounts that are left, and removes files. Errors, for the user: something stays.
     pub fn clear(&self) -> Result<(), String> {
-        if let Some(pid) = self.pool_process() {
-            let ended = self.cenote(&["zpool", "destroy", "-f", POOL]);
-            if ended.is_err() {
-                self.kill_pool(pid)?;
-            }
-        }
+        self.end_pool()?;
         let work = self.work();
         for at in mounts_below(&work) {
             unmount(&at);
@@ -163,6 +161,15 @@ impl LabPlace {
         match std::fs::remove_dir_all(&work) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", work.display())),
             _ => Ok(()),
+        }
+    }
+
+    /// Destroys the pool, if there is one. Errors, for the user: it stays.
+    pub fn end_pool(&self) -> Result<(), String> {
+        let Some(pid) = self.pool_process() else { return Ok(()) };
+        match self.cenote(&["zpool", "destroy", "-f", POOL]) {
+            Ok(_) => Ok(()),
+            Err(_) => self.kill_pool(pid),
         }
     }
 

@@ -121,6 +121,25 @@ fn an_interrupted_lab_leaves_nothing_behind() {
     assert!(lines.len() >= 2, "{lines:?}");
 }
 
+/// The pool of a setting is made, and its volume is larger than it.
+#[test]
+fn a_setting_that_cannot_be_made_is_not_in_the_way_of_others() {
+    if !can_mount(file!()) {
+        return;
+    }
+    let world = World::new("lab-half-made", &[]);
+    fs::create_dir_all(&world.dir).unwrap();
+    fs::write(world.dir.join("ssd"), vec![0; 128 << 20]).unwrap();
+    let words = format!("judge sync --short --ssd {}", world.dir.join("ssd").display());
+    let done = lab(&world, &words).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let lines = journal(&world);
+    let (judge, sync): (Vec<&String>, Vec<&String>) =
+        lines.iter().skip(1).partition(|line| line.contains("\"cell\":\"judge/"));
+    assert!(judge.len() >= 4 && judge.iter().all(|line| line.contains("out of space")), "{judge:?}");
+    assert!(sync.len() == 2 && sync.iter().all(|line| !line.contains("\"failed\"")), "{sync:?}");
+}
+
 #[test]
 fn a_lab_refuses_what_is_not_blank() {
     let world = World::new("lab-refuses", &[]);
