@@ -13,6 +13,7 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,11 +24,10 @@ use device::emulated::{ALL_EMULATED, EmulatedDevice, EmulatedKind};
 use device::{Device, FileDevice, OpenMode};
 use fuse::{MountOptions, SnapDir, Unmount};
 use protocol::words::nicenum::nicebytes;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::output;
-use folder::EmulatedFolder;
-
-pub use folder::EmulatedFile;
+use folder::{EmulatedFile, EmulatedFolder};
 
 /// The type of the mount is `fuse.SUBTYPE`.
 const SUBTYPE: &str = "cenote-emulate";
@@ -52,6 +52,12 @@ struct EmulateArgs {
     /// Make files that do not exist, of this size
     #[arg(long, value_parser = size)]
     size: Option<u64>,
+    /// Keep the bytes in memory, where they go with this program; FILE is a name only
+    #[arg(long, requires = "size")]
+    memory: bool,
+    /// End when standard input ends, as it does when the program that began this one is killed
+    #[arg(long)]
+    until_eof: bool,
     /// Where platters stand, and how times vary
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -124,10 +130,17 @@ fn serve(args: &EmulateArgs) -> Result<(), String> {
     let serving = Arc::new(EmulatedMount::default());
     let ended = serving.clone();
     output::on_interrupt(move || ended.end());
+    if args.until_eof {
+        std::thread::spawn(exit_at_eof);
+    }
     let env = Env::real();
     let mut files = Vec::new();
     for (n, device) in args.devices.iter().enumerate() {
-        files.push(open(device, args.size, args.seed.wrapping_add(n as u64), &env)?);
+        let below = match args.size.filter(|_| args.memory) {
+            Some(size) => in_memory(device, size)?,
+            None => in_file(device, args.size)?,
+        };
+        files.push(open(device, below, args.seed.wrapping_add(n as u64), &env)?);
     }
     let lines: Vec<String> = files
         .iter()
@@ -143,16 +156,35 @@ fn serve(args: &EmulateArgs) -> Result<(), String> {
 
 /// Mounts a folder with these files. The timers of this thread, and of those that come, are exact from now on. Errors, for
 /// the user: a name comes twice; of the mount.
-pub fn mount(at: &Path, files: Vec<EmulatedFile>, env: &Env) -> Result<fuse::Mount, String> {
+fn mount(at: &Path, files: Vec<EmulatedFile>, env: &Env) -> Result<fuse::Mount, String> {
     // threads have it from the one that makes them: no timer is late for the kernel's convenience
     let _ = nix::sys::prctl::set_timerslack(1);
     let folder = Arc::new(EmulatedFolder::new(files)?);
     fuse::mount(folder, &options(at), env, &daemon::mount_helper::new()).map_err(|e| e.to_string())
 }
 
-fn open(wanted: &WantedDevice, size: Option<u64>, seed: u64, env: &Env) -> Result<EmulatedFile, String> {
-    let shown = wanted.path.display();
-    let failed = |what: &dyn std::fmt::Display| format!("{shown}: {what}");
+/// Ends this program when standard input ends. The mount is not taken away: another one may be at its place by then.
+fn exit_at_eof() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(output::FAILED.into());
+}
+
+fn failed(wanted: &WantedDevice, what: &dyn std::fmt::Display) -> String {
+    format!("{}: {what}", wanted.path.display())
+}
+
+/// A device of zeros in memory, which goes with the process.
+fn in_memory(wanted: &WantedDevice, size: u64) -> Result<FileDevice, String> {
+    let failed = |what: &dyn std::fmt::Display| failed(wanted, what);
+    let file = File::from(memfd_create("device", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
+    file.set_len(size).map_err(|e| failed(&e))?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    FileDevice::open(&path, OpenMode::ReadWriteCached).map_err(|e| failed(&e))
+}
+
+/// The file that has the bytes; it is made if there is none and a size was given.
+fn in_file(wanted: &WantedDevice, size: Option<u64>) -> Result<FileDevice, String> {
+    let failed = |what: &dyn std::fmt::Display| failed(wanted, what);
     if let Some(size) = size {
         match File::create_new(&wanted.path) {
             Ok(file) => file.set_len(size).map_err(|e| failed(&e))?,
@@ -166,9 +198,13 @@ fn open(wanted: &WantedDevice, size: Option<u64>, seed: u64, env: &Env) -> Resul
     if below.size() == 0 {
         return Err(failed(&"it is empty; --size is for files that do not exist"));
     }
-    let name = wanted.path.file_name().and_then(OsStr::to_str).ok_or_else(|| failed(&"it has no name"))?.to_owned();
+    Ok(below)
+}
+
+fn open(wanted: &WantedDevice, below: FileDevice, seed: u64, env: &Env) -> Result<EmulatedFile, String> {
+    let name = wanted.path.file_name().and_then(OsStr::to_str).ok_or_else(|| failed(wanted, &"it has no name"))?;
     let device = Arc::new(EmulatedDevice::new(Arc::new(below), wanted.kind, seed, env.clone()));
-    Ok(EmulatedFile { name, kind: wanted.kind, device })
+    Ok(EmulatedFile { name: name.to_owned(), kind: wanted.kind, device })
 }
 
 fn options(at: &Path) -> MountOptions {

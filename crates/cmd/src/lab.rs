@@ -6,19 +6,25 @@
 //!                  └ devices: real ones, or emulated
 //! ```
 //!
-//! - [`plan`]: settings and cells; [`studies`]: each study's, and its chapter; [`seeds`]: figures of the
-//!   papers that asked first; [`told`]: what was measured of a study
-//! - [`devices`], [`place`], [`bed`]: where cells are measured; [`loads`], [`tree`]: what is done there
+//! - [`plan`], [`recipe`]: settings, how they are made, and cells; [`studies`]: each study's, and its chapter; [`seeds`]: figures of the
+//!   papers that asked first; [`told`]: what was measured of a study; [`counters`]: of caches
+//! - [`devices`], [`emulator`], [`place`], [`bed`], [`peer`], [`initiator`]: where cells are measured; [`loads`], [`tree`], [`fio`]: what is done there
 //! - [`journal`]: which cells are finished, so that a lab that was killed goes on; [`figure`], [`report`]: how they are shown
 
 mod bed;
+mod counters;
 mod devices;
+mod emulator;
 mod figure;
+mod fio;
+mod initiator;
 mod journal;
 mod loads;
 mod machine;
+mod peer;
 mod place;
 mod plan;
+mod recipe;
 mod report;
 mod runner;
 mod seeds;
@@ -95,7 +101,7 @@ fn lab(args: &LabArgs) -> Result<(), String> {
         LabIdentity::new(args.emulate, [&args.disk, &args.ssd], (args.short, args.runs), args.tree.as_deref())?;
     let mut journal = LabJournal::open(&place.journal(), &identity)?;
     place.clear()?;
-    let devices = match args.emulate {
+    let mut devices = match args.emulate {
         true => LabDevices::emulated(&place)?,
         false => LabDevices::real(&place, [&args.disk, &args.ssd], journal.is_new())?,
     };

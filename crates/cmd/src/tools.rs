@@ -12,6 +12,16 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Where programs are beside the folders of PATH.
 const FOLDERS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 
+/// Where programs are looked for.
+fn folders() -> String {
+    std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"))
+}
+
+/// Whether there is a program of that name.
+pub fn is_installed(name: &str) -> bool {
+    std::env::split_paths(&folders()).any(|folder| folder.join(name).is_file())
+}
+
 /// How a program ended, and what it printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolAnswer {
@@ -29,9 +39,8 @@ pub fn ask(name: &str, args: &[&str], time: Duration) -> io::Result<ToolAnswer> 
 
 /// The same for as long as `goes_on` says so. Errors: `TimedOut` if it does not.
 pub fn ask_while(name: &str, args: &[&str], goes_on: impl Fn() -> bool) -> io::Result<ToolAnswer> {
-    let folders = std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
     let mut command = Command::new(name);
-    command.args(args).env("PATH", folders).env("LC_ALL", "C");
+    command.args(args).env("PATH", folders()).env("LC_ALL", "C");
     command.env_remove("LIBBLKID_DEBUG").env_remove("BLKID_DEBUG");
     // SIGINT of a terminal is for this program, which ends it in order
     command.process_group(0);
@@ -80,6 +89,7 @@ mod tests {
         let time = Duration::from_secs(20);
         let missing = ask("cenote-no-such-program", &[], time).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(!is_installed("cenote-no-such-program") && is_installed("sh"));
         let failed = ask("sh", &["-c", "echo a; exit 3"], time).unwrap();
         assert_eq!(failed, ToolAnswer { code: Some(3), text: "a\n".into() });
     }

@@ -107,6 +107,12 @@ pub fn measure_folder(folder: &Path, size: u64, threads: u32, pace: MeasureTime)
     measure_writes(&target, size, threads, pace).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
+/// The same of a device that may be overwritten.
+pub fn measure_device(device: &Path, size: u64, threads: u32, pace: MeasureTime) -> Result<Option<Measured>, String> {
+    let target = WriteTarget::open(device, true, true)?;
+    measure_writes(&target, size, threads, pace).map_err(|e| format!("{}: {e}", device.display()))
+}
+
 /// Measures one size with so many threads.
 fn measure_writes(target: &WriteTarget, size: u64, threads: u32, pace: MeasureTime) -> base::Result<Option<Measured>> {
     let lanes: Vec<(u32, ThreadTarget)> =

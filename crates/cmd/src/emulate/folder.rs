@@ -17,7 +17,7 @@ const FIRST: u64 = 16;
 const FIRST_COOKIE: u64 = 4;
 
 /// One file of the folder.
-pub struct EmulatedFile {
+pub(super) struct EmulatedFile {
     pub name: String,
     pub kind: EmulatedKind,
     pub device: Arc<EmulatedDevice>,

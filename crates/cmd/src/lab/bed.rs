@@ -1,55 +1,27 @@
-//! Where cells are measured: a pool that is made for a setting and destroyed after it, or a device.
+//! Where cells are measured: a pool or another file system that is made for a setting and destroyed after it, or a device.
 
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use protocol::volumes::{nbd_socket, nbd_uri};
+use protocol::volumes::nbd_socket;
 
+use super::counters::CacheCounters;
 use super::devices::LabDevices;
-use super::machine::cpu_seconds;
-use super::place::{LabPlace, POOL};
+use super::initiator::LabInitiator;
+use super::machine::{CpuSeconds, cpu_seconds, machine_cpu_seconds};
+use super::peer::PeerMount;
+use super::place::{LabPlace, POOL, VOLUME};
+use super::recipe::LabRecipe;
 use crate::bench::measure::MeasureTime;
 
-/// The volume of a setting that has one.
-const VOLUME: &str = "cenotelab/volume";
 /// Bytes of the path of a socket: `sun_path` of unix(7).
 const SOCKET_PATH_MAX: usize = 107;
-/// The volume is to be had by NBD.
-const NBD_ON: &str = "org.cenote:nbd=on";
 const POLL_TIME: Duration = Duration::from_millis(20);
-
-/// How a setting is made. Devices are names of [`super::devices`].
-pub enum LabRecipe {
-    /// A device as it is.
-    Device(&'static str),
-    /// `zpool create`: words for vdevs, and properties of the root file system.
-    Pool { vdevs: &'static str, properties: Vec<String> },
-    /// A pool with a volume of so many bytes beside.
-    Volume { vdevs: &'static str, properties: Vec<String>, bytes: u64 },
-}
-
-impl LabRecipe {
-    /// A pool with properties that were written as `compression=lz4 atime=off`; of a property that comes twice, the last
-    /// counts.
-    pub fn pool(vdevs: &'static str, properties: &str) -> LabRecipe {
-        let key = |word: &str| word.split('=').next().map(str::to_owned);
-        let mut kept: Vec<String> = Vec::new();
-        for word in properties.split_whitespace() {
-            kept.retain(|other| key(other) != key(word));
-            kept.push(word.to_owned());
-        }
-        LabRecipe::Pool { vdevs, properties: kept }
-    }
-
-    /// The words for vdevs.
-    pub fn vdevs(&self) -> &'static str {
-        match self {
-            LabRecipe::Device(device) => device,
-            LabRecipe::Pool { vdevs, .. } | LabRecipe::Volume { vdevs, .. } => vdevs,
-        }
-    }
-}
+/// How long it may take until a volume is given out.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// Why there is no figure.
 #[derive(Debug)]
@@ -77,9 +49,18 @@ pub struct LabBed<'a> {
     place: &'a LabPlace,
     devices: &'a LabDevices,
     is_interrupted: &'a AtomicBool,
-    /// The device, or where the pool is mounted.
+    /// The device, or where it is mounted.
     path: PathBuf,
-    is_pool: bool,
+    made: Made,
+    /// Of a volume by iSCSI, as soon as it is wanted.
+    initiator: RefCell<Option<LabInitiator>>,
+}
+
+/// What was made for a setting.
+enum Made {
+    Nothing,
+    Pool,
+    Peer(PeerMount),
 }
 
 impl<'a> LabBed<'a> {
@@ -90,12 +71,20 @@ impl<'a> LabBed<'a> {
         is_interrupted: &'a AtomicBool,
         recipe: &LabRecipe,
     ) -> Result<LabBed<'a>, String> {
-        let of = |path: PathBuf, is_pool| LabBed { place, devices, is_interrupted, path, is_pool };
-        if let LabRecipe::Device(name) = recipe {
-            return Ok(of(devices.path(name)?.to_owned(), false));
+        let of =
+            |path: PathBuf, made| LabBed { place, devices, is_interrupted, path, made, initiator: RefCell::default() };
+        let at = place.mountpoint();
+        match recipe {
+            LabRecipe::Device(name) => return Ok(of(devices.path(name)?.to_owned(), Made::Nothing)),
+            LabRecipe::Peer { device, peer } => {
+                let goes_on = || !is_interrupted.load(Ordering::Relaxed);
+                let mount = PeerMount::make(*peer, devices.path(device)?, &at, &goes_on);
+                return mount.map(|mount| of(at, Made::Peer(mount)));
+            }
+            LabRecipe::Pool { .. } | LabRecipe::Volume { .. } => {}
         }
-        let bed = of(place.mountpoint(), true);
-        for words in commands(recipe, devices, &place.mountpoint())? {
+        let bed = of(at, Made::Pool);
+        for words in recipe.commands(devices, &bed.path, free_port()?)? {
             if let Err(why) = place.cenote(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
                 // what is made of it would be in the way of all settings that follow
                 return Err(match bed.end() {
@@ -129,11 +118,23 @@ impl<'a> LabBed<'a> {
 
     /// All that was written is on the devices. Errors, for the user: of the pool.
     pub fn sync(&self) -> Result<(), String> {
-        self.place.cenote(&["zpool", "sync", POOL]).map(drop)
+        match &self.made {
+            Made::Nothing => Ok(()),
+            Made::Pool => self.place.cenote(&["zpool", "sync", POOL]).map(drop),
+            Made::Peer(mount) => mount.sync(),
+        }
     }
 
-    /// Nothing of the pool is cached any more. Errors, for the user: of the pool.
+    /// Nothing of it is cached any more. Errors, for the user: of the pool.
     pub fn cool(&self) -> Result<(), String> {
+        match &self.made {
+            Made::Nothing => Ok(()),
+            Made::Pool => self.import_again(),
+            Made::Peer(mount) => mount.cool(&|| self.goes_on().is_ok()),
+        }
+    }
+
+    fn import_again(&self) -> Result<(), String> {
         self.place.cenote(&["zpool", "export", POOL])?;
         let mut words = vec!["zpool", "import"];
         let folders = self.devices.folders();
@@ -162,54 +163,84 @@ impl<'a> LabBed<'a> {
         text.parse().map_err(|_| format!("{name} is '{text}'"))
     }
 
-    /// Seconds of processor time of the pool's process.
-    pub fn cpu_seconds(&self) -> f64 {
-        self.place.pool_process().and_then(cpu_seconds).unwrap_or(0.0)
+    /// Bytes that the volume has. Errors, for the user: of the pool.
+    pub fn volume_bytes(&self) -> Result<u64, String> {
+        let text = self.place.cenote(&["zfs", "get", "-Hp", "-o", "value", "logicalreferenced", VOLUME])?;
+        text.trim().parse().map_err(|_| format!("logicalreferenced of {VOLUME} is '{}'", text.trim()))
     }
 
-    /// Where the volume is by NBD, as soon as it is there. Errors, for the user: it does not come.
-    pub fn volume_uri(&self, time: Duration) -> Result<String, String> {
-        let socket = nbd_socket(&self.place.run(), POOL);
-        if socket.as_os_str().len() > SOCKET_PATH_MAX {
-            return Err(format!("the path of the folder is too long for sockets: {}", socket.display()));
+    /// Counters of ARC and cache devices, since the pool was made or imported. Errors, for the user: they cannot be read.
+    pub fn cache_counters(&self) -> Result<CacheCounters, String> {
+        let path = self.place.run().join("spl/kstat/zfs/arcstats");
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        CacheCounters::parse(&text).ok_or_else(|| format!("{}: counters are missing", path.display()))
+    }
+
+    /// Seconds of processor time that were used.
+    pub fn cpu_seconds(&self) -> CpuSeconds {
+        let process = match self.made {
+            Made::Pool => self.place.pool_process(),
+            _ => None,
+        };
+        CpuSeconds { pool: process.and_then(cpu_seconds), machine: machine_cpu_seconds() }
+    }
+
+    /// Where the volume is by NBD, as soon as it is there: through an initiator if the pool has it as a target of iSCSI.
+    /// Errors, for the user: it does not come.
+    pub fn volume_uri(&self) -> Result<String, String> {
+        if let Some(initiator) = self.initiator.borrow().as_ref() {
+            return Ok(initiator.uri());
         }
         let began = Instant::now();
-        while !socket.exists() {
-            if began.elapsed() > time {
-                return Err(format!("{}: it is not there", socket.display()));
+        loop {
+            let told = self.place.cenote(&["volumes", VOLUME])?;
+            let way = |name: &str| {
+                let mut ways =
+                    told.lines().filter_map(|line| line.strip_prefix(VOLUME)?.strip_prefix('\t')?.split_once('\t'));
+                ways.find(|(way, _)| *way == name).map(|(_, uri)| uri.to_owned())
+            };
+            if let Some(target) = way("iscsi") {
+                let run = self.place.initiator();
+                check_socket(&nbd_socket(&run, POOL))?;
+                let initiator = LabInitiator::start(&target, &run)?;
+                let uri = initiator.uri();
+                *self.initiator.borrow_mut() = Some(initiator);
+                return Ok(uri);
+            }
+            if let Some(uri) = way("nbd") {
+                check_socket(&nbd_socket(&self.place.run(), POOL))?;
+                return Ok(uri);
+            }
+            if began.elapsed() > ANSWER_TIME {
+                return Err(format!("{VOLUME}: neither NBD nor iSCSI has it"));
             }
             std::thread::sleep(POLL_TIME);
         }
-        Ok(nbd_uri(&self.place.run(), VOLUME))
     }
 
-    /// Destroys the pool. Errors, for the user: it stays.
+    /// Destroys what was made. Errors, for the user: it stays.
     pub fn end(self) -> Result<(), String> {
-        if self.is_pool {
-            self.place.end_pool()?;
+        drop(self.initiator.take());
+        match &self.made {
+            Made::Nothing => {}
+            Made::Pool => self.place.end_pool()?,
+            Made::Peer(mount) => mount.end()?,
         }
         self.place.forget_parameters()?;
         self.devices.forget()
     }
 }
 
-/// The commands that make a setting, words of this program. Errors, for the user: there is no such device.
-pub fn commands(recipe: &LabRecipe, devices: &LabDevices, mountpoint: &Path) -> Result<Vec<Vec<String>>, String> {
-    let (vdevs, properties, volume) = match recipe {
-        LabRecipe::Device(name) => return devices.path(name).map(|_| Vec::new()),
-        LabRecipe::Pool { vdevs, properties } => (vdevs, properties, None),
-        LabRecipe::Volume { vdevs, properties, bytes } => (vdevs, properties, Some(*bytes)),
-    };
-    let mountpoint = mountpoint.to_string_lossy().into_owned();
-    // a device that fails ends the cell, and not the lab
-    let mut create: Vec<String> =
-        ["zpool", "create", "-o", "failmode=continue", "-m", &mountpoint].map(str::to_owned).into();
-    create.extend(properties.iter().flat_map(|property| ["-O".to_owned(), property.clone()]));
-    create.push(POOL.to_owned());
-    create.extend(devices.vdevs(vdevs)?);
-    let volume = volume.map(|bytes| {
-        let bytes = bytes.to_string();
-        ["zfs", "create", "-V", &bytes, "-o", "volblocksize=4K", "-o", NBD_ON, VOLUME].map(str::to_owned).to_vec()
-    });
-    Ok(std::iter::once(create).chain(volume).collect())
+/// Errors, for the user: sockets cannot have such a path.
+fn check_socket(path: &Path) -> Result<(), String> {
+    match path.as_os_str().len() > SOCKET_PATH_MAX {
+        true => Err(format!("the path of the folder is too long for sockets: {}", path.display())),
+        false => Ok(()),
+    }
+}
+
+/// A port of this machine that is free now. Errors, for the user: there is none.
+fn free_port() -> Result<u16, String> {
+    let found = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    found.map(|address| address.port()).map_err(|e| format!("a free port: {e}"))
 }

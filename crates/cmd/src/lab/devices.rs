@@ -1,21 +1,16 @@
 //! Devices by names: `disk-1`, `ssd-2`. Those of the user are disks and SSDs; emulated ones have other kinds, too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use base::Env;
-use device::emulated::{EmulatedDevice, EmulatedKind};
+use device::emulated::EmulatedKind;
 use device::{Device, FileDevice, OpenMode};
-use fuse::Unmount;
-use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::emulator::LabEmulator;
+use super::peer;
 use super::place::{LabPlace, POOL};
 use crate::advise::slog::guard::{self, Overwrite};
 use crate::advise::slog::says::Identity;
-use crate::emulate::{self, EmulatedFile};
 use crate::zpool::create;
 
 /// Names of emulated devices, their kinds, and how many there are.
@@ -32,29 +27,20 @@ const EMULATED_BYTES: u64 = 4 << 30;
 /// See the top of the file.
 pub struct LabDevices {
     by_name: BTreeMap<String, PathBuf>,
-    emulated: Option<(fuse::Mount, Vec<Arc<EmulatedDevice>>)>,
+    emulator: Option<LabEmulator>,
 }
 
 impl LabDevices {
     /// Mounts emulated devices. Errors, for the user: they cannot be mounted.
     pub fn emulated(place: &LabPlace) -> Result<LabDevices, String> {
         place.prepare()?;
-        let env = Env::real();
-        let at = place.devices();
-        let (mut by_name, mut files, mut devices) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for (role, kind, count) in EMULATED {
-            for n in 1..=count {
-                let name = format!("{role}-{n}");
-                let below = Arc::new(in_memory(&name)?);
-                // the same in each lab, so that labs agree
-                let device = Arc::new(EmulatedDevice::new(below, kind, files.len() as u64, env.clone()));
-                by_name.insert(name.clone(), at.join(&name));
-                devices.push(device.clone());
-                files.push(EmulatedFile { name, kind, device });
-            }
-        }
-        let mount = emulate::mount(&at, files, &env)?;
-        Ok(LabDevices { by_name, emulated: Some((mount, devices)) })
+        let devices: Vec<(String, EmulatedKind)> = EMULATED
+            .into_iter()
+            .flat_map(|(role, kind, count)| (1..=count).map(move |n| (format!("{role}-{n}"), kind)))
+            .collect();
+        let emulator = LabEmulator::start(place, &devices, EMULATED_BYTES)?;
+        let by_name = devices.into_iter().map(|(name, _)| (name.clone(), place.devices().join(name))).collect();
+        Ok(LabDevices { by_name, emulator: Some(emulator) })
     }
 
     /// Disks and SSDs of the user. `is_new`: no lab has written to them before, so that they have to be blank. Errors, for the
@@ -70,7 +56,7 @@ impl LabDevices {
                 by_name.insert(format!("{role}-{}", n + 1), real);
             }
         }
-        Ok(LabDevices { by_name, emulated: None })
+        Ok(LabDevices { by_name, emulator: None })
     }
 
     /// A device by its name. Errors, for the user: there is none.
@@ -94,19 +80,18 @@ impl LabDevices {
 
     /// Forgets what is on emulated devices. Errors, for the user: of a device.
     pub fn forget(&self) -> Result<(), String> {
-        for device in self.emulated.iter().flat_map(|(_, devices)| devices) {
-            device.below().discard(0, device.below().size(), false).map_err(|e| e.to_string())?;
+        match &self.emulator {
+            Some(_) => self.by_name.values().try_for_each(|path| make_blank(path)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Unmounts what is emulated, and makes devices blank where they can. Errors, for the user: one stays as it is.
-    pub fn end(&self) -> Result<(), String> {
-        let Some((mount, _)) = &self.emulated else {
-            return self.by_name.values().try_for_each(|path| make_blank(path));
-        };
-        // somebody may still look at it
-        mount.unmount(Unmount::IfUnused).or_else(|_| mount.unmount(Unmount::Force)).map_err(|e| e.to_string())
+    /// Ends those that are emulated, and makes others blank where they can be. Errors, for the user: one stays as it is.
+    pub fn end(&mut self) -> Result<(), String> {
+        match &mut self.emulator {
+            Some(emulator) => emulator.end(),
+            None => self.by_name.values().try_for_each(|path| make_blank(path)),
+        }
     }
 }
 
@@ -115,15 +100,6 @@ impl LabDevices {
 pub fn is_emulated_name(name: &str) -> bool {
     let is_of = |role: &str, count: usize| (1..=count).any(|n| name == format!("{role}-{n}"));
     EMULATED.iter().any(|(role, _, count)| is_of(role, *count))
-}
-
-/// A device of zeros in memory, which goes with the process.
-fn in_memory(name: &str) -> Result<FileDevice, String> {
-    let failed = |what: &dyn std::fmt::Display| format!("memory for {name}: {what}");
-    let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?);
-    file.set_len(EMULATED_BYTES).map_err(|e| failed(&e))?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    FileDevice::open(&path, OpenMode::ReadWriteCached).map_err(|e| failed(&e))
 }
 
 /// A device that may be overwritten because there is nothing on it.
@@ -142,6 +118,7 @@ fn left_by_lab(place: &LabPlace, path: &Path) -> Result<PathBuf, String> {
     if label.is_some_and(|label| label.opt_str("name") == Some(POOL)) {
         place.cenote(&["zpool", "labelclear", "-f", text])?;
     }
+    peer::wipe_left(&real)?;
     let complaints = create::device_complaints(text, false)?;
     if complaints.is_empty() { Ok(real) } else { Err(failed(&complaints.join("; "))) }
 }

@@ -20,6 +20,9 @@ const REQUEST_BYTES: usize = 1 << 20;
 /// Each piece of so many bytes compresses alike, so that all record sizes see the same.
 const PIECE_BYTES: usize = 4096;
 
+/// Of the order of random reads of a cold file.
+const SEEK_SEED: u64 = 46;
+
 /// Bytes that a good compression makes smaller by a given ratio, and of which no two blocks are the same.
 pub struct RatioData {
     ratio: f64,
@@ -112,14 +115,15 @@ pub fn read_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<CellRun, 
 /// Random reads of the file for some seconds after everything was forgotten, as [`seek_file`] does.
 pub fn seek_cold_file(bed: &LabBed<'_>, bytes: usize, ratio: f64, seconds: f64) -> Result<CellRun, CellStop> {
     cold_file(bed, bytes, ratio)?;
-    seek_file(bed, bytes, seconds).map(CellRun::of)
+    seek_file(bed, bytes, seconds, SEEK_SEED).map(CellRun::of)
 }
 
-/// Random reads of 8 KiB of the file for some seconds, by three threads: reads a second.
-pub fn seek_file(bed: &LabBed<'_>, bytes: usize, seconds: f64) -> Result<f64, CellStop> {
+/// Random reads of 8 KiB of the file for some seconds, by three threads: reads a second. The same seed gives the same order,
+/// so that runs and labs agree.
+pub fn seek_file(bed: &LabBed<'_>, bytes: usize, seconds: f64, seed: u64) -> Result<f64, CellStop> {
     const SIZE: usize = 8 << 10;
     let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(big_file(bed))?;
-    let order = RandomOrder::new((bytes / SIZE) as u64, Env::real().random());
+    let order = RandomOrder::new((bytes / SIZE) as u64, seed);
     let hands = (0..3).map(|_| AlignedBuf::zeroed(SIZE)).collect();
     let measured = measure(SIZE as u64, hands, bed.pace(seconds), |buf, _| {
         Ok(file.read_exact_at(buf, order.take() * SIZE as u64)?)
@@ -176,9 +180,8 @@ pub fn copy_tree(bed: &LabBed<'_>, from: &Path) -> Result<CellRun, CellStop> {
     }
     bed.sync()?;
     let seconds = began.elapsed().as_secs_f64();
-    let cpu = bed.cpu_seconds() - cpu;
     let run = CellRun::of(bytes as f64 / MIB / seconds).with("seconds", seconds).with("files", files as f64);
-    Ok(run.with("bytes", bytes as f64).with("cpu_s", cpu))
+    Ok(run.with("bytes", bytes as f64).with_cpu(bed.cpu_seconds().since(cpu)))
 }
 
 fn copy_file(from: &Path, to: &Path, bed: &LabBed<'_>) -> Result<u64, CellStop> {
@@ -211,11 +214,10 @@ pub fn tool(bed: &LabBed<'_>, name: &str, package: &str, words: &[&str]) -> Resu
     }
 }
 
-/// How fast so many bytes went by, in MiB a second, and the processor seconds of the pool's process.
+/// How fast so many bytes went by, in MiB a second, and the seconds of processor time.
 fn timed(bed: &LabBed<'_>, bytes: usize, work: impl FnOnce() -> Result<(), CellStop>) -> Result<CellRun, CellStop> {
     let (began, cpu) = (Instant::now(), bed.cpu_seconds());
     work()?;
     let seconds = began.elapsed().as_secs_f64();
-    let cpu = bed.cpu_seconds() - cpu;
-    Ok(CellRun::of(bytes as f64 / MIB / seconds).with("cpu_s", cpu).with("seconds", seconds))
+    Ok(CellRun::of(bytes as f64 / MIB / seconds).with_cpu(bed.cpu_seconds().since(cpu)).with("seconds", seconds))
 }

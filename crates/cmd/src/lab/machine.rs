@@ -39,3 +39,29 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
     let per_second = rustix::param::clock_ticks_per_second();
     Some((ticks(11)? + ticks(12)?) as f64 / per_second as f64)
 }
+
+/// Seconds of processor time at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuSeconds {
+    /// Of the pool's process, if there is one.
+    pub pool: Option<f64>,
+    /// Of all that this machine does.
+    pub machine: Option<f64>,
+}
+
+impl CpuSeconds {
+    /// Those between an earlier moment and this one.
+    pub fn since(self, earlier: CpuSeconds) -> CpuSeconds {
+        let between = |now: Option<f64>, then: Option<f64>| Some(now? - then?);
+        CpuSeconds { pool: between(self.pool, earlier.pool), machine: between(self.machine, earlier.machine) }
+    }
+}
+
+/// Seconds of processor time that everything has used: user, nice, system, irq and softirq of proc(5).
+pub fn machine_cpu_seconds() -> Option<f64> {
+    let stat = read_to_string("/proc/stat").ok()?;
+    let fields: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    let used = [0, 1, 2, 5, 6].iter().map(|at| fields.get(*at)).sum::<Option<u64>>()?;
+    Some(used as f64 / rustix::param::clock_ticks_per_second() as f64)
+}

@@ -3,6 +3,7 @@
 //! ```text
 //!   OUT/journal.jsonl  report.html  report.json  cells.csv      stay
 //!   OUT/work/run       sockets of the pool's process
+//!   OUT/work/qemu      the socket of an initiator
 //!   OUT/work/state     its host's list of pools                 go when the lab ends, or begins again
 //!   OUT/work/devices   emulated devices, mounted
 //!   OUT/work/pool      the pool, mounted
@@ -27,6 +28,8 @@ use crate::tools;
 
 /// The name of the pools.
 pub const POOL: &str = "cenotelab";
+/// The volume of a setting that has one.
+pub const VOLUME: &str = "cenotelab/volume";
 /// Lines of an error that are told.
 const ERROR_LINES: usize = 3;
 /// How long a process may take to end that was killed.
@@ -88,6 +91,11 @@ impl LabPlace {
     /// Sockets of the pool's process.
     pub fn run(&self) -> PathBuf {
         self.work().join("run")
+    }
+
+    /// The socket of an initiator.
+    pub fn initiator(&self) -> PathBuf {
+        self.work().join("qemu")
     }
 
     /// Makes the folders of a lab at work.

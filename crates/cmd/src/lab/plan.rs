@@ -5,8 +5,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::bed::{CellStop, LabBed, LabRecipe};
+use super::bed::{CellStop, LabBed};
+use super::machine::CpuSeconds;
+use super::recipe::LabRecipe;
 
+/// Seconds of processor time of the pool's process.
+pub const CPU: &str = "cpu_s";
+/// And of the whole machine.
+pub const MACHINE_CPU: &str = "machine_cpu_s";
 /// Seconds that making a pool and destroying it takes.
 const SETTING_S: f64 = 2.0;
 
@@ -69,6 +75,13 @@ impl CellRun {
 
     pub fn with(mut self, name: &str, value: f64) -> CellRun {
         self.also.insert(name.to_owned(), value);
+        self
+    }
+
+    /// With the seconds of processor time that it took.
+    pub fn with_cpu(mut self, cpu: CpuSeconds) -> CellRun {
+        let found = [(CPU, cpu.pool), (MACHINE_CPU, cpu.machine)];
+        self.also.extend(found.into_iter().filter_map(|(name, seconds)| Some((name.to_owned(), seconds?))));
         self
     }
 }

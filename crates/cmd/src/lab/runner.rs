@@ -46,7 +46,7 @@ impl LabRun<'_> {
     }
 
     fn setting(&self, study: Study, setting: &LabSetting, journal: &mut LabJournal) -> Result<(), String> {
-        if self.devices.vdevs(setting.recipe.vdevs()).is_err() {
+        if setting.recipe.check(self.devices).is_err() {
             // the chapter says which are missing
             return Ok(());
         }

@@ -13,6 +13,8 @@ use serde_json::Value;
 
 use super::{World, can_mount, look_at_page};
 
+const STUDIES: [&str; 6] = ["sync", "judge", "randread", "matrix", "practice", "vmcache"];
+
 /// A lab in a folder of the world.
 fn lab(world: &World, words: &str) -> Command {
     let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
@@ -41,6 +43,18 @@ fn is_anything_mounted(below: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(|line| line.contains(below.to_str().unwrap()))
 }
 
+/// Loop devices over files below a folder.
+fn loops(below: &Path) -> Vec<String> {
+    let files = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path().join("loop/backing_file"));
+    let files = files.filter_map(|file| fs::read_to_string(file).ok());
+    files.filter(|file| file.contains(below.to_str().unwrap())).collect()
+}
+
+/// Neither a mount nor a loop device nor a file is left at work.
+fn is_nothing_left(world: &World) -> bool {
+    !is_anything_mounted(&out(world)) && loops(&out(world)).is_empty() && !out(world).join("work").exists()
+}
+
 /// Waits until it has said so many lines, then sends a signal and waits for its end.
 fn end_after(mut child: Child, lines: usize, later: Duration, signal: Signal) -> bool {
     let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -64,7 +78,7 @@ fn a_lab_that_was_killed_measures_what_is_missing_only() {
     for n in 0..kills {
         let child = lab(&world, "--emulate --short").stdout(Stdio::piped()).spawn().unwrap();
         // the lines of the studies' times come first
-        let lines = 5 + (next_mixed(&mut seed) % 12) as usize;
+        let lines = STUDIES.len() + (next_mixed(&mut seed) % 12) as usize;
         let was_killed = end_after(child, lines, Duration::from_millis(next_mixed(&mut seed) % 700), Signal::SIGKILL);
         let now = journal(&world);
         assert_eq!(now[..before.len().min(now.len())], before, "kill {n}: what was finished is as it was");
@@ -85,10 +99,10 @@ fn a_lab_that_was_killed_measures_what_is_missing_only() {
     let all = names.len();
     names.dedup();
     assert_eq!(names.len(), all, "no cell is measured twice");
-    for study in ["sync/", "judge/", "randread/", "matrix/", "practice/"] {
-        assert!(names.iter().any(|name| name.starts_with(study)), "{study}: {names:?}");
+    for study in STUDIES {
+        assert!(names.iter().any(|name| name.starts_with(&format!("{study}/"))), "{study}: {names:?}");
     }
-    assert!(!is_anything_mounted(&out(&world)) && !out(&world).join("work").exists());
+    assert!(is_nothing_left(&world));
 
     let report: Value = serde_json::from_slice(&fs::read(out(&world).join("report.json")).unwrap()).unwrap();
     let text = report["chapters"][0]["words"].as_array().unwrap().iter().map(|words| words.as_str().unwrap());
@@ -116,9 +130,38 @@ fn an_interrupted_lab_leaves_nothing_behind() {
     let world = World::new("lab-interrupted", &[]);
     let child = lab(&world, "sync --emulate --short").stdout(Stdio::piped()).spawn().unwrap();
     assert!(end_after(child, 2, Duration::from_millis(200), Signal::SIGINT));
-    assert!(!is_anything_mounted(&out(&world)) && !out(&world).join("work").exists());
+    assert!(is_nothing_left(&world));
     let lines = journal(&world);
     assert!(lines.len() >= 2, "{lines:?}");
+}
+
+/// Killed, and then interrupted, while it measures ext4.
+#[test]
+fn file_systems_beside_ours_go_with_the_lab() {
+    if !can_mount(file!()) {
+        return;
+    }
+    let world = World::new("lab-peers", &[]);
+    fs::create_dir_all(out(&world)).unwrap();
+    // pools, which come before, are finished
+    let mut text = r#"{"version":1,"is_emulated":true,"is_short":true,"runs":3,"devices":[],"tree":null}"#.to_owned();
+    for setting in ["default", "compression=lz4", "dedup=on"] {
+        for cell in ["write, ratio 1.0", "write, ratio 4.0", "read, ratio 4.0"] {
+            let head = format!(r#"{{"cell":"matrix/{setting}/{cell}","unit":"MiB/s","command":"","#);
+            text += &format!("\n{head}\"runs\":[{{\"value\":1.0}}]}}");
+        }
+    }
+    fs::write(out(&world).join("journal.jsonl"), text + "\n").unwrap();
+    let began = journal(&world).len();
+    for (n, signal) in [Signal::SIGKILL, Signal::SIGINT].into_iter().enumerate() {
+        let child = lab(&world, "matrix --emulate --short").stdout(Stdio::piped()).spawn().unwrap();
+        // the line of the study's time comes first
+        assert!(end_after(child, 2, Duration::from_millis(50), signal), "{signal}");
+        let lines = journal(&world);
+        assert!(lines.len() > began + n && lines[began + n].contains("matrix/ext4/write"), "{lines:?}");
+        assert!(!lines[began + n].contains("\"failed\""), "{lines:?}");
+        assert_eq!(signal == Signal::SIGKILL, !is_nothing_left(&world), "{signal}");
+    }
 }
 
 /// The pool of a setting is made, and its volume is larger than it.
@@ -136,7 +179,7 @@ fn a_setting_that_cannot_be_made_is_not_in_the_way_of_others() {
     let lines = journal(&world);
     let (judge, sync): (Vec<&String>, Vec<&String>) =
         lines.iter().skip(1).partition(|line| line.contains("\"cell\":\"judge/"));
-    assert!(judge.len() >= 4 && judge.iter().all(|line| line.contains("out of space")), "{judge:?}");
+    assert!(judge.len() >= 2 && judge.iter().all(|line| line.contains("out of space")), "{judge:?}");
     assert!(sync.len() == 2 && sync.iter().all(|line| !line.contains("\"failed\"")), "{sync:?}");
 }
 

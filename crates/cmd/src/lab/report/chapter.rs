@@ -3,12 +3,14 @@
 use serde::Serialize;
 
 use crate::chart::{Bars, Chart, ChartBar, Curve, CurveNames};
-use crate::lab::bed;
 use crate::lab::devices::LabDevices;
 use crate::lab::figure::LabFigure;
 use crate::lab::journal::LabIdentity;
 use crate::lab::machine::Machine;
 use crate::lab::plan::LabSetting;
+
+/// As IANA has it.
+const ISCSI_PORT: u16 = 3260;
 
 /// Everything that the pages show.
 #[derive(Serialize)]
@@ -82,18 +84,14 @@ impl Chapter {
         }
     }
 
-    /// How settings are made, and which were left out for lack of devices.
+    /// How settings are made, and their cells had by hand.
     pub fn add_settings(&mut self, settings: &[LabSetting], devices: &LabDevices) {
         for setting in settings {
-            match bed::commands(&setting.recipe, devices, "FOLDER".as_ref()) {
-                Ok(made) => {
-                    let made = made.into_iter().map(|words| words.join(" "));
-                    let cells = setting.cells.iter().map(|cell| format!("{}: {}", cell.name, cell.command));
-                    let commands = made.chain(cells).collect();
-                    self.settings.push(SettingWords { name: setting.name.clone(), commands });
-                }
-                Err(why) => self.words.push(format!("Left out: {}, because {why}.", setting.name)),
-            }
+            let Ok(made) = setting.recipe.commands(devices, "FOLDER".as_ref(), ISCSI_PORT) else { continue };
+            let made = made.into_iter().map(|words| words.join(" "));
+            let cells = setting.cells.iter().map(|cell| format!("{}: {}", cell.name, cell.command));
+            let commands = made.chain(cells).collect();
+            self.settings.push(SettingWords { name: setting.name.clone(), commands });
         }
     }
 }

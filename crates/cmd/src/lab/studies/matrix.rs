@@ -1,8 +1,11 @@
-//! Settings of a pool side by side: compression, dedup, checksums, record sizes and layouts, with data of several ratios.
+//! Settings of a pool side by side: compression, dedup, checksums, record sizes and layouts, with data of several ratios;
+//! and file systems of Linux on the same disk.
 
-use crate::lab::bed::{CellStop, LabBed, LabRecipe};
+use crate::lab::bed::{CellStop, LabBed};
 use crate::lab::loads::{self, tool};
-use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
+use crate::lab::peer::{Peer, PeerKind};
+use crate::lab::plan::{CPU, CellRun, LabCell, LabScale, LabSetting, MACHINE_CPU};
+use crate::lab::recipe::LabRecipe;
 use crate::lab::report::Chapter;
 use crate::lab::told::LabTold;
 
@@ -47,7 +50,7 @@ const PROPERTIES: [&str; 28] = [
     "recordsize=1M",
 ];
 /// Those of the short form.
-const SHORT: [&str; 4] = ["", "compression=lz4", "compression=gzip", "dedup=on"];
+const SHORT: [&str; 3] = ["", "compression=lz4", "dedup=on"];
 const LAYOUTS: [(&str, &str); 4] = [
     ("mirror of 2", "mirror disk-1 disk-2"),
     ("raidz1 of 3", "raidz1 disk-1 disk-2 disk-3"),
@@ -55,6 +58,20 @@ const LAYOUTS: [(&str, &str); 4] = [
     ("raidz3 of 5", "raidz3 disk-1 disk-2 disk-3 disk-4 disk-5"),
 ];
 const DEFAULT: &str = "default";
+/// File systems of Linux, and options of their mounts.
+const PEERS: [(&str, PeerKind, &str); 6] = [
+    (EXT4, PeerKind::Ext4, ""),
+    ("xfs", PeerKind::Xfs, ""),
+    (BTRFS, PeerKind::Btrfs, ""),
+    (BTRFS_ZSTD, PeerKind::Btrfs, ",compress=zstd"),
+    ("btrfs, compress=lzo", PeerKind::Btrfs, ",compress=lzo"),
+    ("btrfs, compress=zlib", PeerKind::Btrfs, ",compress=zlib"),
+];
+const EXT4: &str = "ext4";
+const BTRFS: &str = "btrfs";
+const BTRFS_ZSTD: &str = "btrfs, compress=zstd";
+/// Those of the short form.
+const SHORT_PEERS: [&str; 2] = [EXT4, BTRFS_ZSTD];
 
 pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
     let of = |name: &str, vdevs, properties: &str| LabSetting {
@@ -68,6 +85,12 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
     if !scale.is_short {
         settings.extend(LAYOUTS.iter().map(|(name, vdevs)| of(name, vdevs, "")));
     }
+    let peers = PEERS.iter().filter(|(name, ..)| !scale.is_short || SHORT_PEERS.contains(name));
+    settings.extend(peers.map(|(name, kind, options)| LabSetting {
+        name: (*name).to_owned(),
+        recipe: LabRecipe::Peer { device: DISK, peer: Peer { kind: *kind, options: *options } },
+        cells: cells(scale),
+    }));
     settings
 }
 
@@ -90,7 +113,7 @@ fn cells(scale: &LabScale) -> Vec<LabCell> {
         name: READ.to_owned(),
         unit: "MiB/s",
         seconds: 1.0 + seconds / 4.0,
-        command: format!("dd bs=1M count={} of that file after an import", bytes >> 20),
+        command: format!("dd bs=1M count={} of that file after an import, or a new mount", bytes >> 20),
         work: Box::new(move |bed| loads::read_file(bed, bytes, 4.0)),
     });
     if !scale.is_short {
@@ -145,10 +168,18 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
     let measured = |cell: &&str| told.settings.iter().any(|setting| setting.cells.iter().any(|of| of.name == *cell));
     let cells: Vec<&str> = cells.into_iter().filter(measured).collect();
     chapter.tables.push(told.by_setting("MiB a second (small files: files a second)", &cells));
-    let caption = "Processor seconds of the pool's process in these runs";
-    chapter.tables.push(told.by_setting_beside(caption, &cells, "cpu_s"));
+    for (caption, name) in [
+        ("Processor seconds of the pool's process in these runs", CPU),
+        ("Processor seconds of the whole machine in these runs, of all that it did", MACHINE_CPU),
+    ] {
+        chapter.tables.push(told.by_setting_beside(caption, &cells, name));
+    }
     chapter.bars("MiB a second of writing data of ratio 4.0", told.bars("write, ratio 4.0"));
     chapter.words.extend(compression_words(told));
+    chapter.words.extend(peer_words(told));
+    chapter.words.push(
+        "zfs-fuse is not beside them: the lab does not drive its daemon (bench/peers/run-peers does).".to_owned(),
+    );
     chapter
 }
 
@@ -163,6 +194,20 @@ fn compression_words(told: &LabTold<'_>) -> Option<String> {
         "Data that compress to a quarter are written {gain:.1} times as fast with {name} as without compression; the papers \
          have it at 2 to 4 times on one disk."
     ))
+}
+
+/// How ours stands beside others.
+fn peer_words(told: &LabTold<'_>) -> Option<String> {
+    let rate = |setting: &str, cell: &str| told.median(setting, cell);
+    let pairs: Vec<String> = PEERS
+        .iter()
+        .filter(|(.., options)| options.is_empty())
+        .filter_map(|(name, ..)| {
+            let [write, read] = [WRITES[0].0, READ].map(|cell| Some(rate(DEFAULT, cell)? / rate(name, cell)?));
+            Some(format!("{:.2} and {:.2} times as fast as {name}", write?, read?))
+        })
+        .collect();
+    (!pairs.is_empty()).then(|| format!("Without compression, this pool writes and reads {}.", pairs.join(", ")))
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use protocol::words::nicenum::nicenum;
 use crate::advise::sizes::MIB;
 use crate::bench::randread::climb_device;
 use crate::chart::Curve;
-use crate::lab::bed::{CellStop, LabBed, LabRecipe};
+use crate::lab::bed::{CellStop, LabBed};
 use crate::lab::loads;
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
+use crate::lab::recipe::LabRecipe;
 use crate::lab::report::{Chapter, LabTable};
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
@@ -48,7 +49,7 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
         recipe: LabRecipe::Device(device),
         cells: sizes(scale).into_iter().map(cell).collect(),
     });
-    let (bytes, seconds) = scale.pick((96 << 20, 1.0), (512 << 20, 10.0));
+    let (bytes, seconds) = scale.pick((96 << 20, 0.4), (512 << 20, 10.0));
     let warm = |(name, vdevs): (&str, &'static str)| LabSetting {
         name: name.to_owned(),
         recipe: LabRecipe::pool(vdevs, "recordsize=8K compression=off direct=disabled"),
@@ -75,7 +76,7 @@ fn warm_up(bed: &LabBed<'_>, has_cache: bool, bytes: usize, seconds: f64) -> Res
     }
     let mut run = CellRun::default();
     for part in 0..WARM_PARTS {
-        let rate = loads::seek_file(bed, bytes, seconds)?;
+        let rate = loads::seek_file(bed, bytes, seconds, part as u64)?;
         run.value = rate;
         run = run.with(&part_name(part), rate);
     }

@@ -2,11 +2,13 @@
 
 use protocol::words::nicenum::nicenum;
 
-use crate::bench::sync::measure_folder;
+use crate::bench::sync::{measure_device, measure_folder};
 use crate::chart::Curve;
-use crate::lab::bed::{CellStop, LabBed, LabRecipe};
+use crate::lab::bed::{CellStop, LabBed};
 use crate::lab::loads;
+use crate::lab::peer::{Peer, PeerKind};
 use crate::lab::plan::{CellRun, LabCell, LabScale, LabSetting};
+use crate::lab::recipe::LabRecipe;
 use crate::lab::report::{Chapter, LabTable};
 use crate::lab::seeds;
 use crate::lab::told::LabTold;
@@ -21,9 +23,13 @@ const SETTINGS: [(&str, &str); 4] = [
     (MIRRORED_LOG, "mirror disk-1 disk-2 log mirror ssd-1 ssd-2"),
     (SSD, "ssd-1"),
 ];
+/// Devices without any file system, and disks with others.
+const BESIDE: [&str; 4] = ["disk itself", "SSD itself", "ext4 on the disk", "btrfs on the disk"];
 const FAST: &str = "mirror of 10k disks";
 const FAST_LOG: &str = "mirror of 10k disks, log on 15k disks";
 const FAST_CELLS: [&str; 4] = ["write", "rewrite", "read", "seeks"];
+/// Bytes of a write that all are compared by.
+const SIZE_BESIDE: u64 = 4 << 10;
 const FSYNCS: &str = "fsyncs of 4K";
 /// What a log has to bring, at least, to be worth buying.
 const GAIN_MIN: f64 = 1.2;
@@ -45,7 +51,8 @@ fn cell_name(size: u64, threads: u32) -> String {
 }
 
 fn fsyncs(bed: &LabBed<'_>, size: u64, threads: u32, seconds: f64) -> Result<CellRun, CellStop> {
-    let measured = measure_folder(bed.path(), size, threads, bed.pace(seconds))?.ok_or(CellStop::Interrupted)?;
+    let measure = if bed.path().is_dir() { measure_folder } else { measure_device };
+    let measured = measure(bed.path(), size, threads, bed.pace(seconds))?.ok_or(CellStop::Interrupted)?;
     let [p50, p99, _] = measured.percentiles_ns.map(|ns| ns as f64 / 1e6);
     Ok(CellRun::of(measured.rate()).with("p50_ms", p50).with("p99_ms", p99))
 }
@@ -77,13 +84,31 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
     {
         settings.push(of(setting, fast_cells(scale)));
     }
+    if !scale.is_short {
+        let beside = BESIDE.into_iter().zip(recipes_beside());
+        settings.extend(beside.map(|(name, recipe)| LabSetting {
+            name: name.to_owned(),
+            recipe,
+            cells: cells_beside(scale),
+        }));
+    }
     settings
+}
+
+fn recipes_beside() -> [LabRecipe; 4] {
+    let peer = |kind| LabRecipe::Peer { device: "disk-1", peer: Peer { kind, options: "" } };
+    let device = LabRecipe::Device;
+    [device("disk-1"), device("ssd-1"), peer(PeerKind::Ext4), peer(PeerKind::Btrfs)]
+}
+
+fn cells_beside(scale: &LabScale) -> Vec<LabCell> {
+    threads(scale).into_iter().map(|n| fsync_cell(cell_name(SIZE_BESIDE, n), SIZE_BESIDE, n, 2.0)).collect()
 }
 
 /// The loads of bonnie++, and fsyncs beside.
 fn fast_cells(scale: &LabScale) -> Vec<LabCell> {
-    let bytes = scale.pick(48 << 20, 512 << 20);
-    let seconds = bytes as f64 / 100e6;
+    let bytes = scale.pick(32 << 20, 512 << 20);
+    let (seconds, seek_seconds) = (bytes as f64 / 100e6, scale.pick(1.0, 2.0));
     let cell = |name: &str, unit, seconds, work| LabCell {
         name: name.to_owned(),
         unit,
@@ -95,7 +120,12 @@ fn fast_cells(scale: &LabScale) -> Vec<LabCell> {
         cell("write", "MiB/s", seconds, Box::new(move |bed| loads::write_file(bed, bytes, 1.0))),
         cell("rewrite", "MiB/s", 3.0 * seconds, Box::new(move |bed| loads::rewrite_file(bed, bytes, 1.0))),
         cell("read", "MiB/s", seconds, Box::new(move |bed| loads::read_file(bed, bytes, 1.0))),
-        cell("seeks", "reads/s", 3.0, Box::new(move |bed| loads::seek_cold_file(bed, bytes, 1.0, 2.0))),
+        cell(
+            "seeks",
+            "reads/s",
+            1.0 + seek_seconds,
+            Box::new(move |bed| loads::seek_cold_file(bed, bytes, 1.0, seek_seconds)),
+        ),
         fsync_cell(FSYNCS.to_owned(), 4 << 10, 1, scale.pick(0.5, 2.0)),
     ]
 }
@@ -133,6 +163,13 @@ pub(super) fn chapter(told: &LabTold<'_>, scale: &LabScale) -> Chapter {
             .collect(),
     });
     chapter.lines("fsyncs a second by one thread", "bytes of a write", series.collect());
+    if !scale.is_short {
+        let columns: Vec<String> = threads(scale).into_iter().map(|n| cell_name(SIZE_BESIDE, n)).collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        chapter
+            .tables
+            .push(told.by_setting("fsyncs a second beside those of devices and other file systems", &columns));
+    }
     chapter.tables.push(fast_table(told));
     chapter.words.extend(log_words(told));
     chapter.words.extend(fast_words(told));
