@@ -51,13 +51,13 @@ pub struct LabBed<'a> {
     is_interrupted: &'a AtomicBool,
     /// The device, or where it is mounted.
     path: PathBuf,
-    made: Made,
+    made: BedMade,
     /// Of a volume by iSCSI, as soon as it is wanted.
     initiator: RefCell<Option<LabInitiator>>,
 }
 
 /// What was made for a setting.
-enum Made {
+enum BedMade {
     Nothing,
     Pool,
     Peer(PeerMount),
@@ -75,15 +75,15 @@ impl<'a> LabBed<'a> {
             |path: PathBuf, made| LabBed { place, devices, is_interrupted, path, made, initiator: RefCell::default() };
         let at = place.mountpoint();
         match recipe {
-            LabRecipe::Device(name) => return Ok(of(devices.path(name)?.to_owned(), Made::Nothing)),
+            LabRecipe::Device(name) => return Ok(of(devices.path(name)?.to_owned(), BedMade::Nothing)),
             LabRecipe::Peer { device, peer } => {
                 let goes_on = || !is_interrupted.load(Ordering::Relaxed);
                 let mount = PeerMount::make(*peer, devices.path(device)?, &at, &goes_on);
-                return mount.map(|mount| of(at, Made::Peer(mount)));
+                return mount.map(|mount| of(at, BedMade::Peer(mount)));
             }
             LabRecipe::Pool { .. } | LabRecipe::Volume { .. } => {}
         }
-        let bed = of(at, Made::Pool);
+        let bed = of(at, BedMade::Pool);
         for words in recipe.commands(devices, &bed.path, free_port()?)? {
             if let Err(why) = place.cenote(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
                 // what is made of it would be in the way of all settings that follow
@@ -119,18 +119,18 @@ impl<'a> LabBed<'a> {
     /// All that was written is on the devices. Errors, for the user: of the pool.
     pub fn sync(&self) -> Result<(), String> {
         match &self.made {
-            Made::Nothing => Ok(()),
-            Made::Pool => self.place.cenote(&["zpool", "sync", POOL]).map(drop),
-            Made::Peer(mount) => mount.sync(),
+            BedMade::Nothing => Ok(()),
+            BedMade::Pool => self.place.cenote(&["zpool", "sync", POOL]).map(drop),
+            BedMade::Peer(mount) => mount.sync(),
         }
     }
 
     /// Nothing of it is cached any more. Errors, for the user: of the pool.
     pub fn cool(&self) -> Result<(), String> {
         match &self.made {
-            Made::Nothing => Ok(()),
-            Made::Pool => self.import_again(),
-            Made::Peer(mount) => mount.cool(&|| self.goes_on().is_ok()),
+            BedMade::Nothing => Ok(()),
+            BedMade::Pool => self.import_again(),
+            BedMade::Peer(mount) => mount.cool(&|| self.goes_on().is_ok()),
         }
     }
 
@@ -179,7 +179,7 @@ impl<'a> LabBed<'a> {
     /// Seconds of processor time that were used.
     pub fn cpu_seconds(&self) -> CpuSeconds {
         let process = match self.made {
-            Made::Pool => self.place.pool_process(),
+            BedMade::Pool => self.place.pool_process(),
             _ => None,
         };
         CpuSeconds { pool: process.and_then(cpu_seconds), machine: machine_cpu_seconds() }
@@ -222,9 +222,9 @@ impl<'a> LabBed<'a> {
     pub fn end(self) -> Result<(), String> {
         drop(self.initiator.take());
         match &self.made {
-            Made::Nothing => {}
-            Made::Pool => self.place.end_pool()?,
-            Made::Peer(mount) => mount.end()?,
+            BedMade::Nothing => {}
+            BedMade::Pool => self.place.end_pool()?,
+            BedMade::Peer(mount) => mount.end()?,
         }
         self.place.forget_parameters()?;
         self.devices.forget()

@@ -13,6 +13,8 @@ use nix::mount::{MntFlags, umount2};
 use super::place::POOL;
 use crate::tools;
 
+/// What makes loop devices.
+const LOOP_CONTROL: &str = "/dev/loop-control";
 /// How long a mount may be busy, with requests that nobody waits for.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 /// How long programs may take that answer at once.
@@ -67,8 +69,8 @@ impl Peer {
         [make, mount.into_iter().chain([text(device), text(at)]).collect()]
     }
 
-    /// Errors, for the user: what is missing for it here.
-    pub fn check(&self) -> Result<(), String> {
+    /// Errors, for the user: what is missing here for it on a device.
+    pub fn check(&self, device: &Path) -> Result<(), String> {
         let (mkfs, _, package) = self.kind.mkfs();
         for (program, package) in [(mkfs, package), ("mount", "mount"), ("losetup", "mount"), ("wipefs", "util-linux")]
         {
@@ -82,6 +84,9 @@ impl Peer {
         }
         if !nix::unistd::geteuid().is_root() {
             return Err("it is mounted by root only".to_owned());
+        }
+        if is_file(device) && !Path::new(LOOP_CONTROL).exists() {
+            return Err(format!("there are no loop devices here: no {LOOP_CONTROL}"));
         }
         Ok(())
     }

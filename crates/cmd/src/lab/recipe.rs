@@ -78,7 +78,7 @@ impl LabRecipe {
     pub fn check(&self, devices: &LabDevices) -> Result<(), String> {
         devices.vdevs(self.vdevs())?;
         match self {
-            LabRecipe::Peer { peer, .. } => peer.check(),
+            LabRecipe::Peer { device, peer } => peer.check(devices.path(device)?),
             LabRecipe::Volume { volume: LabVolume { door: VolumeDoor::Iscsi, .. }, .. } => initiator::check(),
             _ => Ok(()),
         }

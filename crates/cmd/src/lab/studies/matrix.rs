@@ -88,7 +88,7 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
     let peers = PEERS.iter().filter(|(name, ..)| !scale.is_short || SHORT_PEERS.contains(name));
     settings.extend(peers.map(|(name, kind, options)| LabSetting {
         name: (*name).to_owned(),
-        recipe: LabRecipe::Peer { device: DISK, peer: Peer { kind: *kind, options: *options } },
+        recipe: LabRecipe::Peer { device: DISK, peer: Peer { kind: *kind, options } },
         cells: cells(scale),
     }));
     settings
