@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ use crate::tools;
 pub const POOL: &str = "cenotelab";
 /// The volume of a setting that has one.
 pub const VOLUME: &str = "cenotelab/volume";
+/// The variable of the environment that tells this program where sockets of pools are.
+const RUN_VARIABLE: &str = "CENOTE_RUN";
 /// Lines of an error that are told.
 const ERROR_LINES: usize = 3;
 /// How long a process may take to end that was killed.
@@ -113,7 +116,7 @@ impl LabPlace {
     pub fn cenote(&self, words: &[&str]) -> Result<String, String> {
         let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
         let mut command = Command::new(program);
-        command.args(words).env("CENOTE_RUN", self.run()).env("CENOTE_STATE", self.work().join("state"));
+        command.args(words).env(RUN_VARIABLE, self.run()).env("CENOTE_STATE", self.work().join("state"));
         // programs of this host are not for pools of the lab
         command.env("CENOTE_ZED_DIR", self.work().join("zed.d")).env("CENOTE_PARAMETERS", self.parameters());
         // SIGINT of a terminal is for the lab, which ends its pools in order
@@ -159,6 +162,7 @@ impl LabPlace {
     /// Ends pools and mounts that are left, and removes files. Errors, for the user: something stays.
     pub fn clear(&self) -> Result<(), String> {
         self.end_pool()?;
+        self.kill_left()?;
         let work = self.work();
         for at in mounts_below(&work) {
             unmount(&at);
@@ -193,6 +197,36 @@ impl LabPlace {
             std::thread::sleep(POLL_TIME);
         }
         Ok(())
+    }
+
+    /// Ends commands and pools that a lab that was killed has begun, and that have no socket yet: they would take the devices
+    /// of this one for theirs. Errors, for the user: one does not end.
+    fn kill_left(&self) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            let left = self.processes();
+            let Some(first) = left.first() else { return Ok(()) };
+            if began.elapsed() > END_TIME {
+                return Err(format!("the process {first} of a lab that was killed does not end"));
+            }
+            for process in left {
+                let _ = kill(process, Signal::SIGKILL);
+            }
+            std::thread::sleep(POLL_TIME);
+        }
+    }
+
+    /// Processes whose pools are those of this folder, as [`LabPlace::cenote`] has told them.
+    fn processes(&self) -> Vec<Pid> {
+        let mark = [RUN_VARIABLE.as_bytes(), b"=", self.run().as_os_str().as_bytes()].concat();
+        let is_marked = |pid: &Pid| {
+            // one that has ended has none
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+        };
+        let found = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = found.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
+        pids.filter(|pid| *pid != Pid::this()).filter(is_marked).collect()
     }
 }
 

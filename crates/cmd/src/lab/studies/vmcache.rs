@@ -46,16 +46,16 @@ impl ImageScale {
 }
 
 /// Where the image is.
-enum Image {
+enum VmImage {
     Volume(String),
     File(PathBuf),
 }
 
-impl Image {
+impl VmImage {
     fn words(&self, bytes: u64) -> Vec<String> {
         let place = match self {
-            Image::Volume(uri) => ["--ioengine=nbd".to_owned(), format!("--uri={uri}"), "--thread".to_owned()],
-            Image::File(path) => {
+            VmImage::Volume(uri) => ["--ioengine=nbd".to_owned(), format!("--uri={uri}"), "--thread".to_owned()],
+            VmImage::File(path) => {
                 ["--ioengine=libaio".to_owned(), format!("--filename={}", path.display()), "--direct=1".to_owned()]
             }
         };
@@ -74,10 +74,10 @@ const LOAD_WORDS: [&str; 6] = [
     "--norandommap",
 ];
 
-fn fill(bed: &LabBed<'_>, image: &Image, bytes: u64) -> Result<(), CellStop> {
+fn fill(bed: &LabBed<'_>, image: &VmImage, bytes: u64) -> Result<(), CellStop> {
     let is_there = match image {
-        Image::Volume(_) => bed.volume_bytes()? >= bytes / 2,
-        Image::File(path) => std::fs::metadata(path).is_ok_and(|found| found.len() == bytes),
+        VmImage::Volume(_) => bed.volume_bytes()? >= bytes / 2,
+        VmImage::File(path) => std::fs::metadata(path).is_ok_and(|found| found.len() == bytes),
     };
     if is_there {
         return Ok(());
@@ -87,7 +87,7 @@ fn fill(bed: &LabBed<'_>, image: &Image, bytes: u64) -> Result<(), CellStop> {
 }
 
 /// Figures of [`COLUMNS`] but for the last two.
-fn load(bed: &LabBed<'_>, image: &Image, bytes: u64, seconds: f64) -> Result<[f64; 2], CellStop> {
+fn load(bed: &LabBed<'_>, image: &VmImage, bytes: u64, seconds: f64) -> Result<[f64; 2], CellStop> {
     let time = ["--time_based".to_owned(), format!("--runtime={}ms", seconds * 1e3)];
     let words: Vec<String> = LOAD_WORDS.iter().map(|word| (*word).to_owned()).chain(time).collect();
     let said = FioSaid::of(bed, &[image.words(bytes), words].concat())?;
@@ -98,7 +98,7 @@ fn load(bed: &LabBed<'_>, image: &Image, bytes: u64, seconds: f64) -> Result<[f6
 
 /// All figures of a load of the volume.
 fn volume_load(bed: &LabBed<'_>, scale: ImageScale) -> Result<[f64; 4], CellStop> {
-    let image = Image::Volume(bed.volume_uri()?);
+    let image = VmImage::Volume(bed.volume_uri()?);
     let before: CacheCounters = bed.cache_counters()?;
     let [reads, writes] = load(bed, &image, scale.bytes, scale.seconds)?;
     let [ram, device] = bed.cache_counters()?.hits_since(before);
@@ -112,7 +112,7 @@ fn with(run: CellRun, time: &str, figures: &[f64]) -> CellRun {
 
 /// The volume, with a cache device or without.
 fn volume(bed: &LabBed<'_>, scale: ImageScale, has_cache: bool) -> Result<CellRun, CellStop> {
-    fill(bed, &Image::Volume(bed.volume_uri()?), scale.bytes)?;
+    fill(bed, &VmImage::Volume(bed.volume_uri()?), scale.bytes)?;
     bed.cool_with(scale.ram_bytes)?;
     if has_cache {
         // what is on it would be used after the import
@@ -123,7 +123,7 @@ fn volume(bed: &LabBed<'_>, scale: ImageScale, has_cache: bool) -> Result<CellRu
     if !has_cache {
         return Ok(run);
     }
-    load(bed, &Image::Volume(bed.volume_uri()?), scale.bytes, scale.use_seconds)?;
+    load(bed, &VmImage::Volume(bed.volume_uri()?), scale.bytes, scale.use_seconds)?;
     let used = volume_load(bed, scale)?;
     bed.cool()?;
     let imported = volume_load(bed, scale)?;
@@ -133,7 +133,7 @@ fn volume(bed: &LabBed<'_>, scale: ImageScale, has_cache: bool) -> Result<CellRu
 
 /// A file on another file system, without the page cache.
 fn file(bed: &LabBed<'_>, scale: ImageScale) -> Result<CellRun, CellStop> {
-    let image = Image::File(bed.path().join("image"));
+    let image = VmImage::File(bed.path().join("image"));
     fill(bed, &image, scale.bytes)?;
     bed.cool()?;
     let figures = load(bed, &image, scale.bytes, scale.seconds)?;
@@ -145,7 +145,7 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
     // fio takes its time to begin and to end
     let load_seconds = image.seconds + 1.0;
     let fill_seconds = image.bytes as f64 / 100e6 / f64::from(scale.runs);
-    let cell = |on: &Image, seconds: f64, work: Box<CellWork>| LabCell {
+    let cell = |on: &VmImage, seconds: f64, work: Box<CellWork>| LabCell {
         name: LOAD.to_owned(),
         unit: "reads/s",
         seconds: fill_seconds + seconds,
@@ -163,7 +163,7 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
                 volume: LabVolume { bytes: image.bytes, block: "16K", door: VolumeDoor::Nbd },
             },
             cells: vec![cell(
-                &Image::Volume("URI".to_owned()),
+                &VmImage::Volume("URI".to_owned()),
                 seconds,
                 Box::new(move |bed: &LabBed<'_>| volume(bed, image, has_cache)),
             )],
@@ -174,7 +174,7 @@ pub(super) fn settings(scale: &LabScale) -> Vec<LabSetting> {
         name: (*name).to_owned(),
         recipe: LabRecipe::Peer { device: DISK, peer: Peer { kind: *kind, options: "" } },
         cells: vec![cell(
-            &Image::File(Path::new("FOLDER/image").to_owned()),
+            &VmImage::File(Path::new("FOLDER/image").to_owned()),
             load_seconds,
             Box::new(move |bed: &LabBed<'_>| file(bed, image)),
         )],
@@ -207,13 +207,15 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
     chapter.bars("Reads a second (with a cache device: after use)", told.bars(LOAD));
     let rate = |name: &str| told.median(name, LOAD);
     let gain = rate(CACHED).zip(rate(PLAIN)).map(|(cached, plain)| cached / plain);
-    let hits = beside(CACHED, TIMES[1], COLUMNS[3]).median();
-    chapter.words.extend(gain.zip(hits).map(|(gain, hits)| {
+    let hits = |time: &str| beside(CACHED, time, COLUMNS[3]).median();
+    let hits = hits(TIMES[1]).zip(hits(TIMES[2]));
+    chapter.words.extend(gain.zip(hits).map(|(gain, (used, imported))| {
         let [reads, writes] = seeds::DM_CACHE_HITS;
         format!(
-            "With a cache device the volume has {gain:.1} times as many reads a second, and {hits:.1} % of those that RAM does \
-             not serve come from it. dm-cache below btrfs was published with {reads} % of reads and {writes:.0} % of writes: \
-             copy on write never writes the same place again, and a cache of places keeps what nobody will read."
+            "With a cache device the volume has {gain:.1} times as many reads a second, and of those that RAM does not serve \
+             {used:.1} % come from it after use, {imported:.1} % after an import. dm-cache below btrfs was published with \
+             {reads} % of reads and {writes:.0} % of writes: copy on write never writes the same place again, and a cache of \
+             places keeps what nobody will read."
         )
     }));
     chapter.words.push(
