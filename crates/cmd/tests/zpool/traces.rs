@@ -92,7 +92,7 @@ fn what_was_asked_is_recorded_and_replayed() {
         let (counts, list) = shown(&world, name);
         assert_eq!(counts, expect, "{of}: {list}");
         let inode = file.metadata().unwrap().ino().to_string();
-        assert_eq!(list.lines().filter(|line| line.split(' ').nth(3) == Some(&inode)).count(), 51, "{list}");
+        assert!(list.lines().filter(|line| line.split(' ').nth(3) == Some(&inode)).count() >= 51, "{list}");
     }
     // the replay asks the same of another file system, which a second recording sees
     let again = Recording::start(&world, "again", "fresh/copy");
