@@ -17,7 +17,7 @@ use std::ops::Range;
 use base::{Bookmark, Mutex, MutexGuard};
 use device::JoinLimits;
 use format::blkptr::BlkPtr;
-use format::ids::{DatasetId, Txg, VdevNumber};
+use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::scan::{ScanPhys, ScanState};
 
 use rebuilds::Rebuilds;
@@ -370,6 +370,15 @@ impl ScanInMemory {
             self.saved = self.now.clone();
             self.is_dirty = true;
         }
+    }
+
+    /// The walk is over, at that time.
+    pub(super) fn end(&mut self, end: ScanState, end_s: u64) {
+        if let Some(ScanStage { phys, queue }) = &mut self.now {
+            queue.clear();
+            (phys.state, phys.end_s, phys.flags, phys.queue) = (end, end_s, 0, ObjectId::NONE);
+        }
+        self.save();
     }
 
     /// Forgets what was found.

@@ -241,24 +241,14 @@ impl SyncContext<'_> {
         self.pool.expansion().wake();
         // what the last step found is for the log of the scrub
         self.log_lost()?;
-        let phys = {
-            let mut state = self.pool.scan().lock();
-            state.forget_blocks();
-            let Some(stage) = &state.now else { return Ok(()) };
-            stage.phys
-        };
+        let scan = self.pool.scan();
+        scan.lock().forget_blocks();
+        let Some(phys) = scan.lock().now.as_ref().map(|stage| stage.phys) else { return Ok(()) };
         // before it is said to be done, because that is what `zpool wait` waits for
         if phys.is_resilver {
             self.end_resilver((phys.min_txg, phys.max_txg))?;
         }
-        {
-            let mut state = self.pool.scan().lock();
-            let Some(stage) = &mut state.now else { return Ok(()) };
-            stage.queue.clear();
-            stage.phys.queue = ObjectId::NONE;
-            (stage.phys.state, stage.phys.end_s, stage.phys.flags) = (end, self.change.env.now_s(), 0);
-            state.save();
-        }
+        scan.lock().end(end, self.change.env.now_s());
         self.change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
             (true, _) => {}
