@@ -213,7 +213,6 @@ impl Served {
         match request {
             Request::Report => self.report().map(|report| PoolReply::Report(Box::new(report))),
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
-            // nothing is logged where nothing is written
             Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
             Request::Profile => Ok(PoolReply::Profile(report::profile::gather())),
             Request::Damaged => {
