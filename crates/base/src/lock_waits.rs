@@ -121,7 +121,7 @@ mod tests {
         let wait = |write: bool| {
             std::thread::scope(|scope| {
                 let held = lock.write();
-                let waiter = scope.spawn(|| if write { lock.write().0 += 1 } else { drop(lock.read().0) });
+                let waiter = scope.spawn(|| if write { lock.write().0 += 1 } else { assert!(lock.read().0 < 9) });
                 std::thread::sleep(Duration::from_millis(20));
                 drop(held);
                 waiter.join().unwrap();

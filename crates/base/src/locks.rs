@@ -4,7 +4,7 @@
 //! panicked: there is nothing to ask for at each `lock()`. In tests, which unwind, what a lock guards may be half
 //! changed after a panic; it is only looked at then to be thrown away.
 //!
-//! The guards are the standard library's. Waits are counted while somebody asks for them ([`crate::lock_waits`]): a lock
+//! The guards are the standard library's. Waits are counted while somebody asks for them ([`crate::lock_waits()`]): a lock
 //! that is free is taken as the standard library takes it.
 
 #![allow(clippy::disallowed_types, reason = "this is what stands in for them")]

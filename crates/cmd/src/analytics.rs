@@ -188,7 +188,7 @@ async fn past(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, S
     let read = tokio::task::spawn_blocking(move || kept::past(&file, [from, until], PAST_POINTS)).await;
     match read.map_err(io::Error::other).flatten() {
         Ok(rows) => ([(CONTENT_TYPE, "application/json")], text_of(&rows)).into_response(),
-        Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, &format!("what is kept cannot be read: {e}\n")),
+        Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, format!("what is kept cannot be read: {e}\n")),
     }
 }
 

@@ -73,7 +73,7 @@ pub struct ProfileRow {
 
 /// What a vdev did, a second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VdevRow {
+pub struct ProfiledVdev {
     /// Its name as `zpool status` has it.
     pub name: String,
     /// Reads, writes, and their bytes.
@@ -174,7 +174,7 @@ impl ProfiledPool {
         let (first, last) = self.first.as_ref().zip(self.last.as_ref())?;
         let vdevs = self.vdevs.iter().map(|(guid, name)| {
             let [reads, writes] = vdev_rates(first, last, *guid);
-            VdevRow {
+            ProfiledVdev {
                 name: name.clone(),
                 reads_per_s: reads[0],
                 writes_per_s: writes[0],
@@ -202,7 +202,7 @@ pub struct PoolWhole {
     /// Rates from the first look to the last.
     pub row: ProfileRow,
     /// Those of its vdevs.
-    pub vdevs: Vec<VdevRow>,
+    pub vdevs: Vec<ProfiledVdev>,
     /// Requests of FUSE by kind, the most frequent first.
     pub requests: Vec<(String, u64)>,
     /// Waits for locks, the longest first.

@@ -67,8 +67,9 @@ impl CpuSampler {
                         }
                     }
                     Ok(Record::Lost(some)) => lost += some.lost,
-                    // one that makes no sense
-                    _ => lost += 1,
+                    // the kernel tells of its own pauses, too
+                    Ok(_) => {}
+                    Err(_) => lost += 1,
                 }
             }
         }
