@@ -32,11 +32,13 @@ impl<T> Mutex<T> {
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.try_lock().unwrap_or_else(|| {
-            waited("lock", type_name::<T>(), Location::caller(), || {
+        match self.try_lock() {
+            Some(guard) => guard,
+            // the caller of this function, which a closure would not know
+            None => waited("lock", type_name::<T>(), Location::caller(), || {
                 self.0.lock().unwrap_or_else(PoisonError::into_inner)
-            })
-        })
+            }),
+        }
     }
 
     /// Takes it if it is free.
@@ -65,22 +67,24 @@ impl<T> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.try_read().unwrap_or_else(|| {
-            waited("read", type_name::<T>(), Location::caller(), || {
+        match self.try_read() {
+            Some(guard) => guard,
+            None => waited("read", type_name::<T>(), Location::caller(), || {
                 self.0.read().unwrap_or_else(PoisonError::into_inner)
-            })
-        })
+            }),
+        }
     }
 
     /// Waits until it is free, and keeps all others out.
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.try_write().unwrap_or_else(|| {
-            waited("write", type_name::<T>(), Location::caller(), || {
+        match self.try_write() {
+            Some(guard) => guard,
+            None => waited("write", type_name::<T>(), Location::caller(), || {
                 self.0.write().unwrap_or_else(PoisonError::into_inner)
-            })
-        })
+            }),
+        }
     }
 
     /// The same as [`RwLock::read`], if that needs no waiting.

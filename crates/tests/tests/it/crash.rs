@@ -55,7 +55,7 @@ const GROUPS: [usize; 2] = [12, 24];
 /// Cuts of each workload.
 const CUTS: usize = 250;
 /// Cuts of each layout if nobody asks for more.
-const CUTS_QUICK: usize = 40;
+const CUTS_QUICK: usize = 20;
 /// Every so many cuts, the pool is also changed further.
 const CUTS_A_SEQUEL: usize = 20;
 /// Every so many cuts, older states are looked at, too.

@@ -12,7 +12,7 @@ use super::{FAILURES_MAX, History, Tally, blank, cut_history, devices, number_fr
 /// Receives of a history, and cuts of it.
 const RECEIVES: usize = 12;
 const CUTS: usize = 250;
-const CUTS_QUICK: usize = 30;
+const CUTS_QUICK: usize = 16;
 /// Every so many cuts, the pool is changed further, and receives are gone on with.
 const CUTS_A_SEQUEL: usize = 2;
 
