@@ -1,6 +1,8 @@
 //! Transaction groups as the table `txgs` of a pool in use tells of them.
 
-use protocol::kstat::KstatRows;
+use std::path::Path;
+
+use protocol::kstat::{self, KstatRows};
 use serde::Serialize;
 
 /// A transaction group on its way. Times are in milliseconds.
@@ -8,7 +10,7 @@ use serde::Serialize;
 pub struct GroupSpan {
     /// Its number.
     pub txg: u64,
-    /// When it began, since 1970.
+    /// When it began, by the clock of the reader.
     pub begin_ms: u64,
     /// How long it took changes, waited for operations, and was on its way to disk.
     pub phases_ms: [f32; 3],
@@ -18,8 +20,27 @@ pub struct GroupSpan {
     pub bytes: [u64; 3],
 }
 
+/// Reads the groups of one pool again and again.
+#[derive(Default)]
+pub struct GroupReader {
+    /// When the process's clock was 0, by the clock of the reader: tables are read some time after they are written, so
+    /// the earliest that was found is the best.
+    epoch_ms: Option<u64>,
+}
+
+impl GroupReader {
+    /// The last groups, with times by the clock that says `now_ms`; none if the process has not written any.
+    pub fn read(&mut self, run: &Path, pool: &str, now_ms: u64) -> Vec<GroupSpan> {
+        let Some(rows) = kstat::read_rows(run, pool, "txgs") else { return Vec::new() };
+        let epoch_ms = now_ms.saturating_sub(rows.at_ns / 1_000_000);
+        let epoch_ms = self.epoch_ms.map_or(epoch_ms, |known| known.min(epoch_ms));
+        self.epoch_ms = Some(epoch_ms);
+        groups_of(&rows, epoch_ms)
+    }
+}
+
 /// The groups of table `txgs`, whose clock was 0 at that time. Lines that make no sense are left out.
-pub fn groups_of(rows: &KstatRows, epoch_ms: u64) -> Vec<GroupSpan> {
+fn groups_of(rows: &KstatRows, epoch_ms: u64) -> Vec<GroupSpan> {
     let columns = ["txg", "birth", "state", "otime", "qtime", "stime", "ndirty", "nread", "nwritten"];
     let group = |[txg, birth, state, open, quiesce, sync, dirty, read, written]: [&str; 9]| {
         let ms = |text: &str| text.parse::<u64>().ok().map(|ns| (ns / 1000) as f32 / 1000.0);
@@ -36,8 +57,6 @@ pub fn groups_of(rows: &KstatRows, epoch_ms: u64) -> Vec<GroupSpan> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::kstat;
-
     use super::*;
 
     #[test]

@@ -38,7 +38,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::bench::options;
 use crate::output;
 use devices::LabDevices;
 use journal::{LabIdentity, LabJournal};
@@ -94,7 +93,7 @@ fn lab(args: &LabArgs) -> Result<(), String> {
     if !args.emulate && args.disk.is_empty() && args.ssd.is_empty() {
         return Err("there are no devices: give --disk and --ssd, or --emulate".to_owned());
     }
-    let is_interrupted = options::interruption();
+    let is_interrupted = output::interruption();
     let studies = if args.studies.is_empty() { Study::ALL.to_vec() } else { args.studies.clone() };
     let place = LabPlace::make(&args.out)?;
     let identity =

@@ -53,6 +53,7 @@ mod bench;
 mod chart;
 mod commands;
 mod dedup_survey;
+mod device_rates;
 mod distinct;
 mod emulate;
 mod exporter;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Shown, ShownLines};
 use clap::Parser;
@@ -33,6 +35,18 @@ pub fn on_interrupt(mut act: impl FnMut() + Send + 'static) {
             act();
         }
     });
+}
+
+/// Becomes true with the first SIGINT or SIGTERM; the second one ends the program at once, whatever a device does.
+pub fn interruption() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    on_interrupt(move || {
+        if set.swap(true, Ordering::Relaxed) {
+            std::process::exit(FAILED.into());
+        }
+    });
+    flag
 }
 
 /// The arguments as `A` has them; if they are none, or ask for help, that has been said, and the exit

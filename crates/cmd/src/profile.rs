@@ -21,7 +21,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::rundir::{self, RunDir};
@@ -30,12 +29,16 @@ use serde_json::{Value, json};
 
 use crate::chart::FlameGraph;
 use crate::output;
+use crate::taps::WatchEnd;
+use crate::tools;
 use pool::{ProfiledPool, now_ns};
 use processes::{ThreadKinds, machine_seconds};
 use report::PoolProfile;
 use samples::CpuSampler;
 use stacks::StackReader;
 use tally::CpuTally;
+
+pub use processes::cpu_seconds;
 
 /// How often samples are taken up: the kernel's buffers hold several seconds.
 const DRAIN_PERIOD: Duration = Duration::from_millis(100);
@@ -94,11 +97,8 @@ fn profile(args: &WhereArgs) -> Result<ExitCode, String> {
     }
     let mut child = spawn(&args.command)?;
     // behind the command, which would not be told of signals that are blocked here
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    output::on_interrupt(move || told.store(true, Ordering::Relaxed));
+    let end = WatchEnd::after(args.time.map(Duration::from_secs_f64));
     let began = Instant::now();
-    let end = args.time.map(|seconds| began + Duration::from_secs_f64(seconds));
     let delay = Duration::from_secs_f64(args.delay);
     let mut next_look = began + delay;
     let mut code = ExitCode::SUCCESS;
@@ -118,9 +118,8 @@ fn profile(args: &WhereArgs) -> Result<ExitCode, String> {
             code = exit_code(status);
             break;
         }
-        let is_over = stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
-        if is_over {
-            child.as_mut().map_or(Ok(()), end_child).map_err(|e| e.to_string())?;
+        if end.has_come() {
+            child.as_mut().map_or(Ok(()), |child| tools::end(child, END_TIME)).map_err(|e| e.to_string())?;
             break;
         }
     }
@@ -137,22 +136,6 @@ fn spawn(command: &[OsString]) -> Result<Option<Child>, String> {
     let Some((program, args)) = command.split_first() else { return Ok(None) };
     let child = Command::new(program).args(args).spawn();
     child.map(Some).map_err(|e| format!("running {}: {e}", program.display()))
-}
-
-/// Asks the command to end, and ends it if it does not.
-fn end_child(child: &mut Child) -> std::io::Result<()> {
-    if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        // it may have ended by itself
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-    let asked = Instant::now();
-    while child.try_wait()?.is_none() {
-        if asked.elapsed() > END_TIME {
-            child.kill()?;
-        }
-        std::thread::sleep(DRAIN_PERIOD);
-    }
-    Ok(())
 }
 
 /// The command's own, and 128 and the signal that ended it, as shells have it.

@@ -38,15 +38,12 @@ pub struct WatchEnd {
 impl WatchEnd {
     /// SIGINT and SIGTERM are taken for the end from now on.
     pub fn after(time: Option<Duration>) -> WatchEnd {
-        let is_interrupted: Arc<AtomicBool> = Arc::default();
-        let mark = is_interrupted.clone();
-        output::on_interrupt(move || mark.store(true, Ordering::SeqCst));
-        WatchEnd { until: time.map(|time| Instant::now() + time), is_interrupted }
+        WatchEnd { until: time.map(|time| Instant::now() + time), is_interrupted: output::interruption() }
     }
 
     /// Whether it has come.
     pub fn has_come(&self) -> bool {
-        self.is_interrupted.load(Ordering::SeqCst) || self.until.is_some_and(|until| Instant::now() >= until)
+        self.is_interrupted.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Sleeps so long, or until the end.

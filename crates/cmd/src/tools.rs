@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Time between two looks whether a program has ended.
 const POLL_TIME: Duration = Duration::from_millis(2);
 /// Bytes of an answer that are read.
@@ -70,6 +72,19 @@ fn ended(child: &mut Child, goes_on: impl Fn() -> bool) -> io::Result<Option<Exi
         }
         std::thread::sleep(POLL_TIME);
     }
+}
+
+/// Asks a process to end by SIGTERM, and kills it if it has not after so long. Errors: those of waiting for it.
+pub fn end(child: &mut Child, most: Duration) -> io::Result<()> {
+    let began = Instant::now();
+    if child.try_wait()?.is_none()
+        && let Some(pid) = Pid::from_raw(child.id().cast_signed())
+    {
+        // it may end by itself just now
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    ended(child, || began.elapsed() < most)?;
+    Ok(())
 }
 
 #[cfg(test)]

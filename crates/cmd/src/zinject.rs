@@ -60,7 +60,7 @@ fn act(task: ZinjectTask) -> Result<String, Stop> {
 fn ask(connection: &mut Connection, request: InjectionRequest) -> base::Result<Vec<InjectionReport>> {
     match connection.ask(&Request::Inject(request))? {
         PoolReply::Injections(reports) => Ok(reports),
-        _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+        _ => Err(client::off_topic()),
     }
 }
 

@@ -169,6 +169,11 @@ fn is_of(error: &Error, kind: std::io::ErrorKind) -> bool {
     source.is_some_and(|source| source.kind() == kind)
 }
 
+/// A reply that is none to what was asked.
+pub fn off_topic() -> Error {
+    Error::new(Kind::Unsupported, "the pool's process answers another question")
+}
+
 impl Connection {
     fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
         stream.set_read_timeout(Some(time))?;
@@ -274,7 +279,7 @@ impl Connection {
             })?;
             match last {
                 PoolReply::Zfs(last) => Ok(last),
-                _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+                _ => Err(off_topic()),
             }
         })
     }
@@ -295,7 +300,7 @@ impl Connection {
         })?;
         match reply {
             PoolReply::Zfs(response) => Ok(response),
-            _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+            _ => Err(off_topic()),
         }
     }
 

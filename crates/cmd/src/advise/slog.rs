@@ -25,7 +25,7 @@ use protocol::words::nicenum::nicebytes;
 
 use super::sizes::bytes;
 use crate::bench::measure::MeasureTime;
-use crate::bench::options::interruption;
+use crate::output;
 use class::classify;
 use course::{COURSE_S, FillLimit, measure_all};
 pub use demand::{LOG_BYTES_MIN, LogDemand};
@@ -77,7 +77,7 @@ pub fn run(args: &SlogArgs) -> Result<(), String> {
     let identity = Identity::of(path);
     let overwrite = Overwrite { force: args.force, serial: args.serial.as_deref() };
     let (device, is_file) = guard::open(path, &identity, overwrite)?;
-    let is_interrupted = interruption();
+    let is_interrupted = output::interruption();
     let pace = MeasureTime { seconds: 1.0, is_interrupted: &is_interrupted };
     let demand = args.pool.as_deref().map(|pool| LogDemand::of(pool, pace)).transpose()?;
     let mut live = LiveDevice::new(device, is_file, &is_interrupted);

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{Error, Kind, Result};
+use base::Result;
 use format::ids::Guid;
-use protocol::client::{self, Connection};
+use protocol::client::{self, Connection, off_topic};
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::kstat;
 use protocol::pool_report::PoolReport;
@@ -17,9 +17,10 @@ use protocol::wire::{PoolReply, Request};
 use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
 use super::kept::{MinuteWriter, file_of};
-use super::series::{DeviceRates, RowSource, p99_ns, rounded, row};
+use super::series::{RowSource, p99_ns, rounded, row};
 use super::status::{EventRow, PoolFacts, add_events};
-use crate::groups::{GroupSpan, groups_of};
+use crate::device_rates::DeviceRates;
+use crate::groups::{GroupReader, GroupSpan};
 use crate::output;
 use crate::top::watch::Watch;
 
@@ -105,9 +106,7 @@ struct SeenPool {
     /// The file that rows are kept in, and whether it was said that this fails.
     writer: Option<(PathBuf, MinuteWriter)>,
     is_complaining: bool,
-    /// When the process's clock was 0, in milliseconds since 1970: tables are read some time after they are written, so
-    /// the earliest that was found is the best.
-    epoch_ms: Option<u64>,
+    groups: GroupReader,
 }
 
 impl WatchedPool {
@@ -161,7 +160,7 @@ impl SeenPool {
             datasets_due: Instant::now(),
             writer: None,
             is_complaining: false,
-            epoch_ms: None,
+            groups: GroupReader::default(),
         }
     }
 
@@ -173,14 +172,13 @@ impl SeenPool {
         }
         let PoolReply::Io(io) = self.connection.ask(&Request::Io)? else { return Err(off_topic()) };
         let groups = self.read_tables(dir);
-        let seconds = self.io.as_ref().map_or(0.0, |before| io.open_ns.saturating_sub(before.open_ns) as f64 / 1e9);
-        let rates_of = |guid: &Guid| {
-            let [before, now] = [self.io.as_ref(), Some(&io)].map(|io| io.and_then(|io| io.vdevs.get(guid)));
-            before.zip(now).map_or(DeviceRates::default(), |(before, now)| DeviceRates::between(before, now, seconds))
+        let rates_of = |guid: Guid| {
+            let before = self.io.as_ref();
+            before.map_or(DeviceRates::default(), |before| DeviceRates::of(before, &io, guid))
         };
-        let devices = rates_of(&self.guid);
+        let devices = rates_of(self.guid);
         let vdevs: Vec<VdevRates> =
-            self.facts.guids().map(|guid| vdev_rates(&rates_of(&guid), self.p99s.get(&guid))).collect();
+            self.facts.guids().map(|guid| vdev_rates(&rates_of(guid), self.p99s.get(&guid))).collect();
         let source = RowSource {
             counters: &self.counters,
             datasets: &self.datasets,
@@ -276,16 +274,8 @@ impl SeenPool {
             }
             self.datasets_due = Instant::now() + began.elapsed() * DATASETS_SHARE;
         }
-        let Some(rows) = kstat::read_rows(dir.path(), &self.name, "txgs") else { return Vec::new() };
-        let epoch_ms = now_ms().saturating_sub(rows.at_ns / 1_000_000);
-        let epoch_ms = self.epoch_ms.map_or(epoch_ms, |known| known.min(epoch_ms));
-        self.epoch_ms = Some(epoch_ms);
-        groups_of(&rows, epoch_ms)
+        self.groups.read(dir.path(), &self.name, now_ms())
     }
-}
-
-fn off_topic() -> Error {
-    Error::new(Kind::Unsupported, "the pool's process answers another question")
 }
 
 fn vdev_rates(rates: &DeviceRates, p99s: Option<&[u64; 2]>) -> VdevRates {

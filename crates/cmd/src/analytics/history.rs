@@ -16,7 +16,7 @@ use format::ids::Guid;
 use protocol::io_report::{IoCounters, IoReport};
 use serde::Serialize;
 
-use super::series::SeriesRow;
+use super::series::{OpenMean, SeriesRow};
 use crate::groups::GroupSpan;
 
 /// Rows of one second.
@@ -63,8 +63,8 @@ pub struct VdevColumn(pub u64, pub [Vec<u32>; KINDS]);
 pub struct RecentHistory {
     fine: VecDeque<TimedRow>,
     coarse: VecDeque<TimedRow>,
-    /// The column that is under way: its number, sums of rows, and how many.
-    open: Option<(u64, Vec<f64>, u32)>,
+    /// The column that is under way.
+    open: OpenMean,
     heat: VecDeque<HeatColumn>,
     vdevs: HashMap<Guid, u16>,
     groups: VecDeque<GroupSpan>,
@@ -74,14 +74,9 @@ impl RecentHistory {
     /// Adds the row of a second.
     pub fn add_row(&mut self, at_s: u64, row: SeriesRow) {
         let number = at_s / COLUMN_S;
-        if self.open.as_ref().is_some_and(|(open, ..)| *open != number) {
-            let (open, sums, count) = self.open.take().unwrap_or_default();
-            let means = sums.iter().map(|sum| super::series::rounded(sum / f64::from(count.max(1)))).collect();
-            push(&mut self.coarse, TimedRow(open * COLUMN_S, means), COLUMNS);
+        if let Some((ended, means)) = self.open.add(number, &row) {
+            push(&mut self.coarse, TimedRow(ended * COLUMN_S, means), COLUMNS);
         }
-        let (_, sums, count) = self.open.get_or_insert_with(|| (number, vec![0.0; row.len()], 0));
-        sums.iter_mut().zip(&row).for_each(|(sum, value)| *sum += f64::from(*value));
-        *count += 1;
         push(&mut self.fine, TimedRow(at_s, row), FINE_ROWS);
     }
 

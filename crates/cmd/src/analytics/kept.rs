@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use format::ids::Guid;
 
 use super::history::TimedRow;
-use super::series::{SERIES, rounded};
+use super::series::{OpenMean, SERIES, rounded};
 
 /// Minutes that a file has: four weeks.
 const MINUTES: u64 = 4 * 7 * 24 * 60;
@@ -31,7 +31,7 @@ const SERIES_MAX: usize = 256;
 /// Means of minutes, as they come.
 pub struct MinuteWriter {
     file: File,
-    open: Option<(u64, Vec<f64>, u32)>,
+    open: OpenMean,
 }
 
 /// What a file has: names of its series, and its slots.
@@ -70,19 +70,13 @@ impl MinuteWriter {
             file.sync_all()?;
             fs::rename(&beside, path)?;
         }
-        Ok(MinuteWriter { file: OpenOptions::new().write(true).open(path)?, open: None })
+        Ok(MinuteWriter { file: OpenOptions::new().write(true).open(path)?, open: OpenMean::default() })
     }
 
     /// Adds the row of a second; a minute that has ended is written. Errors: those of writing; the minute is lost then.
     pub fn add(&mut self, at_s: u64, row: &[f32]) -> io::Result<()> {
-        let minute = at_s / MINUTE_S;
-        let ended = self.open.take_if(|(open, ..)| *open != minute);
-        let (_, sums, count) = self.open.get_or_insert_with(|| (minute, vec![0.0; row.len()], 0));
-        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
-        *count += 1;
-        let Some((minute, sums, count)) = ended else { return Ok(()) };
-        let means: Vec<f32> = sums.iter().map(|sum| rounded(sum / f64::from(count.max(1)))).collect();
-        write_minute(&self.file, minute, &means)
+        let ended = self.open.add(at_s / MINUTE_S, row);
+        ended.map_or(Ok(()), |(minute, means)| write_minute(&self.file, minute, &means))
     }
 }
 

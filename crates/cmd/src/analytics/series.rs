@@ -1,9 +1,8 @@
 //! The numbers of a pool that are kept second by second: a table of their names and where each comes from.
 
-use device::meter::TIME_BUCKETS;
-use protocol::io_report::IoCounters;
-
+use crate::device_rates::DeviceRates;
 use crate::top::watch::Watch;
+use device::meter::TIME_BUCKETS;
 
 /// One value of each series, in the order of [`SERIES`].
 pub type SeriesRow = Box<[f32]>;
@@ -18,15 +17,6 @@ pub struct RowSource<'a> {
     pub devices: &'a DeviceRates,
     /// Bytes that are taken on its devices.
     pub allocated_bytes: u64,
-}
-
-/// Rates of a vdev, a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DeviceRates {
-    /// Reads and writes.
-    pub operations: [f64; 2],
-    /// Their bytes.
-    pub bytes: [f64; 2],
 }
 
 impl RowSource<'_> {
@@ -87,6 +77,25 @@ pub fn row(source: &RowSource) -> SeriesRow {
     SERIES.iter().map(|(_, read)| rounded(read(source))).collect()
 }
 
+/// The mean of rows, as they come: those of one part of time after those of another.
+#[derive(Default)]
+pub struct OpenMean {
+    /// The part that is under way: its number, sums of rows, and how many.
+    open: Option<(u64, Vec<f64>, u32)>,
+}
+
+impl OpenMean {
+    /// Adds a row of that part. The number and the mean of the part before, if that has ended.
+    pub fn add(&mut self, number: u64, row: &[f32]) -> Option<(u64, SeriesRow)> {
+        let ended = self.open.take_if(|(open, ..)| *open != number);
+        let (_, sums, count) = self.open.get_or_insert_with(|| (number, vec![0.0; row.len()], 0));
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        *count += 1;
+        let (number, sums, count) = ended?;
+        Some((number, sums.iter().map(|sum| rounded(sum / f64::from(count))).collect()))
+    }
+}
+
 /// Four digits of a number: no chart shows more, and each costs a byte on its way.
 pub fn rounded(value: f64) -> f32 {
     if !value.is_finite() || value == 0.0 {
@@ -94,19 +103,6 @@ pub fn rounded(value: f64) -> f32 {
     }
     let scale = 10f64.powi(3 - value.abs().log10().floor() as i32);
     ((value * scale).round() / scale) as f32
-}
-
-impl DeviceRates {
-    /// Of two looks that were so many seconds apart.
-    pub fn between(before: &IoCounters, now: &IoCounters, seconds: f64) -> DeviceRates {
-        let rate = |before: u64, now: u64| match seconds > 0.0 {
-            // one that came anew counts from 0
-            true => (if now < before { now } else { now - before }) as f64 / seconds,
-            false => 0.0,
-        };
-        let rates = |before: &[u64; 2], now: &[u64; 2]| [0, 1].map(|side| rate(before[side], now[side]));
-        DeviceRates { operations: rates(&before.operations, &now.operations), bytes: rates(&before.bytes, &now.bytes) }
-    }
 }
 
 /// The time in nanoseconds that at least 99 of 100 requests of a histogram took at most, as its buckets tell it; 0 of none.
@@ -158,15 +154,6 @@ mod tests {
             [123_456.0, 0.123_456, 0.0, f64::NAN, -98_765.0].map(rounded),
             [123_500.0, 0.1235, 0.0, 0.0, -98_770.0]
         );
-    }
-
-    #[test]
-    fn rates_of_devices() {
-        let counters = |n: u64| IoCounters { operations: [n, 2 * n], bytes: [n << 10, 0], ..IoCounters::default() };
-        let rates = DeviceRates::between(&counters(10), &counters(30), 2.0);
-        assert_eq!(rates, DeviceRates { operations: [10.0, 20.0], bytes: [10240.0, 0.0] });
-        assert_eq!(DeviceRates::between(&counters(30), &counters(10), 1.0).operations, [10.0, 20.0], "it counts anew");
-        assert_eq!(DeviceRates::between(&counters(0), &counters(10), 0.0), DeviceRates::default());
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! What all measurements can be told, and how they answer to it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use super::measure::MeasureTime;
 use crate::chart::Chart;
-use crate::output;
 
 #[derive(clap::Args)]
 pub struct BenchOptions {
@@ -52,18 +50,6 @@ impl BenchOptions {
         }
         if is_interrupted.load(Ordering::Relaxed) { Err("interrupted".to_owned()) } else { Ok(()) }
     }
-}
-
-/// Becomes true with the first SIGINT or SIGTERM; the second one ends the program at once, whatever a device does.
-pub fn interruption() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let set = flag.clone();
-    output::on_interrupt(move || {
-        if set.swap(true, Ordering::Relaxed) {
-            std::process::exit(output::FAILED.into());
-        }
-    });
-    flag
 }
 
 /// A rate in a column.

@@ -17,8 +17,9 @@ use std::sync::atomic::Ordering;
 use base::{AlignedBuf, Env, Result};
 
 use super::measure::{MeasureTime, Measured, measure};
-use super::options::{self, BenchOptions};
+use super::options::BenchOptions;
 use super::random::RandomOrder;
+use crate::output;
 use climb::{Climb, SizeRow};
 use target::{ReadTarget, SIZES};
 
@@ -51,7 +52,7 @@ pub struct RandreadArgs {
 pub fn run(args: &RandreadArgs) -> std::result::Result<(), String> {
     let paths = std::iter::once(&args.path).chain(&args.other);
     let targets: Vec<ReadTarget> = paths.map(|path| ReadTarget::open(path)).collect::<std::result::Result<_, _>>()?;
-    let is_interrupted = options::interruption();
+    let is_interrupted = output::interruption();
     let pace = args.options.pace(&is_interrupted);
     args.options.say(show::heading(&targets));
     let mut rows = Vec::new();

@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering;
 use base::Env;
 
 use super::measure::{MeasureTime, Measured, measure};
-use super::options::{self, BenchOptions};
+use super::options::BenchOptions;
 use super::random::noise;
+use crate::output;
 use survey::TargetSurvey;
 use target::{ThreadTarget, WriteTarget};
 
@@ -67,7 +68,7 @@ pub fn run(args: &SyncArgs) -> Result<(), String> {
     // all that can be refused is, before anything is written
     let targets: Vec<WriteTarget> =
         paths.map(|path| WriteTarget::open(path, args.as_device, args.force)).collect::<Result<_, _>>()?;
-    let is_interrupted = options::interruption();
+    let is_interrupted = output::interruption();
     let pace = args.options.pace(&is_interrupted);
     let mut surveys = Vec::new();
     for target in &targets {

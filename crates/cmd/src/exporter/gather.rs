@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::Result;
 use device::meter::Purpose;
-use protocol::client::{self, Connection};
+use protocol::client::{self, Connection, off_topic};
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::kstat::{self, KstatTable};
 use protocol::pool_report::{PoolReport, VdevReport};
@@ -56,7 +56,6 @@ pub fn page() -> Result<MetricsPage> {
 }
 
 fn ask(mut connection: Connection) -> Result<Told> {
-    let off_topic = || base::Error::new(base::Kind::Unsupported, "the pool's process answers another question");
     let PoolReply::Report(report) = connection.ask(&Request::Report)? else { return Err(off_topic()) };
     let PoolReply::Io(io) = connection.ask(&Request::Io)? else { return Err(off_topic()) };
     // there are none when its process could not write any

@@ -11,11 +11,12 @@ use protocol::volumes::nbd_socket;
 use super::counters::CacheCounters;
 use super::devices::LabDevices;
 use super::initiator::LabInitiator;
-use super::machine::{CpuSeconds, cpu_seconds, machine_cpu_seconds};
+use super::machine::{CpuSeconds, machine_cpu_seconds};
 use super::peer::PeerMount;
 use super::place::{LabPlace, POOL, VOLUME};
 use super::recipe::LabRecipe;
 use crate::bench::measure::MeasureTime;
+use crate::profile::cpu_seconds;
 
 /// Bytes of the path of a socket: `sun_path` of unix(7).
 const SOCKET_PATH_MAX: usize = 107;

@@ -1,5 +1,7 @@
 //! Counters of ARC and cache devices: where reads were served from.
 
+use protocol::kstat;
+
 /// Reads of data that programs waited for, since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
@@ -10,13 +12,10 @@ pub struct CacheCounters {
 }
 
 impl CacheCounters {
-    /// Those of a table with lines `name type value`; `None` if one is missing.
+    /// Those of table `arcstats`; `None` if one is missing.
     pub fn parse(text: &str) -> Option<CacheCounters> {
-        let value = |name: &str| {
-            let mut lines = text.lines().map(|line| line.split_whitespace());
-            lines
-                .find_map(|mut words| (words.next() == Some(name)).then(|| words.nth(1)?.parse::<u64>().ok()).flatten())
-        };
+        let table = kstat::parse(String::new(), text)?;
+        let value = |name: &str| table.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
         Some(CacheCounters {
             arc_hits: value("demand_data_hits")?,
             arc_misses: value("demand_data_misses")?,

@@ -7,18 +7,15 @@
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device::emulated::EmulatedKind;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::place::LabPlace;
 use crate::tools;
 
 /// How long it may take to end.
 const END_TIME: Duration = Duration::from_secs(30);
-const POLL_TIME: Duration = Duration::from_millis(5);
 /// Words that run a program before all that are not of real time.
 const REAL_TIME: [&str; 3] = ["chrt", "--rr", "1"];
 /// How long a look at what this machine allows may take.
@@ -62,20 +59,7 @@ impl LabEmulator {
 
     /// Unmounts the devices, and ends. Errors, for the user: it cannot be ended.
     pub fn end(&mut self) -> Result<(), String> {
-        let failed = |e: &dyn std::fmt::Display| format!("cenote emulate: {e}");
-        let began = Instant::now();
-        let id = i32::try_from(self.process.id()).map_err(|e| failed(&e))?;
-        if self.process.try_wait().map_err(|e| failed(&e))?.is_none() {
-            // it may end by itself just now
-            let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
-        }
-        while self.process.try_wait().map_err(|e| failed(&e))?.is_none() {
-            if began.elapsed() > END_TIME {
-                return self.process.kill().map_err(|e| failed(&e));
-            }
-            std::thread::sleep(POLL_TIME);
-        }
-        Ok(())
+        tools::end(&mut self.process, END_TIME).map_err(|e| format!("cenote emulate: {e}"))
     }
 }
 

@@ -30,16 +30,6 @@ impl Machine {
     }
 }
 
-/// Seconds of processor time that a process has used.
-pub fn cpu_seconds(pid: u32) -> Option<f64> {
-    let stat = read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // the name of the program may have spaces and brackets
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let per_second = rustix::param::clock_ticks_per_second();
-    Some((ticks(11)? + ticks(12)?) as f64 / per_second as f64)
-}
-
 /// Seconds of processor time at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuSeconds {

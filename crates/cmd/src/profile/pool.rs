@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::Result;
 use format::ids::Guid;
-use protocol::client::{self, Connection};
-use protocol::io_report::{IoCounters, IoReport};
+use protocol::client::{self, Connection, off_topic};
+use protocol::io_report::IoReport;
 use protocol::kstat;
 use protocol::pool_report::PoolReport;
 use protocol::profile_report::ProfileReport;
@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use super::processes::{cpu_seconds, resident_bytes};
 use super::tally::GroupPhase;
-use crate::groups::{GroupSpan, groups_of};
+use crate::device_rates::DeviceRates;
+use crate::groups::{GroupReader, GroupSpan};
 use crate::zpool::names::NameStyle;
 
 /// Groups that are remembered: samples wait two seconds at most to be told in which phase they were.
@@ -36,8 +37,7 @@ pub struct ProfiledPool {
     first: Option<PoolLook>,
     last: Option<PoolLook>,
     groups: Vec<GroupSpan>,
-    /// When the process's clock was 0, in milliseconds of the monotonic clock.
-    epoch_ms: Option<u64>,
+    reader: GroupReader,
 }
 
 /// What was seen at one moment.
@@ -95,8 +95,8 @@ impl ProfiledPool {
         let style = NameStyle::default();
         let vdevs = root.all().into_iter().skip(1).map(|vdev| (vdev.guid, style.name(vdev, &name))).collect();
         let (process, guid) = (connection.pid(), root.guid);
-        let (first, last, groups, epoch_ms) = (None, None, Vec::new(), None);
-        Ok(Some(ProfiledPool { dir, connection, name, process, guid, vdevs, first, last, groups, epoch_ms }))
+        let (first, last, groups, reader) = (None, None, Vec::new(), GroupReader::default());
+        Ok(Some(ProfiledPool { dir, connection, name, process, guid, vdevs, first, last, groups, reader }))
     }
 
     /// Looks at it; what it did since the last look, but for the first. Errors: it is gone, or does not answer.
@@ -116,15 +116,15 @@ impl ProfiledPool {
 
     fn row(&self, before: &PoolLook, now: &PoolLook) -> ProfileRow {
         let seconds = before.seconds_until(now);
-        let [read, written] = vdev_rates(before, now, self.guid);
+        let [read, written] = DeviceRates::of(&before.io, &now.io, self.guid).bytes;
         let cache = kstat::read_where(self.dir.path(), &self.name, |table| table == "arcstats").unwrap_or_default();
         ProfileRow {
             pool: self.name.clone(),
             cpu: (now.cpu_s - before.cpu_s).max(0.0) / seconds,
             resident_bytes: resident_bytes(self.process),
             cache_bytes: cache.first().map_or(0, |table| table.get("size")),
-            read_bytes_per_s: read[1],
-            written_bytes_per_s: written[1],
+            read_bytes_per_s: read,
+            written_bytes_per_s: written,
             requests_per_s: now.requests().saturating_sub(before.requests()) as f64 / seconds,
             lock_wait: now.waited_ns().saturating_sub(before.waited_ns()) as f64 / 1e9 / seconds,
             syncing: self.syncing_between(before.at_ns, now.at_ns),
@@ -132,12 +132,7 @@ impl ProfiledPool {
     }
 
     fn read_groups(&mut self, at_ns: u64) {
-        let Some(rows) = kstat::read_rows(self.dir.path(), &self.name, "txgs") else { return };
-        // tables are read some time after they are written: the earliest that was found is the best
-        let epoch_ms = (at_ns / 1_000_000).saturating_sub(rows.at_ns / 1_000_000);
-        let epoch_ms = self.epoch_ms.map_or(epoch_ms, |known| known.min(epoch_ms));
-        self.epoch_ms = Some(epoch_ms);
-        for group in groups_of(&rows, epoch_ms) {
+        for group in self.reader.read(self.dir.path(), &self.name, at_ns / 1_000_000) {
             match self.groups.iter_mut().find(|known| known.txg == group.txg) {
                 Some(known) => *known = group,
                 None => self.groups.push(group),
@@ -173,13 +168,14 @@ impl ProfiledPool {
     pub fn whole(&self) -> Option<PoolWhole> {
         let (first, last) = self.first.as_ref().zip(self.last.as_ref())?;
         let vdevs = self.vdevs.iter().map(|(guid, name)| {
-            let [reads, writes] = vdev_rates(first, last, *guid);
+            let DeviceRates { operations: [reads, writes], bytes: [read, written] } =
+                DeviceRates::of(&first.io, &last.io, *guid);
             ProfiledVdev {
                 name: name.clone(),
-                reads_per_s: reads[0],
-                writes_per_s: writes[0],
-                read_bytes_per_s: reads[1],
-                written_bytes_per_s: writes[1],
+                reads_per_s: reads,
+                writes_per_s: writes,
+                read_bytes_per_s: read,
+                written_bytes_per_s: written,
             }
         });
         let before: HashMap<&str, u64> = first.profile.requests.iter().map(|(kind, count)| (&**kind, *count)).collect();
@@ -223,14 +219,6 @@ impl PoolLook {
     }
 }
 
-/// Reads and writes a second with their bytes, of a vdev or of the pool.
-fn vdev_rates(before: &PoolLook, now: &PoolLook, vdev: Guid) -> [[f64; 2]; 2] {
-    let seconds = before.seconds_until(now);
-    let Some(counters) = now.io.vdevs.get(&vdev) else { return [[0.0; 2]; 2] };
-    let since = counters.since(before.io.vdevs.get(&vdev).unwrap_or(&IoCounters::default()));
-    [0, 1].map(|side| [since.operations[side] as f64 / seconds, since.bytes[side] as f64 / seconds])
-}
-
 /// When a group stopped taking changes, began to be written, and was on disk, in nanoseconds. One that is being written is
 /// done some time.
 fn phases_ns(group: &GroupSpan) -> [u64; 3] {
@@ -249,10 +237,6 @@ fn phases_ns(group: &GroupSpan) -> [u64; 3] {
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn off_topic() -> Error {
-    Error::new(Kind::Unsupported, "the pool's process answers another question")
 }
 
 #[cfg(test)]

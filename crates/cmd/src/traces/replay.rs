@@ -12,8 +12,7 @@ mod play;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use protocol::words::nicenum::{nicebytes, nicenum, nicetime};
 use serde_json::{Value, json};
@@ -71,9 +70,7 @@ pub fn run(args: &ReplayTraceArgs) -> Result<(), String> {
         ));
     }
     let plan = ReplayPlan::of(reader).map_err(|error| said(&args.file, &error))?;
-    let is_interrupted: Arc<AtomicBool> = Arc::default();
-    let mark = is_interrupted.clone();
-    output::on_interrupt(move || mark.store(true, Ordering::SeqCst));
+    let is_interrupted = output::interruption();
     let place = ReplayPlace::prepare(&args.at, &plan, &is_interrupted)?;
     let pace = ReplayPace { speed: args.speed, threads: args.threads as usize, is_interrupted: &is_interrupted };
     let replayed = play(open(&args.file, args.format)?, &place, pace).map_err(|error| said(&args.file, &error))?;

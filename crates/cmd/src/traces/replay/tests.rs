@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use trace::{TraceRecorder, TraceRequest};
 
