@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::{
     advise, analytics, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, profile, reflink, serve,
-    top, traces, version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
+    top, traces, upgrade, version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -66,6 +66,7 @@ const COMMANDS: &[Command] = &[
         ends_with_reader: false,
         ..plain("exporter", "serve counters of all pools in use to Prometheus", exporter::run)
     },
+    plain("upgrade", "put this program in the place of the one that serves pools in use", upgrade::run),
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
     plain("mount-helper", "", serve::mount_helper),
     plain("listen-helper", "", |_| daemon::listen_helper::run()),

@@ -78,6 +78,7 @@ mod tests;
 mod tools;
 mod top;
 mod traces;
+mod upgrade;
 mod version;
 mod volumes;
 mod zdb;

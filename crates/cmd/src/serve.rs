@@ -21,6 +21,11 @@ pub fn run(args: &[OsString]) -> ExitCode {
         print!("{USAGE}");
         return ExitCode::SUCCESS;
     }
+    if let [flag, begin, pool] = args
+        && flag == "--revive"
+    {
+        return daemon::revive(&begin.to_string_lossy(), &pool.to_string_lossy());
+    }
     if args.iter().any(|arg| arg == "--create") {
         return daemon::create(args.iter().any(|arg| arg == "--notify"));
     }

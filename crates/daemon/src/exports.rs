@@ -109,6 +109,17 @@ impl Exports {
         done
     }
 
+    /// Lets no request be done, so that the process after this one does them. Errors: what cannot be handed over; then
+    /// [`Exports::go_on_all`] is to follow.
+    pub fn hold_all(&self) -> Result<()> {
+        self.all().iter().filter(|export| export.is_served()).try_for_each(|export| export.hold())
+    }
+
+    /// Lets requests be done again.
+    pub fn go_on_all(&self) {
+        self.all().iter().for_each(|export| export.go_on());
+    }
+
     /// Freezes all that can be frozen while `work` runs: what kernels have in memory of it they forget.
     pub fn all_forgotten<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let exports: Vec<_> = self.all().into_iter().filter(|export| export.is_served()).collect();

@@ -59,6 +59,7 @@ pub mod pool_props;
 mod process;
 mod process_end;
 pub mod report;
+mod revival;
 mod served;
 mod server;
 mod share;
@@ -78,4 +79,4 @@ pub mod volumes;
 pub mod zedlets;
 
 pub use file_room::FileRoom;
-pub use process::{create, import};
+pub use process::{create, import, revive};

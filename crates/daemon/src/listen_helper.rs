@@ -139,8 +139,13 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
 
 /// The claim on a pool's name in the run folder, which has room for what its process makes there. Errors: as of
 /// [`RunDir::claim`] and [`RunDirClaim::with_room`].
-pub fn claim(name: &str) -> Result<RunDirClaim> {
-    RunDir::make()?.claim(name)?.with_room(bind)
+pub fn claim(name: &str, lock: Option<File>) -> Result<RunDirClaim> {
+    let dir = RunDir::make()?;
+    let claim = match lock {
+        Some(lock) => dir.claim_again(name, lock),
+        None => dir.claim(name),
+    };
+    claim?.with_room(bind)
 }
 
 /// Gives a pool its entry in a cache file, or takes that out, by the helper of this process if it has one. Errors: as

@@ -386,8 +386,7 @@ impl ServedPool {
     }
 
     /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. What a
-    /// crash has left in its intent log is done again, and files that lost their last name are removed. With `sync`, all
-    /// is on disk at once.
+    /// crash has left in its intent log is done again. With `sync`, all is on disk at once.
     pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset, sync: bool) -> Result<Option<Zpl>> {
         let ServedPool::Live(live) = self else { return Ok(None) };
         let open = live.open_head(head.id)?;
@@ -398,7 +397,6 @@ impl ServedPool {
         if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
             tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
         }
-        zpl.clean_unlinked()?;
         live.count_anew(head.id)?;
         Ok(Some(zpl))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
 use format::ids::{DatasetId, ObjectId};
-use fuse::{Helper, Mount, MountOptions, MountTable, Unmount};
+use fuse::{Helper, InheritedMount, Mount, MountOptions, MountTable, Unmount};
 use protocol::datasets::Mounted;
 use zpl::Zpl;
 
@@ -36,8 +36,6 @@ struct MountedDataset {
     source: Arc<FileSystem>,
     helper: Helper,
     options: Mutex<MountOptions>,
-    /// How many folders were made for it: the mountpoint, and those above it.
-    made: usize,
 }
 
 impl Mounts {
@@ -48,25 +46,40 @@ impl Mounts {
 
     /// Mounts a file system or snapshot of `pool` as `options` say. Errors: those of making the mountpoint, reading the file system and mounting.
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
-        let source = Arc::new(FileSystem::open(pool, &self.exports, options, env)?);
+        let source = Arc::new(FileSystem::open(pool, &self.exports, options, env, true)?);
         descriptors::check_room(options.descriptors())?;
-        let made = self.helper.make_folders(options)?;
+        let folders_made = self.helper.make_folders(options)?;
+        let options = &MountOptions { folders_made, ..options.clone() };
         match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
-                let mut options = options.clone();
-                options.read_only |= !source.is_writable();
-                let (helper, options) = (self.helper.clone(), Mutex::new(options));
-                let mounted = Arc::new(MountedDataset { mount, source, helper, options, made });
-                self.lock().push(mounted.clone());
-                self.exports.add(mounted);
+                self.add(mount, source, options.clone());
                 Ok(())
             }
             Err(e) => {
-                self.helper.remove_folders(options, made);
+                self.helper.remove_folders(options, folders_made);
                 Err(e)
             }
         }
+    }
+
+    /// Goes on serving a mount of the process before this one. Errors: those of reading the file system; the mount has ended
+    /// then.
+    pub fn adopt(&self, pool: &Arc<ServedPool>, inherited: InheritedMount, env: &Env) -> Result<()> {
+        let options = inherited.options().clone();
+        let open = || FileSystem::open(pool, &self.exports, &options, env, false).map(Arc::new);
+        let (mount, source) = fuse::adopt(open, inherited, env, &self.helper)?;
+        tracing::info!(dataset = options.fs_name, point = %mount.point().display(), "goes on being served");
+        self.add(mount, source, options);
+        Ok(())
+    }
+
+    fn add(&self, mount: Mount, source: Arc<FileSystem>, mut options: MountOptions) {
+        options.read_only |= !source.is_writable();
+        let (helper, options) = (self.helper.clone(), Mutex::new(options));
+        let mounted = Arc::new(MountedDataset { mount, source, helper, options });
+        self.lock().push(mounted.clone());
+        self.exports.add(mounted);
     }
 
     /// Removes the folder where nothing is mounted as `options` say any more, if it is empty.
@@ -205,11 +218,13 @@ impl Export for MountedDataset {
     }
 
     fn clear(&self) {
-        self.helper.remove_folders(&self.options(), self.made);
+        let options = self.options();
+        self.helper.remove_folders(&options, options.folders_made);
     }
 
     fn renamed(&self, name: &str) {
         name.clone_into(&mut self.options.lock().fs_name);
+        self.mount.renamed(name);
     }
 
     fn depends_on(&self, dataset: &str) -> bool {
@@ -227,6 +242,14 @@ impl Export for MountedDataset {
 
     fn thaw(&self) -> Result<()> {
         self.mount.thaw()
+    }
+
+    fn hold(&self) -> Result<()> {
+        self.mount.hold()
+    }
+
+    fn go_on(&self) {
+        self.mount.go_on();
     }
 }
 

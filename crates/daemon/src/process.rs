@@ -2,13 +2,15 @@
 
 mod own;
 
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::process::{ChildStdin, ExitCode};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
 use format::ids::Guid;
-use fuse::Helper;
+use fuse::{Helper, Inheritance, KeptFiles};
 use nix::sys::signal::SigSet;
 use pool::LivePool;
 use protocol::create::CreateRequest;
@@ -27,27 +29,46 @@ use crate::mount_plan::MountBounds;
 use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
 use crate::report::ProcessFacts;
+use crate::revival::Revival;
 use crate::served::Served;
 use crate::verbs::Host;
 use crate::volume_exports::VolumeExports;
-use crate::{confine, descriptors, leftovers, listen_helper, log, panics, server, told, verbs, zedlets};
+use crate::{confine, descriptors, leftovers, listen_helper, log, panics, revival, server, told, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
 /// sees what it says.
 pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
-    let cachefile = || Ok(((), options.cachefile_property().map(str::to_owned)));
-    be(is_started, cachefile, |ready, ()| {
-        let env = environment();
-        let Some(acquired) = acquire::acquire(&env, options, ready.notify)? else {
-            return ready.notify.ready().map_err(|e| e.to_string());
-        };
-        let mounts =
-            Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
-        let rule = own::of_imported(&ready.state, &acquired, options, ready.notify);
-        let bounds = MountBounds::new(options.altroot(), rule, options.mount_options.as_deref());
-        let places = HostPlaces { bounds, cachefile: options.cachefile_property() };
-        serve(env, acquired.pool, (acquired.locks, acquired.claim), &places, &mounts, ready)
-    })
+    let first = || Ok(((), Lasting::of(options)));
+    be(Notify::new(is_started), mount_helper_of_its_own, first, |ready, ()| import_and_serve(options, ready))
+}
+
+/// Is the process of a pool whose process died, and serves the mounts of that: `begin` and `pool` are what it left with its
+/// keeper, which is at standard input.
+pub fn revive(begin: &str, pool: &str) -> ExitCode {
+    let Some(options) = revival::import_of(begin, pool) else {
+        eprintln!("cenote serve --revive: started by the keeper of a pool, not by hand");
+        return ExitCode::FAILURE;
+    };
+    let inherited = || Helper::inherited(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let first = || Ok(((), Lasting::of(&options)));
+    be(Notify::unheard(), inherited, first, |ready, ()| import_and_serve(&options, ready))
+}
+
+fn mount_helper_of_its_own() -> base::Result<(Helper, Inheritance)> {
+    Ok((mount_helper::started()?, Inheritance::default()))
+}
+
+fn import_and_serve(options: &ImportOptions, ready: &Ready<'_>) -> Result<(), String> {
+    let env = environment();
+    let lock = ready.inheritance.lock().claim.take().map(File::from);
+    let Some(acquired) = acquire::acquire(&env, options, ready.notify, lock)? else {
+        return ready.notify.ready().map_err(|e| e.to_string());
+    };
+    let mounts = Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
+    let rule = own::of_imported(&ready.state, &acquired, options, ready.notify);
+    let bounds = MountBounds::new(options.altroot(), rule, options.mount_options.as_deref());
+    let places = HostPlaces { bounds, cachefile: options.cachefile_property(), is_temporary: options.temporary };
+    serve(env, acquired.pool, (acquired.locks, acquired.claim), &places, &mounts, ready)
 }
 
 /// Makes the pool that is described on standard input, and is its process.
@@ -57,13 +78,14 @@ pub fn create(is_started: bool) -> ExitCode {
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
         let cachefile = request.pool.properties.iter().find(|(name, _)| name == "cachefile");
         let cachefile = cachefile.map(|(_, file)| file.clone());
-        Ok((request, cachefile))
+        let begin = revival::begin(&as_import(&request));
+        Ok((request, Lasting { cachefile, begin }))
     };
-    be(is_started, read_request, |ready, request| {
+    be(Notify::new(is_started), mount_helper_of_its_own, read_request, |ready, request| {
         let (env, new) = (environment(), &request.pool);
         let failed = |why: &str| format!("cannot create '{}': {why}", new.name);
         let name = new.temporary_name.as_deref().unwrap_or(&new.name);
-        let claim = listen_helper::claim(name).map_err(|e| failed(e.what()))?;
+        let claim = listen_helper::claim(name, None).map_err(|e| failed(e.what()))?;
         VolumeExports::check_new(&new.fs_properties).map_err(|e| failed(e.what()))?;
         let (pool, locks) = live::create(&env, new).map_err(|why| failed(&why))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
@@ -72,9 +94,19 @@ pub fn create(is_started: bool) -> ExitCode {
         let rule = own::take_in(&ready.state, &pool.view(), ready.notify);
         let bounds = MountBounds::new(request.altroot.as_deref(), rule, None);
         let bounds = MountBounds { setuid: true, devices: true, ..bounds };
-        let places = HostPlaces { bounds, cachefile };
+        let places = HostPlaces { bounds, cachefile, is_temporary: new.temporary_name.is_some() };
         serve(env, pool, (locks, claim), &places, &mounts, ready)
     })
+}
+
+/// How a pool that is just made is imported later.
+fn as_import(request: &CreateRequest) -> ImportOptions {
+    let altroot = request.altroot.iter().map(|root| ("altroot".to_owned(), root.clone()));
+    ImportOptions {
+        props: request.pool.properties.iter().cloned().chain(altroot).collect(),
+        temporary: request.pool.temporary_name.is_some(),
+        ..ImportOptions::default()
+    }
 }
 
 /// The real environment. In a debug build, `CENOTE_FAIL=THREAD/PLACE/N` makes it fail when threads with names that
@@ -111,18 +143,34 @@ struct Ready<'a> {
     listen_helper: Mutex<Option<ListenHelper>>,
     /// What this host knows of pools, or why nothing.
     state: base::Result<Arc<HostState>>,
+    /// What a process before left.
+    inheritance: Mutex<Inheritance>,
 }
 
-/// Runs `main` in a process that is ready for it, with what `first` gives while the process is not confined yet; beside that,
-/// `first` tells the cache file that may be made.
+/// What holds on this host as long as the pool is in use.
+struct Lasting {
+    /// The cache file that may be made.
+    cachefile: Option<String>,
+    /// As [`revival::begin`] has it.
+    begin: String,
+}
+
+impl Lasting {
+    fn of(options: &ImportOptions) -> Lasting {
+        let cachefile = options.cachefile_property().map(str::to_owned);
+        Lasting { cachefile, begin: revival::begin(options) }
+    }
+}
+
+/// Runs `main` in a process that is ready for it, with what `first` gives while the process is not confined yet.
 fn be<T>(
-    is_started: bool,
-    first: impl FnOnce() -> Result<(T, Option<String>), String>,
+    notify: Notify,
+    helper: impl FnOnce() -> base::Result<(Helper, Inheritance)>,
+    first: impl FnOnce() -> Result<(T, Lasting), String>,
     main: impl FnOnce(&Ready<'_>, T) -> Result<(), String>,
 ) -> ExitCode {
-    let notify = Notify::new(is_started);
     notify.detach();
-    log::start(is_started);
+    log::start(notify.is_for_programs());
     descriptors::raise_limit();
     // threads inherit this, so that the one thread that waits for signals gets them
     let signals = SigSet::from_iter(ENDING);
@@ -130,22 +178,23 @@ fn be<T>(
         tracing::warn!("signals end the process at once: {e}");
     }
     // before any other thread is there
-    let helper = mount_helper::started().map_err(|e| e.to_string());
+    let helper = helper().map_err(|e| e.to_string());
     let zedlets = Mutex::new(zedlets::started());
-    let confined = helper.and_then(|helper| {
+    let confined = helper.and_then(|(helper, inheritance)| {
         pool::check_memory().map_err(|e| e.to_string())?;
-        let (given, cachefile) = first()?;
-        let listen_helper = ListenHelper::started(cachefile.as_deref());
+        let (given, lasting) = first()?;
+        helper.begin_revival(&lasting.begin).map_err(|e| e.to_string())?;
+        let listen_helper = ListenHelper::started(lasting.cachefile.as_deref());
         listen_helper.serve_process();
         let state = HostState::open().map(Arc::new);
         // where there is none, what needs it says why
         let run = RunDir::make().ok();
         let written = run.as_ref().map(RunDir::path).into_iter().chain(state.iter().map(|state| state.folder()));
         confine::confine(&written.collect::<Vec<_>>())?;
-        Ok((helper, given, Mutex::new(Some(listen_helper)), state))
+        Ok((helper, given, Mutex::new(Some(listen_helper)), (state, Mutex::new(inheritance))))
     });
-    let done = confined.and_then(|(helper, given, listen_helper, state)| {
-        main(&Ready { notify: &notify, signals, helper, zedlets, listen_helper, state }, given)
+    let done = confined.and_then(|(helper, given, listen_helper, (state, inheritance))| {
+        main(&Ready { notify: &notify, signals, helper, zedlets, listen_helper, state, inheritance }, given)
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -163,9 +212,12 @@ struct HostPlaces<'a> {
     bounds: MountBounds,
     /// Property `cachefile`.
     cachefile: Option<&'a str>,
+    /// It has a name that its labels do not have.
+    is_temporary: bool,
 }
 
 /// What is mounted at once.
+#[derive(Clone, Copy)]
 struct Mounting<'a> {
     /// Whether anything is.
     is_wanted: bool,
@@ -193,7 +245,8 @@ fn serve(
     let dir = claim.dir();
     notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
-    leftovers::clear_mounts(helper, &name).map_err(failed)?;
+    let files = || Ok(KeptFiles { claim: claim.lock()?, log: std::io::stderr().as_fd().try_clone_to_owned()? });
+    let revival = Revival::new(helper.clone(), files().map_err(failed)?, places.is_temporary);
 
     let (end, ended) = mpsc::channel();
     let session = ProcessFacts {
@@ -202,19 +255,16 @@ fn serve(
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),
     };
-    let pid = std::process::id();
-    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid, ..Default::default() };
+    let hello = hello(&name, guid);
     let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
     let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.bounds.rule.clone())));
     let watched = pool.live().ok().cloned();
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
-    if let Some(file) = places.cachefile
-        && let Err(e) = served.begin_cachefile(file)
-    {
-        notify.err(e.what());
-    }
-    served.destroy_leftovers();
-    give_out(&served, mounts, notify);
+    let in_file = places.cachefile.map(|file| served.begin_cachefile(file));
+    in_file.and_then(Result::err).iter().for_each(|e| notify.err(e.what()));
+    give_out(&served, &name, mounts, ready).map_err(failed)?;
+    // not before: a program that cannot do all this is not started again
+    served.keep_revival(revival);
     let counters = Arc::new(Mutex::new(counter_files(&served, dir, &name)));
     let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
     let (counted, written) = (served.clone(), counters.clone());
@@ -247,6 +297,11 @@ fn serve(
     begun
 }
 
+/// What a client is told first.
+fn hello(name: &str, guid: Guid) -> wire::Hello {
+    wire::Hello { protocol: wire::PROTOCOL, pool: name.to_owned(), guid, pid: std::process::id(), ..Default::default() }
+}
+
 /// Starts the threads that look after the pool, and tell of it.
 fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 'static) -> base::Result<()> {
     if let Some(pool) = pool {
@@ -255,12 +310,20 @@ fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 
     spawn("kstat", counting)
 }
 
-/// Serves what is to be served at once: file systems, if that is wanted, and volumes.
-fn give_out(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
-    if mounts.is_wanted {
-        mount_all(served, mounts, notify);
+/// Serves what is to be served at once: the mounts of the process before, or file systems, if that is wanted; and volumes.
+/// Errors: it cannot be found out what is mounted.
+fn give_out(served: &Served, name: &str, mounts: &Mounting<'_>, ready: &Ready<'_>) -> base::Result<()> {
+    let inherited = std::mem::take(&mut ready.inheritance.lock().mounts);
+    let is_new = inherited.is_empty();
+    served.adopt(inherited);
+    // those of the process before that nobody kept
+    let were_dead = leftovers::clear_mounts(&ready.helper, name)? > 0;
+    served.destroy_leftovers();
+    if mounts.is_wanted && (is_new || were_dead) {
+        mount_all(served, mounts, ready.notify);
     }
     served.give_out_volumes();
+    Ok(())
 }
 
 /// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
@@ -324,6 +387,13 @@ fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> base::Result<()> {
 
 /// Stops all exports, if need be by force, and gives up the pool's place.
 fn finish(served: &Served, why: ProcessEnd, claim: RunDirClaim) {
+    if why == ProcessEnd::HandedOver {
+        tracing::info!("hands over to another process");
+        served.events().iter().for_each(|events| told::keep(events, &claim));
+        // with mounts, locks and the claim as they are: the next process has them
+        std::process::exit(0);
+    }
+    served.end_revival();
     if why == ProcessEnd::Signal {
         served.abandon_if_suspended();
     }

@@ -5,6 +5,8 @@
 pub enum ProcessEnd {
     /// The pool was exported: nothing is mounted any more.
     Exported,
+    /// It was handed over to another program.
+    HandedOver,
     /// A signal.
     Signal,
 }

@@ -1,11 +1,13 @@
 //! The state of a pool process, and its answers.
 
+mod cachefile;
+mod handover;
 mod leaving;
 mod set_here;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use base::{Env, Mutex, MutexGuard, Result};
 use dsl::Property;
@@ -13,7 +15,7 @@ use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
-use fuse::{Helper, MountOptions};
+use fuse::{Helper, InheritedMount, MountOptions};
 use pool::{
     AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
 };
@@ -23,15 +25,16 @@ use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{PoolReply, Request};
 use protocol::words::hex;
 
+use self::cachefile::CacheEntry;
 use crate::exports::Exports;
 use crate::injections::Injections;
-use crate::listen_helper::change_cachefile;
 use crate::live::ServedPool;
 use crate::locks::DeviceLocks;
 use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
+use crate::revival::Revival;
 use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
@@ -55,8 +58,9 @@ pub struct Served {
     locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
-    /// Property `cachefile`: `none`, or the file that is written.
-    cachefile: Mutex<Option<String>>,
+    cachefile: CacheEntry,
+    /// How another process takes it over when this one dies.
+    revival: OnceLock<Revival>,
     end: Mutex<mpsc::Sender<ProcessEnd>>,
     turn: Mutex<()>,
 }
@@ -89,9 +93,36 @@ impl Served {
             exports,
             locks,
             report: Mutex::default(),
-            cachefile: Mutex::default(),
+            cachefile: CacheEntry::default(),
+            revival: OnceLock::new(),
             end: Mutex::new(end),
             turn: Mutex::default(),
+        }
+    }
+
+    /// Another process is to take the pool over when this one dies.
+    pub fn keep_revival(&self, revival: Revival) {
+        // there is one for a process
+        let _ = self.revival.set(revival);
+        self.renew_revival();
+    }
+
+    fn renew_revival(&self) {
+        self.revival.get().iter().for_each(|revival| revival.renew(&self.pool.view(), &self.env));
+    }
+
+    /// This process ends in order.
+    pub fn end_revival(&self) {
+        self.revival.get().iter().for_each(|revival| revival.end());
+    }
+
+    /// Goes on serving what the process before this one has mounted.
+    pub fn adopt(&self, mounts: Vec<InheritedMount>) {
+        for inherited in mounts {
+            let dataset = inherited.options().fs_name.clone();
+            if let Err(error) = self.mounts.adopt(&self.pool, inherited, &self.env) {
+                tracing::error!(dataset, "its mount has ended with the process before: {error}");
+            }
         }
     }
 
@@ -114,6 +145,17 @@ impl Served {
         self.given_out.renew();
     }
 
+    /// The property `cachefile` as the pool comes. Errors: if the file cannot be written; that is tried again at the next
+    /// change.
+    pub fn begin_cachefile(&self, value: &str) -> Result<()> {
+        self.cachefile.begin(value, &self.pool.view())
+    }
+
+    fn hand_over(&self) -> handover::HandOver<'_> {
+        let revival = self.revival.get();
+        handover::HandOver { pool: &self.pool, streams: &self.streams, exports: &self.exports, revival }
+    }
+
     fn leaving(&self) -> leaving::Leaving<'_> {
         leaving::Leaving { pool: &self.pool, streams: &self.streams, exports: &self.exports, mounts: &self.mounts }
     }
@@ -133,8 +175,7 @@ impl Served {
 
     /// The pool is no longer in use here.
     fn leave_for_good(&self) {
-        let file = self.cachefile.lock().take();
-        file.iter().for_each(|file| self.leave_cachefile(file));
+        self.cachefile.leave(&self.pool.view());
     }
 
     /// Lets nobody wait for a pool that is suspended: its process ends.
@@ -183,10 +224,10 @@ impl Served {
     }
 
     /// Tells the main thread to end.
-    pub fn end(&self) {
+    pub fn end(&self, why: ProcessEnd) {
         let end = self.end.lock();
         // it may have ended already
-        let _ = end.send(ProcessEnd::Exported);
+        let _ = end.send(why);
     }
 
     /// Answers a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
@@ -250,6 +291,7 @@ impl Served {
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| self.mounts.settled()).map(|()| PoolReply::Done),
+            Request::Upgrade { process } => self.hand_over().to(*process).map(|()| PoolReply::HandedOver),
             Request::Freeze => self.pool.live()?.freeze().map(|()| PoolReply::Done),
             Request::Set { name, value, history } => self.set(name, value, history),
             Request::SetVdev { vdev, name, value, history } => {
@@ -274,7 +316,7 @@ impl Served {
 
     fn set(&self, name: &str, value: &str, history: &str) -> Result<PoolReply> {
         match name {
-            "cachefile" => self.set_cachefile(value).map(|()| PoolReply::Done),
+            "cachefile" => self.cachefile.set(value, &self.pool.view()).map(|()| PoolReply::Done),
             // an older version lacks some of what a pool is known by
             "version" => self.change_identity(history, |pool| pool.set_property(name, value)),
             _ => self.change_pool(history, |pool| pool.set_property(name, value)),
@@ -308,62 +350,12 @@ impl Served {
     /// Changes the pool, and tells its history, unless the line is empty.
     fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<PoolReply> {
         change(&self.pool)?;
-        self.renew_cachefile();
+        self.cachefile.renew(&self.pool.view());
+        self.renew_revival();
         let record = if history.is_empty() { Ok(()) } else { self.pool.record(history) };
         // so that it is told when the pool is suspended
         let _ = self.report();
         record.map(|()| PoolReply::Done)
-    }
-
-    /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.
-    /// Errors: if that cannot be written; then all is as before.
-    pub fn set_cachefile(&self, value: &str) -> Result<()> {
-        let before = self.put_cachefile(value);
-        self.write_cachefile().inspect_err(|_| self.cachefile.lock().clone_from(&before))?;
-        before.iter().filter(|file| *file != value).for_each(|file| self.leave_cachefile(file));
-        Ok(())
-    }
-
-    /// The property as the pool comes. Errors: if the file cannot be written; that is tried again at the next change.
-    pub fn begin_cachefile(&self, value: &str) -> Result<()> {
-        self.put_cachefile(value);
-        self.write_cachefile()
-    }
-
-    /// What the property was before.
-    fn put_cachefile(&self, value: &str) -> Option<String> {
-        std::mem::replace(&mut *self.cachefile.lock(), (!value.is_empty()).then(|| value.to_owned()))
-    }
-
-    /// The pool's name in cache files: what its labels call it.
-    fn cached_name(&self) -> String {
-        let pool = self.pool.view();
-        pool.config().opt_str("name").unwrap_or(pool.name()).to_owned()
-    }
-
-    fn write_cachefile(&self) -> Result<()> {
-        let file = self.cachefile.lock().clone();
-        match file {
-            Some(file) if file != "none" => {
-                change_cachefile(Path::new(&file), &self.cached_name(), Some(self.pool.view().config()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Brings the cache file up to date. That it cannot be written keeps nobody from anything.
-    fn renew_cachefile(&self) {
-        if let Err(e) = self.write_cachefile() {
-            tracing::warn!("{e}");
-        }
-    }
-
-    fn leave_cachefile(&self, file: &str) {
-        if file != "none"
-            && let Err(e) = change_cachefile(Path::new(file), &self.cached_name(), None)
-        {
-            tracing::warn!("{e}");
-        }
     }
 
     /// Everything that `zpool list`, `status` and `get` show; of a suspended pool what was known of it before.
@@ -403,7 +395,7 @@ impl Served {
         if self.pool.is_writable() {
             report::refresh_caches(&mut report.caches, &pool);
         }
-        report.cachefile = self.cachefile.lock().clone();
+        report.cachefile = self.cachefile.value();
         if let Ok(live) = self.pool.live() {
             report::refresh_scan(&mut report, live);
             report.freeing_bytes += live.put_off_bytes();

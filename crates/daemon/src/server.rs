@@ -22,6 +22,7 @@ use nix::unistd::geteuid;
 use protocol::beside;
 use protocol::wire::{self, Answer, Hello, PoolReply, Request};
 
+use crate::process_end::ProcessEnd;
 use crate::served::Served;
 use crate::stranger_share::{PatientStream, StrangerShare};
 
@@ -190,8 +191,10 @@ fn talk(
                 let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
                 let last = last_of(served.answer(&request, descriptors, part));
                 wire::send(&mut stream, &last)?;
-                if last == Answer::Done(PoolReply::Exported) {
-                    served.end();
+                match last {
+                    Answer::Done(PoolReply::Exported) => served.end(ProcessEnd::Exported),
+                    Answer::Done(PoolReply::HandedOver) => served.end(ProcessEnd::HandedOver),
+                    _ => {}
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A dataset as the FUSE adapter mounts it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Env, Error, Kind, Mutex, Result, RwLock};
 use dmu::{Mode, Objset};
@@ -12,7 +12,7 @@ use format::feature::LONGNAME;
 use format::ids::{DatasetId, Txg};
 use fuse::{DatasetSpace, MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source};
 use pool::{FeatureState, Pool};
-use zpl::{Counters, Zpl};
+use zpl::{Counters, Unsettled, Zpl};
 
 use crate::exports::Exports;
 use crate::live::ServedPool;
@@ -34,6 +34,8 @@ pub struct FileSystem {
     env: Env,
     /// All that is written is on disk at once, whatever property `sync` says.
     sync: AtomicBool,
+    /// Where changes are noted that a crash would take back.
+    unsettled: OnceLock<Arc<Unsettled>>,
     /// Whether it is a snapshot itself.
     is_snapshot: bool,
     /// Changes when snapshots do.
@@ -43,13 +45,15 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system or snapshot that `options` name, as they want it; what else serves the pool's datasets is among
+    /// The file system or snapshot that `options` name, as they want it. Files that lost their last name are removed, if the
+    /// kernel knows none of it (`is_new`); what else serves the pool's datasets is among
     /// `exports`. Errors: `NotFound`, `Encrypted`, those of reading the pool.
     pub fn open(
         served: &Arc<ServedPool>,
         exports: &Arc<Exports>,
         options: &MountOptions,
         env: &Env,
+        is_new: bool,
     ) -> Result<FileSystem> {
         let (pool, name) = (&served.view(), options.fs_name.as_str());
         let subject = pool.dsl().subject(name)?;
@@ -61,11 +65,27 @@ impl FileSystem {
             Some(zpl) => zpl,
             None => Zpl::open(objset(pool, &subject, &head)?)?,
         };
+        if live.is_writable() && is_new {
+            live.clean_unlinked()?;
+        }
         live.show_acls(options.posix_acl);
         let (live, acls) = (RwLock::new(Arc::new(live)), options.posix_acl.into());
         let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));
         let (served, exports, env) = (served.clone(), Arc::downgrade(exports), env.clone());
-        Ok(FileSystem { served, exports, head, acls, live, env, sync, is_snapshot, snapshots_version, space })
+        let unsettled = OnceLock::new();
+        Ok(FileSystem {
+            served,
+            exports,
+            head,
+            acls,
+            live,
+            env,
+            sync,
+            unsettled,
+            is_snapshot,
+            snapshots_version,
+            space,
+        })
     }
 
     /// Whether it can be changed.
@@ -158,11 +178,26 @@ impl Source for FileSystem {
         let head = subject.dataset().unwrap_or(&self.head);
         let zpl = self.served.writable(&self.env, &subject, head, self.sync.load(Ordering::Relaxed))?;
         let zpl = zpl.ok_or_else(|| Error::new(Kind::ReadOnly, "pool is read-only"))?;
+        zpl.clean_unlinked()?;
+        if let Some(unsettled) = self.unsettled.get() {
+            unsettled.clear();
+            zpl.keep_unsettled(unsettled)?;
+        }
         zpl.show_acls(self.acls.load(Ordering::Relaxed));
         let zpl = Arc::new(zpl);
         *self.live.write() = zpl.clone();
         *self.space.lock() = None;
         Ok(Some(zpl))
+    }
+
+    fn keep_unsettled(&self, unsettled: &Arc<Unsettled>) -> Result<()> {
+        let live = self.live();
+        if live.is_writable() {
+            // a source is mounted once
+            let _ = self.unsettled.set(unsettled.clone());
+            live.keep_unsettled(unsettled)?;
+        }
+        Ok(())
     }
 
     /// Computed once for each transaction group.

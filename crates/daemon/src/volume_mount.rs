@@ -176,4 +176,11 @@ impl Export for MountedVolumes {
     fn thaw(&self) -> Result<()> {
         self.mount.thaw()
     }
+
+    /// It is made anew.
+    fn hold(&self) -> Result<()> {
+        self.stop(false)
+    }
+
+    fn go_on(&self) {}
 }

@@ -136,7 +136,7 @@ pub enum HostReach {
 }
 
 /// All properties of Cenote's own, and what they say of the host. A property without a row is a [`HostReach::Door`].
-pub const OWN_PROPERTIES: [(&str, HostReach); 12] = [
+pub const OWN_PROPERTIES: [(&str, HostReach); 13] = [
     ("org.cenote:iscsi", HostReach::Door),
     ("org.cenote:iscsi_chap", HostReach::Door),
     ("org.cenote:iscsi_initiators", HostReach::Door),
@@ -146,6 +146,7 @@ pub const OWN_PROPERTIES: [(&str, HostReach); 12] = [
     ("org.cenote:nbd_listen", HostReach::Door),
     ("org.cenote:nbd_tls", HostReach::Door),
     ("org.cenote:pagecache", HostReach::Inside),
+    ("org.cenote:reattach", HostReach::Inside),
     ("org.cenote:received", HostReach::Door),
     ("org.cenote:vhost", HostReach::Door),
     ("org.cenote:writeback", HostReach::Inside),

@@ -56,4 +56,16 @@ pub trait Export: Send + Sync {
 
     /// Lets requests be done again. Errors: those of opening the new root; it can only be stopped then.
     fn thaw(&self) -> Result<()>;
+
+    /// Lets no request be done, so that the process after this one does them. Every call is followed by one of
+    /// [`Export::go_on`], if there is to be no such process after all. Errors: it cannot be handed over.
+    fn hold(&self) -> Result<()> {
+        self.freeze()
+    }
+
+    /// Lets requests be done again.
+    fn go_on(&self) {
+        // the root is the same
+        let _ = self.thaw();
+    }
 }

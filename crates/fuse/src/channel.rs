@@ -25,7 +25,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::device::open_device;
 use crate::wire::{
     EXPIRE_ONLY, FuseRequest, IN_HEADER_BYTES, IO_BYTES_MAX, InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE,
-    NOTIFY_STORE, OUT_HEADER_BYTES, Out, RequestBody, WRITE_IN_BYTES, opcode,
+    NOTIFY_RESEND, NOTIFY_STORE, OUT_HEADER_BYTES, Out, RequestBody, WRITE_IN_BYTES, opcode,
 };
 
 /// Bytes of one buffer for data: the usual record size.
@@ -44,37 +44,49 @@ mod ioctl {
 }
 
 /// A descriptor of the connection.
-pub(crate) struct Channel(OwnedFd);
+pub(crate) struct Channel {
+    connection: OwnedFd,
+    /// All threads have the same one: when one of several is closed, the requests that were read there fail.
+    is_shared: bool,
+}
 
 impl Channel {
     pub(crate) fn new(connection: OwnedFd) -> Channel {
-        Channel(connection)
+        Channel { connection, is_shared: false }
+    }
+
+    /// A connection that another process keeps, and can serve by this descriptor after this process.
+    pub(crate) fn kept(connection: OwnedFd) -> Channel {
+        Channel { connection, is_shared: true }
     }
 
     /// Another descriptor of the same connection. Errors: those of opening it; there are almost too many open files, and
     /// the last ones are for what is asked of the process.
     pub(crate) fn another(&self) -> Result<Channel> {
+        if self.is_shared {
+            return Ok(Channel { connection: self.connection.try_clone()?, is_shared: true });
+        }
         let other = open_device()?;
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // the lowest number that is free was taken
         if other.as_raw_fd().unsigned_abs() as u64 + SPARE_FILES >= most {
             return Err(std::io::Error::from(Errno::EMFILE).into());
         }
-        let mut ours = self.0.as_raw_fd().cast_unsigned();
+        let mut ours = self.connection.as_raw_fd().cast_unsigned();
         // SAFETY: the kernel reads one u32, the descriptor to be joined.
         unsafe { ioctl::clone(other.as_raw_fd(), &raw mut ours) }.map_err(std::io::Error::from)?;
-        Ok(Channel(other))
+        Ok(Channel::new(other))
     }
 
     /// From now on a request is taken from it only if there is one.
     pub(crate) fn make_eager(&self) -> Result<()> {
-        fcntl(&self.0, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK)).map_err(std::io::Error::from)?;
+        fcntl(&self.connection, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK)).map_err(std::io::Error::from)?;
         Ok(())
     }
 
     /// Sends a message, which is taken as a whole or not at all.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> nix::Result<()> {
-        writev(&self.0, parts).map(drop)
+        writev(&self.connection, parts).map(drop)
     }
 
     /// Has the kernel drop what it keeps of a node.
@@ -110,6 +122,11 @@ impl Channel {
         self.notify_of_name(directory, name, EXPIRE_ONLY)
     }
 
+    /// Has the kernel send again what was read and not answered, with a mark. Errors: it cannot.
+    pub(crate) fn resend(&self) -> Result<()> {
+        self.notify(NOTIFY_RESEND, &[])
+    }
+
     fn notify_of_name(&self, directory: u64, name: &[u8], flags: u32) -> Result<()> {
         let out = Out::default().u64(directory).u32(name.len() as u32).u32(flags);
         self.notify(NOTIFY_INVAL_ENTRY, &out.bytes(name).bytes(&[0]))
@@ -127,7 +144,7 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.connection.as_fd()
     }
 }
 

@@ -10,6 +10,7 @@ use zpl::{Allocate, ObjectId};
 use crate::accesses::Accesses;
 use crate::asker::Asker;
 use crate::faults::FaultLog;
+use crate::losses::Losses;
 use crate::negotiated::Negotiated;
 use crate::node::NodeId;
 use crate::notifier::Notifier;
@@ -54,6 +55,7 @@ pub(crate) struct ContentRequests<S: Source> {
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) write_back: Arc<WriteBack>,
+    pub(crate) losses: Arc<Losses>,
     pub(crate) env: Env,
 }
 
@@ -345,7 +347,7 @@ impl<S: Source> ContentRequests<S> {
         match NodeId::parse(node) {
             NodeId::InTree { tree: 0, object } if self.trees.is_writable() => {
                 let object = self.trees.live_object(object)?;
-                self.trees.live().tree.sync(object, data_only)
+                self.losses.told(object, self.trees.live().tree.sync(object, data_only))
             }
             // what never changes is on disk
             _ => Ok(()),

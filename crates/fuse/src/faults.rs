@@ -54,6 +54,7 @@ impl<S: Source> FaultLog<S> {
         reply: Reply,
         answer: impl FnOnce(Reply, T),
     ) {
+        self.env.failpoint("reply");
         match done {
             Ok(done) => answer(reply, done),
             Err(error) => reply.error(self.fail(request, node, error)),

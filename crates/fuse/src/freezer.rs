@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Gate;
-use zpl::{DirEntry, FileKind, ObjectId};
+use zpl::{DirEntry, FileKind, LostChanges, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::entries::Entries;
@@ -49,6 +49,10 @@ pub(crate) trait Freeze: Send + Sync {
     fn settled(&self);
     /// As of [`Mount::send_pages`](crate::Mount::send_pages).
     fn send_pages(&self);
+    /// No request is done from now on; those that are being done are answered first.
+    fn hold(&self);
+    /// Requests are done again.
+    fn go_on(&self);
     /// There are ACLs now, or none any more.
     fn acls_changed(&self);
     /// As of [`Mount::change_file`](crate::Mount::change_file).
@@ -88,6 +92,10 @@ impl<S: Source> Freeze for Freezer<S> {
     fn freeze(&self) -> Result<()> {
         if !self.trees.is_writable() {
             return Err(Error::new(Kind::Unsupported, "it is mounted so that it can only be read: unmount it first"));
+        }
+        if self.trees.known().is_inherited() {
+            let why = "the kernel knows files of it since before the pool's process died: unmount it first";
+            return Err(Error::new(Kind::Unsupported, why));
         }
         if self.negotiated.keeps_written() {
             return Err(Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first"));
@@ -143,6 +151,15 @@ impl<S: Source> Freeze for Freezer<S> {
 
     fn send_pages(&self) {
         self.write_back.send();
+    }
+
+    fn hold(&self) {
+        self.gate.close();
+        self.accesses.write_all();
+    }
+
+    fn go_on(&self) {
+        self.gate.open();
     }
 
     fn acls_changed(&self) {
@@ -227,6 +244,24 @@ impl<S: Source> Freezer<S> {
                 if !matches!(&entry.name[..], b"." | b"..") {
                     self.notifier.expire_name(node, &entry.name);
                     each(known, entry);
+                }
+                ControlFlow::Continue(())
+            });
+        }
+    }
+
+    /// Has the kernel drop what it keeps of objects that lost changes, and ask again for the names that directories among
+    /// them have. A name that is not there any more leads it to an object that is stale, or to a file that was moved there
+    /// in the time that was lost: of that name nobody knows.
+    pub(crate) fn forget_lost(&self, lost: &[LostChanges]) {
+        let live = self.trees.live();
+        for lost in lost {
+            let Ok(node) = live.node(lost.object) else { continue };
+            self.notifier.invalidate(node);
+            // what is no directory has no names
+            let _ = live.tree.readdir(lost.object, 0, &mut |entry| {
+                if !matches!(&entry.name[..], b"." | b"..") {
+                    self.notifier.expire_name(node, &entry.name);
                 }
                 ControlFlow::Continue(())
             });

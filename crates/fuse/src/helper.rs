@@ -25,8 +25,7 @@
 //! else.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -35,14 +34,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Error, Kind, Mutex, MutexGuard, Result};
-use nix::errno::Errno;
-use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
+use nix::sys::socket;
 use nix::sys::time::TimeVal;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::keeper::{Inheritance, InheritedMount, KeepRequest, Keeper, KeptMount, KeptThing, RevivalPlan};
+use crate::messages::{makes_no_sense, receive, send, socket_pair};
 use crate::options::{MountOptions, Unmount};
 use crate::{device, mountinfo, point};
 
@@ -50,8 +49,6 @@ use crate::{device, mountinfo, point};
 pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, and that process may start no other: \
     export the pool, and import it again";
 
-/// Longest message, in bytes: a path that is not UTF-8 takes four for each of its own.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// How long it may take to find out what is at a path.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
@@ -63,6 +60,23 @@ pub struct Helper(Arc<HelperInner>);
 struct HelperInner {
     origin: Origin,
     idle: Mutex<Option<Running>>,
+    revival: Mutex<PlannedRevival>,
+}
+
+/// What a keeper is given beside mounts.
+#[derive(Debug)]
+pub struct KeptFiles {
+    /// What the place of the process is claimed with.
+    pub claim: OwnedFd,
+    /// Where is said what goes wrong.
+    pub log: OwnedFd,
+}
+
+/// What the first helper is told once there is a mount that it keeps: until then, it is to keep nothing.
+#[derive(Default)]
+struct PlannedRevival {
+    plan: Option<(RevivalPlan, KeptFiles)>,
+    has_mounts: bool,
 }
 
 /// Where helpers come from.
@@ -83,6 +97,8 @@ enum Process {
     Own(Child),
     /// A child of the first one, which this process may not end itself.
     Elsewhere(i32, Weak<Mutex<Running>>),
+    /// The one that has started this process.
+    Parent,
 }
 
 /// A mounted file system that nobody serves yet.
@@ -118,6 +134,8 @@ enum HelperRequest {
     Another,
     /// End one that you have started.
     End(i32),
+    /// Of what outlives this process: only the first one is asked.
+    Keep(KeepRequest),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,6 +153,8 @@ enum HelperAnswer {
         point: OsString,
         dev: String,
     },
+    /// It comes along.
+    Kept(KeptThing),
     Failed {
         errno: i32,
         what: String,
@@ -157,8 +177,31 @@ impl Helper {
         Ok(Helper::from(Origin::Process(Arc::new(Mutex::new(first)))))
     }
 
+    /// The one that has started this process, as the one before died, at the other end of `socket`; and what it kept. Errors:
+    /// it makes no sense.
+    pub fn inherited(socket: OwnedFd) -> Result<(Helper, Inheritance)> {
+        let first = Running { process: Process::Parent, socket };
+        let helper = Helper::from(Origin::Process(Arc::new(Mutex::new(first))));
+        let mut inheritance = Inheritance::default();
+        let mut mount: Option<(KeptMount, OwnedFd)> = None;
+        for number in 0.. {
+            match helper.ask_first(KeepRequest::Take(number), None)? {
+                (HelperAnswer::Kept(KeptThing::Mount(kept)), Some(connection)) => mount = Some((*kept, connection)),
+                (HelperAnswer::Kept(KeptThing::Facts), Some(facts)) => {
+                    let (kept, connection) = mount.take().ok_or_else(makes_no_sense)?;
+                    inheritance.mounts.push(InheritedMount { kept, connection, facts });
+                }
+                (HelperAnswer::Kept(KeptThing::Claim), Some(claim)) => inheritance.claim = Some(claim),
+                (HelperAnswer::Done, _) => break,
+                _ => return Err(makes_no_sense()),
+            }
+        }
+        helper.0.revival.lock().has_mounts = !inheritance.mounts.is_empty();
+        Ok((helper, inheritance))
+    }
+
     fn from(origin: Origin) -> Helper {
-        Helper(Arc::new(HelperInner { origin, idle: Mutex::default() }))
+        Helper(Arc::new(HelperInner { origin, idle: Mutex::default(), revival: Mutex::default() }))
     }
 
     /// Makes the mountpoint and the folders above it; returns how many were not there. Errors:
@@ -190,6 +233,87 @@ impl Helper {
             tracing::info!(point = %point.display(), "unmounted what a dead process left there");
         }
         Ok(cleared)
+    }
+
+    /// Has its place kept, and how another process is started when this one dies: it serves the mounts that are kept.
+    /// Errors: there is no helper.
+    pub fn plan_revival(&self, plan: RevivalPlan, files: &KeptFiles) -> Result<()> {
+        let mut revival = self.0.revival.lock();
+        if revival.plan.as_ref().is_some_and(|(told, _)| *told == plan) {
+            return Ok(());
+        }
+        let files = KeptFiles { claim: files.claim.try_clone()?, log: files.log.try_clone()? };
+        revival.plan = Some((plan, files));
+        self.tell_revival(&revival)
+    }
+
+    /// Says what another process is told first when this one dies: once, before this one gives up its rights. Errors: there
+    /// is no helper.
+    pub fn begin_revival(&self, begin: &str) -> Result<()> {
+        self.ask_first(KeepRequest::Begin(begin.to_owned()), None).map(drop)
+    }
+
+    fn tell_revival(&self, revival: &PlannedRevival) -> Result<()> {
+        let Some((plan, files)) = revival.plan.as_ref().filter(|_| revival.has_mounts) else { return Ok(()) };
+        self.ask_first(KeepRequest::Claim, Some(files.claim.as_fd()))?;
+        self.ask_first(KeepRequest::Log, Some(files.log.as_fd()))?;
+        self.ask_first(KeepRequest::Plan(plan.clone()), None).map(drop)
+    }
+
+    /// Whose program is started next, instead of this one: that of a process of the same user that runs the command
+    /// `upgrade`. Errors: it does not; there is no helper; it keeps nothing.
+    pub fn start_next(&self, process: Option<u32>) -> Result<()> {
+        if !self.0.revival.lock().has_mounts {
+            return Err(Error::new(Kind::Unsupported, "nothing is mounted that outlives its process"));
+        }
+        self.ask_first(KeepRequest::Next(process), None).map(drop)
+    }
+
+    /// No other process is started from now on. Errors: there is no helper, which comes to the same.
+    pub fn retire(&self) -> Result<()> {
+        self.ask_first(KeepRequest::Retire, None).map(drop)
+    }
+
+    /// Has a mount kept: what is noted in its file, and its connection. Errors: it is not kept.
+    pub(crate) fn keep(&self, mount: &KeptMount, connection: BorrowedFd<'_>, facts: BorrowedFd<'_>) -> Result<()> {
+        self.ask_first(KeepRequest::Mount(Box::new(mount.clone())), Some(connection))?;
+        self.keep_facts(&mount.dev, facts)?;
+        let mut revival = self.0.revival.lock();
+        match std::mem::replace(&mut revival.has_mounts, true) {
+            true => Ok(()),
+            false => self.tell_revival(&revival),
+        }
+    }
+
+    /// Has other facts kept in the place of the one before. Errors: it is not kept.
+    pub(crate) fn keep_facts(&self, dev: &str, facts: BorrowedFd<'_>) -> Result<()> {
+        self.ask_first(KeepRequest::Facts(dev.to_owned()), Some(facts)).map(drop)
+    }
+
+    /// A mount has these options now, and is kept with them.
+    pub(crate) fn keep_options(&self, dev: &str, options: &MountOptions) {
+        let request = KeepRequest::Options(dev.to_owned(), Box::new(options.clone()));
+        if let Err(error) = self.ask_first(request, None) {
+            tracing::debug!("it is not kept: {error}");
+        }
+    }
+
+    /// A mount has ended, and is kept no more.
+    pub(crate) fn release(&self, dev: &str) {
+        // without a helper, nothing is kept
+        let _ = self.ask_first(KeepRequest::Release(dev.to_owned()), None);
+    }
+
+    /// Asks the first one. Errors: its own; `Missing` if there is none.
+    fn ask_first(&self, request: KeepRequest, fd: Option<BorrowedFd<'_>>) -> Result<(HelperAnswer, Option<OwnedFd>)> {
+        let Origin::Process(first) = &self.0.origin else {
+            return Err(Error::new(Kind::Missing, "there is no keeper"));
+        };
+        let asked = first.lock().ask_with(&HelperRequest::Keep(request), fd, None)?;
+        match asked.ok_or_else(ended_early)? {
+            (HelperAnswer::Failed { errno, what, cause }, _) => Err(failure(errno, what, cause)),
+            answer => Ok(answer),
+        }
     }
 
     pub(crate) fn attach(&self, options: &MountOptions) -> Result<Attached> {
@@ -284,10 +408,20 @@ impl Running {
 
     /// Has it do it; `None` if it was killed before it looked at the request, so that another may be asked.
     fn ask(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<Option<(HelperAnswer, Option<OwnedFd>)>> {
+        self.ask_with(request, None, limit)
+    }
+
+    /// The same; a descriptor comes along.
+    fn ask_with(
+        &self,
+        request: &HelperRequest,
+        fd: Option<BorrowedFd<'_>>,
+        limit: Option<Duration>,
+    ) -> Result<Option<(HelperAnswer, Option<OwnedFd>)>> {
         let seconds = limit.unwrap_or_default().as_secs().try_into().unwrap_or(i64::MAX);
         socket::setsockopt(&self.socket, socket::sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))
             .map_err(std::io::Error::from)?;
-        let sent = send(self.socket.as_fd(), request, None);
+        let sent = send(self.socket.as_fd(), request, fd);
         let received: Result<Option<_>> = sent.and_then(|()| receive(self.socket.as_fd()));
         match received {
             // it takes no message, or its end was closed with this one unread
@@ -302,6 +436,7 @@ impl Drop for Running {
         // it is idle, or not wanted any more; it may be where not even this ends it at once
         let process = match &mut self.process {
             Process::Own(process) => process,
+            Process::Parent => return,
             Process::Elsewhere(pid, first) => {
                 // without the first one, it ends when its socket does
                 if let Some(Err(error)) = first.upgrade().map(|first| first.lock().ask(&HelperRequest::End(*pid), None))
@@ -324,9 +459,26 @@ impl Drop for Running {
 ///
 /// Errors: `socket` is none, or what comes from there makes no sense.
 pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
-    let mut children = Vec::new();
-    while let Some((request, _)) = receive(socket)? {
-        let (answer, connection) = match answer(request, &mut children) {
+    let (mut keeper, mut children) = (Keeper::new(), Vec::new());
+    let mut outcome = help_one(socket, &mut keeper, &mut children);
+    while let Some(next) = keeper.revive() {
+        outcome = help_one(next.as_fd(), &mut keeper, &mut children);
+    }
+    outcome
+}
+
+/// The same for one process.
+fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Child>) -> Result<()> {
+    while let Some((request, fd)) = receive(socket)? {
+        if let HelperRequest::Keep(request) = request {
+            match keeper.answer(request, fd) {
+                Ok(Some((thing, fd))) => send(socket, &HelperAnswer::Kept(thing), Some(fd))?,
+                Ok(None) => send(socket, &HelperAnswer::Done, None)?,
+                Err(error) => send(socket, &HelperAnswer::failed(&error), None)?,
+            }
+            continue;
+        }
+        let (answer, connection) = match answer(request, children) {
             Ok((answer, connection)) => (answer, connection),
             Err(error) => (HelperAnswer::failed(&error), None),
         };
@@ -381,6 +533,7 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
             children.push(child);
             return Ok((HelperAnswer::Started { pid }, Some(socket)));
         }
+        HelperRequest::Keep(_) => return Err(makes_no_sense()),
         HelperRequest::End(pid) => {
             let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
             child.map_or(Ok(()), Child::kill)?;
@@ -392,8 +545,7 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
 
 /// Starts a helper's process; with it comes our end of its socket.
 fn spawn(program: &Path, args: &[OsString]) -> Result<(Child, OwnedFd)> {
-    let (socket, its) = socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-        .map_err(std::io::Error::from)?;
+    let (socket, its) = socket_pair()?;
     let mut command = Command::new(program);
     // it must keep nobody waiting for the end of our output, nor stand in a mount
     command.arg0("cenote").args(args).current_dir("/");
@@ -420,38 +572,4 @@ fn failure(errno: i32, what: String, cause: Option<i32>) -> Error {
 
 fn ended_early() -> Error {
     Error::new(Kind::Missing, "the mount helper ended early")
-}
-
-fn makes_no_sense() -> Error {
-    Error::corrupt("the mount helper makes no sense")
-}
-
-/// Sends a message, with a file descriptor if need be.
-fn send(socket: BorrowedFd<'_>, message: &impl Serialize, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-    let bytes = serde_json::to_vec(message).map_err(|e| Error::corrupt("not a message").with_source(e))?;
-    let fds: Vec<_> = fd.iter().map(AsRawFd::as_raw_fd).collect();
-    let control = [ControlMessage::ScmRights(&fds)];
-    let control = if fds.is_empty() { &[][..] } else { &control };
-    let slices = [IoSlice::new(&bytes)];
-    loop {
-        match socket::sendmsg::<()>(socket.as_raw_fd(), &slices, control, MsgFlags::MSG_NOSIGNAL, None) {
-            Err(Errno::EINTR) => {}
-            sent => return Ok(sent.map(drop).map_err(std::io::Error::from)?),
-        }
-    }
-}
-
-/// Takes a message, and the file descriptor that came with it; `None` if the other end is closed.
-fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Option<OwnedFd>)>> {
-    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-    let (length, fd) = match device::receive(socket, &mut bytes) {
-        Ok((0, _)) => return Ok(None),
-        Ok(received) => received,
-        Err(e) if e.kind() == ErrorKind::WouldBlock => {
-            return Err(Error::new(Kind::Interrupted, "the mount helper does not answer"));
-        }
-        Err(e) => return Err(e.into()),
-    };
-    let message = serde_json::from_slice(&bytes[..length]).map_err(|_| makes_no_sense())?;
-    Ok(Some((message, fd)))
 }

@@ -8,6 +8,7 @@
 //!   kernel  /dev/fuse        device.rs   open, mount(2) or fusermount3, unmount; point.rs: mountpoints
 //!     |  one request             |
 //!     |                      helper.rs   a process of its own: what must not be done by the one that serves mounts
+//!     |                      keeper.rs   what outlives that one; legacy.rs, repeats.rs, losses.rs: what the next one does
 //!     |                          |
 //!   channel.rs wire.rs       serve.rs    handshake, threads; export::Turns: whose turn; follow.rs: how it waits
 //!     |                      mount.rs     is it mounted, unmount, wait; life.rs: how far it has come
@@ -61,12 +62,16 @@ mod flags;
 mod follow;
 mod freezer;
 mod helper;
+mod keeper;
 mod known;
+mod legacy;
 mod life;
 mod lifetimes;
 mod list;
 mod lobby;
 mod lookup_counts;
+mod losses;
+mod messages;
 mod mount;
 mod mountinfo;
 mod names;
@@ -76,6 +81,7 @@ mod notifier;
 mod opened;
 mod options;
 mod point;
+mod repeats;
 mod reply;
 mod request_counts;
 mod serve;
@@ -91,8 +97,9 @@ mod write_back;
 mod xattr;
 
 pub use flags::Project;
-pub use helper::{Helper, NO_HELPER, help};
-pub use mount::{Mount, SETTLE_MAX, clear_dead_mounts, mount, unmount_all};
+pub use helper::{Helper, KeptFiles, NO_HELPER, help};
+pub use keeper::{Inheritance, InheritedMount, RevivalPlan};
+pub use mount::{Mount, SETTLE_MAX, adopt, clear_dead_mounts, mount, unmount_all};
 pub use mountinfo::{MountInfo, MountTable, all as all_mounts};
 pub use node::object_of;
 pub use options::{Direct, MountOptions, SnapDir, Unmount};

@@ -18,7 +18,7 @@
 //! and an orphan waits for the end of the mount.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{Mutex, MutexGuard};
 use zpl::ObjectId;
@@ -35,6 +35,8 @@ pub(crate) struct LookupCounts {
     n_stale: AtomicUsize,
     /// Objects with a size of the kernel's own.
     n_sizes: AtomicUsize,
+    /// The kernel may know objects of which it was told by the process before.
+    is_inherited: AtomicBool,
 }
 
 /// What the kernel knows of an object.
@@ -69,7 +71,31 @@ impl KernelSize {
 impl LookupCounts {
     pub(crate) fn new() -> LookupCounts {
         let shards = (0..N_SHARDS).map(|_| Mutex::default()).collect();
-        LookupCounts { shards, n_stale: AtomicUsize::new(0), n_sizes: AtomicUsize::new(0) }
+        LookupCounts {
+            shards,
+            n_stale: AtomicUsize::new(0),
+            n_sizes: AtomicUsize::new(0),
+            is_inherited: AtomicBool::new(false),
+        }
+    }
+
+    /// The kernel may know objects of which another process told it: these have no name, and wait for its forget, and
+    /// these are not there any more.
+    pub(crate) fn inherit(&self, orphans: &[ObjectId], stale: &[ObjectId]) {
+        self.is_inherited.store(true, Ordering::SeqCst);
+        for &object in orphans {
+            self.shard(object).entry(object).or_default().is_orphan = true;
+        }
+        for &object in stale {
+            if !std::mem::replace(&mut self.shard(object).entry(object).or_default().is_stale, true) {
+                self.n_stale.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Whether the kernel may know objects that are not counted here.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.is_inherited.load(Ordering::SeqCst)
     }
 
     /// The kernel is told of an object, and that the file has this generation. It is not stale then: if the generation
@@ -188,13 +214,13 @@ impl LookupCounts {
     /// An object lost its last name. Is it one that nobody knows?
     #[must_use]
     pub(crate) fn orphan(&self, object: ObjectId) -> bool {
-        match self.shard(object).get_mut(&object) {
-            Some(hold) => {
-                hold.is_orphan = true;
-                false
-            }
-            None => true,
+        let mut shard = self.shard(object);
+        // the kernel knows what it removes: if not from this process, from the one before
+        if !shard.contains_key(&object) && !self.is_inherited() {
+            return true;
         }
+        shard.entry(object).or_default().is_orphan = true;
+        false
     }
 
     /// Takes all orphans, at the end of the mount.
@@ -211,6 +237,20 @@ impl LookupCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_process_told_of_is_forgotten_too() {
+        let counts = LookupCounts::new();
+        let [orphan, stale, other] = [7, 8, 9].map(ObjectId::new);
+        counts.inherit(&[orphan], &[stale]);
+        assert!(counts.remove(orphan, 3), "it waited for this");
+        assert!(counts.is_stale(stale) && !counts.remove(stale, 1) && !counts.is_stale(stale));
+        // one that was unlinked since is used by programs that opened it before
+        assert!(!counts.orphan(other));
+        counts.add(other, 1);
+        assert!(counts.remove(other, 5));
+        assert!(counts.take_orphans().is_empty());
+    }
 
     #[test]
     fn an_orphan_goes_with_its_last_user() {

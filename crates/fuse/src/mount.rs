@@ -27,20 +27,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::{Env, Error, Kind, Result};
-use zpl::ObjectId;
+use base::{Env, Error, FactFile, FoundFacts, Kind, Mutex, Result};
+use zpl::{ObjectId, Unsettled};
 
 use crate::channel::Channel;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
+use crate::keeper::{InheritedMount, KeptMount};
+use crate::legacy::Legacy;
 use crate::life::{Life, MountStage};
-use crate::lobby::{Lobby, LobbyGuest, Stay};
+use crate::lobby::{Lobby, LobbyGuest, Stay, no_thread};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
 use crate::serve::{self, RequestThreads, ServeEnd};
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
+use crate::wire::init;
 
 /// How long the kernel may take after an unmount to say that nobody uses it.
 pub const SETTLE_MAX: Duration = Duration::from_secs(2);
@@ -63,6 +66,8 @@ pub struct Mount {
     /// As it was mounted.
     options: MountOptions,
     remountable: Arc<Remountable>,
+    /// Its options as they are kept for the process after this one.
+    kept: Mutex<MountOptions>,
     /// The tree can be written.
     is_writable: bool,
 }
@@ -77,10 +82,15 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     let mut options = options.clone();
     options.read_only |= !source.tree().is_writable();
     let life = Arc::new(Life::default());
-    let session = Session::new(source, options.clone(), env.clone(), life.clone())?;
+    let legacy = if options.reattach { begin_legacy(&*source, None)? } else { Legacy::default() };
+    let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
     helper.clear_dead(&options.mountpoint, &options.subtype, FOLDER_TIME)?;
     let attached = helper.attach(&options)?;
-    let channel = Arc::new(Channel::new(attached.connection));
+    let channel = match legacy.file() {
+        None => Channel::new(attached.connection),
+        Some(_) => Channel::kept(attached.connection),
+    };
+    let channel = Arc::new(channel);
     // it is unmounted if it is dropped before it is served
     let mount = Mount {
         fs_name: options.fs_name.clone(),
@@ -90,20 +100,108 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
         channel: Arc::downgrade(&channel),
         life,
         helper: helper.clone(),
+        kept: Mutex::new(options.clone()),
         options,
         remountable: session.remountable().clone(),
         is_writable: session.is_writable(),
     };
+    serve::shake_hands(&session, &channel)?;
+    // not before: what the handshake says is the most
+    set_readahead(&mount.dev, mount.options.readahead_bytes);
+    if let Some(file) = legacy.file()
+        && let Err(error) = mount.keep(session.negotiated().chosen(), &channel, file)
+    {
+        tracing::info!(dataset = mount.fs_name, "its mount ends with this process: {error}");
+        mount.kept.lock().reattach = false;
+    }
     mount.serve(session, channel)?;
     Ok(mount)
 }
 
+/// Goes on serving a mount that another process served until it died, with requests that it had not answered. `open` opens
+/// its dataset. Errors: those of that, and of reading the root directory; the mount has ended then.
+pub fn adopt<S: Source>(
+    open: impl FnOnce() -> Result<Arc<S>>,
+    inherited: InheritedMount,
+    env: &Env,
+    helper: &Helper,
+) -> Result<(Mount, Arc<S>)> {
+    let KeptMount { point, dev, .. } = inherited.kept.clone();
+    let adopted = open().and_then(|source| Ok((adopt_source(source.clone(), inherited, env, helper)?, source)));
+    if adopted.is_err() {
+        helper.release(&dev);
+        if let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
+            tracing::warn!(point = %point.display(), "cannot unmount what nobody serves: {error}");
+        }
+    }
+    adopted
+}
+
+fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env, helper: &Helper) -> Result<Mount> {
+    let InheritedMount { kept: KeptMount { options, point, dev, flags }, connection, facts: file } = inherited;
+    let facts = FoundFacts::read(file)?;
+    let lost = Unsettled::lost(&facts);
+    if !lost.is_empty() || facts.is_incomplete {
+        let all = if facts.is_incomplete { " at least" } else { "" };
+        tracing::warn!(
+            dataset = options.fs_name,
+            "{} files lost changes{all}: the next fsync of each fails",
+            lost.len()
+        );
+    }
+    let life = Arc::new(Life::default());
+    let legacy = begin_legacy(&*source, Some(facts))?;
+    let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
+    session.negotiated().restore(flags);
+    let channel = Arc::new(Channel::kept(connection));
+    session.connected(channel.clone());
+    let mount = Mount {
+        fs_name: options.fs_name.clone(),
+        point,
+        dev,
+        freezer: session.freezer(),
+        channel: Arc::downgrade(&channel),
+        life,
+        helper: helper.clone(),
+        remountable: session.remountable().clone(),
+        is_writable: session.is_writable(),
+        kept: Mutex::new(options.clone()),
+        options,
+    };
+    session.trees().inherit(&lost)?;
+    if let Some(file) = legacy.file() {
+        helper.keep_facts(&mount.dev, file.as_fd())?;
+    }
+    let told = session.clone();
+    mount.serve(session, channel.clone())?;
+    channel.resend()?;
+    if !lost.is_empty() {
+        // it may first want answers to other requests, and there may be many names
+        let env = told.env().clone();
+        env.spawn("fuse-lost", move || told.forget_lost(&lost)).then_some(()).ok_or_else(no_thread)?;
+    }
+    Ok(mount)
+}
+
+/// Where facts about a mount are noted for the process after this one.
+fn begin_legacy<S: Source>(source: &S, before: Option<FoundFacts>) -> Result<Legacy> {
+    let file = Arc::new(FactFile::new()?);
+    source.keep_unsettled(&Arc::new(Unsettled::new(file.clone())))?;
+    Ok(Legacy::new(file, before))
+}
+
 impl Mount {
-    /// Shakes hands with the kernel, and has requests answered from then on.
+    /// Has the helper keep it. Errors: the kernel cannot; there is no helper.
+    fn keep(&self, flags: u64, channel: &Channel, file: &FactFile) -> Result<()> {
+        if flags & init::HAS_RESEND == 0 {
+            return Err(Error::new(Kind::Unsupported, "the kernel sends no request twice, before Linux 6.9"));
+        }
+        let (options, point, dev) = (self.options.clone(), self.point.clone(), self.dev.clone());
+        self.helper.keep(&KeptMount { options, point, dev, flags }, channel.as_fd(), file.as_fd())
+    }
+
+    /// Has requests answered from now on.
     fn serve<S: Source>(&self, session: Arc<Session<S>>, channel: Arc<Channel>) -> Result<()> {
-        serve::shake_hands(&session, &channel)?;
-        // not before: what the handshake says is the most
-        set_readahead(&self.dev, self.options.readahead_bytes);
         let threads = RequestThreads::new(&session, channel, self.options.threads())?;
         let (point, dev, fs_name) = (self.point.clone(), self.dev.clone(), self.fs_name.clone());
         let (life, helper) = (self.life.clone(), self.helper.clone());
@@ -200,6 +298,7 @@ impl Mount {
         let has_other_root = self.remountable.snapdir() != options.snapdir;
         let has_other_acls = self.remountable.has_acls() != options.posix_acl;
         self.remountable.set(&options);
+        self.keep_options(|kept| *kept = kept.remounted(&options));
         if has_other_acls && let Some(freezer) = self.freezer.upgrade() {
             freezer.acls_changed();
         }
@@ -209,6 +308,19 @@ impl Mount {
             let _ = self.with_channel(|channel| channel.invalidate(root_node(0)));
         }
         Ok(())
+    }
+
+    /// Its dataset has another name.
+    pub fn renamed(&self, name: &str) {
+        self.keep_options(|kept| name.clone_into(&mut kept.fs_name));
+    }
+
+    fn keep_options(&self, change: impl FnOnce(&mut MountOptions)) {
+        let mut kept = self.kept.lock();
+        change(&mut kept);
+        if kept.reattach {
+            self.helper.keep_options(&self.dev, &kept);
+        }
     }
 
     /// Have all requests been answered, for ever?
@@ -251,6 +363,21 @@ impl Mount {
     /// happens. Errors: those of opening that tree: all files are gone then, and it can only be unmounted.
     pub fn thaw(&self) -> Result<()> {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.thaw())
+    }
+
+    /// Has no request done from now on, for the process after this one to do them. Errors: `Unsupported` if there will be
+    /// none.
+    pub fn hold(&self) -> Result<()> {
+        if !self.kept.lock().reattach {
+            return Err(Error::new(Kind::Unsupported, format!("{} ends with its process", self.point.display())));
+        }
+        self.freezer.upgrade().iter().for_each(|freezer| freezer.hold());
+        Ok(())
+    }
+
+    /// Has requests done again.
+    pub fn go_on(&self) {
+        self.freezer.upgrade().iter().for_each(|freezer| freezer.go_on());
     }
 
     /// Snapshots of the dataset may have been made, renamed or destroyed. Not from within a [`FileTree`]'s method, either.
@@ -341,6 +468,7 @@ impl<S: Source> ServedMount<S> {
         session.destroy();
         // they have the last descriptors of the connection
         drop((threads, session));
+        helper.release(&dev);
         // a mount that nobody answers for is worse than none
         if is_left && let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
             tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");

@@ -15,6 +15,7 @@ use crate::known::KnownNodes;
 use crate::lifetimes::NameLifetime;
 use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
+use crate::repeats::Repeats;
 use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees, WritePlace};
@@ -30,6 +31,7 @@ pub(crate) struct NameRequests<S: Source> {
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) write_back: Arc<WriteBack>,
+    pub(crate) repeats: Arc<Repeats>,
     pub(crate) attributes: Arc<AttributeRequests<S>>,
 }
 
@@ -50,8 +52,11 @@ impl<S: Source> NameRequests<S> {
         let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
         body.skip(4)?;
         let name = body.name()?.to_vec();
-        let work =
-            move |names: &Self| names.create_name(parent, &name, &new_file(asker, node_kind(mode, rdev)?, mode, umask));
+        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let work = move |names: &Self| {
+            let made = names.create_name(parent, &name, &new_file(asker, node_kind(mode, rdev)?, mode, umask));
+            names.made_before(before, (parent, &name), made)
+        };
         self.parking.change(self, work, move |names, made| names.answer_entry("mknod", parent, made, reply));
         Ok(())
     }
@@ -60,9 +65,13 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn mkdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
-        let work = move |names: &Self| match parent {
-            SNAPSHOTS => names.take_snapshot(&name, asker.0),
-            _ => names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask)),
+        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let work = move |names: &Self| {
+            let made = match parent {
+                SNAPSHOTS => names.take_snapshot(&name, asker.0),
+                _ => names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask)),
+            };
+            names.made_before(before, (parent, &name), made)
         };
         let names = self.clone();
         let answer = move || {
@@ -81,8 +90,11 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn symlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
-        let work =
-            move |names: &Self| names.create_name(parent, &name, &new_file(asker, NewKind::Symlink(&target), 0o777, 0));
+        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let work = move |names: &Self| {
+            let made = names.create_name(parent, &name, &new_file(asker, NewKind::Symlink(&target), 0o777, 0));
+            names.made_before(before, (parent, &name), made)
+        };
         self.parking.change(self, work, move |names, made| names.answer_entry("symlink", parent, made, reply));
         Ok(())
     }
@@ -91,7 +103,10 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn create(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, task, asker) = (header.node, Asker::of(header), (header.uid, header.gid));
         let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
-        let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0, task);
+        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        // one that made the file before opens it now
+        let if_new = if before.is_some() { 0 } else { libc::O_EXCL };
+        let how = (flags & (!libc::O_EXCL | if_new), body.u32()? & OPEN_KILL_SUIDGID != 0, task);
         let name = body.name()?.to_vec();
         let work =
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
@@ -129,7 +144,8 @@ impl<S: Source> NameRequests<S> {
         if self.trees.is_writable() && !are_together(node, parent) {
             return reply.refuse(libc::EXDEV);
         }
-        let work = move |names: &Self| names.link_name(node, parent, &name);
+        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let work = move |names: &Self| names.made_before(before, (parent, &name), names.link_name(node, parent, &name));
         self.parking.change(self, work, move |names, made| names.answer_entry("link", parent, made, reply));
         Ok(())
     }
@@ -137,7 +153,11 @@ impl<S: Source> NameRequests<S> {
     /// UNLINK.
     pub(crate) fn unlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, name) = (header.node, body.name()?.to_vec());
-        let work = move |names: &Self| names.unlink_name(parent, &name);
+        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
+        let work = move |names: &Self| match names.is_removed(before, parent, &name)? {
+            true => Ok(()),
+            false => names.unlink_name(parent, &name),
+        };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("unlink", parent, done, reply));
         Ok(())
     }
@@ -145,8 +165,10 @@ impl<S: Source> NameRequests<S> {
     /// RMDIR.
     pub(crate) fn rmdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, user, name) = (header.node, header.uid, body.name()?.to_vec());
+        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
         let work = move |names: &Self| match parent {
-            SNAPSHOTS => names.trees.snapshots().destroy(&name, user),
+            SNAPSHOTS => done_before(before, names.trees.snapshots().destroy(&name, user)),
+            _ if names.is_removed(before, parent, &name)? => Ok(()),
             _ => names.remove_directory(parent, &name),
         };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rmdir", parent, done, reply));
@@ -172,12 +194,55 @@ impl<S: Source> NameRequests<S> {
         if self.trees.is_writable() && !are_together(parent, new_parent) {
             return reply.refuse(libc::EXDEV);
         }
+        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
+        let is_exchange = flags == libc::RENAME_EXCHANGE;
         let work = move |names: &Self| match is_of_snapshot {
-            true => names.trees.snapshots().rename(&name, &new_name, uid),
+            true => done_before(before, names.trees.snapshots().rename(&name, &new_name, uid)),
+            false if names.is_moved(before, (parent, &name), (new_parent, &new_name), is_exchange)? => Ok(()),
             false => names.rename_name((parent, &name), (new_parent, &new_name), rename_mode(flags, (uid, gid))?),
         };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rename", parent, done, reply));
         Ok(())
+    }
+
+    /// The object of a name that may change, 0 if there is none. Errors: those of looking.
+    fn object_at(&self, node: u64, name: &[u8]) -> Result<ObjectId> {
+        let found = self.trees.changeable(node).and_then(|directory| self.trees.live().tree.lookup(directory, name));
+        match found {
+            Err(error) if error.kind() == Kind::NotFound => Ok(ObjectId::NONE),
+            found => found,
+        }
+    }
+
+    /// The entry that was made, also if that was when the request came for the first time.
+    fn made_before(
+        &self,
+        before: Option<ObjectId>,
+        (parent, name): (u64, &[u8]),
+        made: Result<FuseEntry>,
+    ) -> Result<FuseEntry> {
+        match made {
+            Err(error) if error.kind() == Kind::Exists && before.is_some() => self.find(parent, name),
+            made => made,
+        }
+    }
+
+    /// Whether the name was removed when the request came for the first time, as it is not that object's any more. Errors:
+    /// those of looking.
+    fn is_removed(&self, before: Option<ObjectId>, parent: u64, name: &[u8]) -> Result<bool> {
+        before.filter(|object| object.is_some()).map_or(Ok(false), |object| Ok(self.object_at(parent, name)? != object))
+    }
+
+    /// Whether the name was moved when the request came for the first time. Errors: those of looking.
+    fn is_moved(
+        &self,
+        before: Option<ObjectId>,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        is_exchange: bool,
+    ) -> Result<bool> {
+        let Some(object) = before.filter(|object| object.is_some()) else { return Ok(false) };
+        Ok(self.object_at(to.0, to.1)? == object && (is_exchange || self.object_at(from.0, from.1)? != object))
     }
 
     fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<FuseEntry>, reply: Reply) {
@@ -285,6 +350,14 @@ impl<S: Source> NameRequests<S> {
         let orphan = self.trees.live().tree.rename(from, to, mode)?;
         self.known.orphaned(orphan);
         Ok(())
+    }
+}
+
+/// The result of removing or moving what may be gone because the request came before.
+fn done_before(before: Option<ObjectId>, done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if error.kind() == Kind::NotFound && before.is_some() => Ok(()),
+        done => done,
     }
 }
 

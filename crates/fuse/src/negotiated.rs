@@ -1,6 +1,6 @@
 //! What the kernel and a mount agree on in their first messages.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::options::MountOptions;
 use crate::trees::WritePlace;
@@ -14,6 +14,8 @@ pub(crate) struct Negotiated {
     keep_pages: bool,
     writeback_cache: bool,
     is_writable: bool,
+    /// Flags of INIT.
+    chosen: AtomicU64,
     /// The kernel understands that directories need not be opened.
     no_opendir: AtomicBool,
     /// The kernel says of a new ACL whether set-group-id may stay.
@@ -29,6 +31,7 @@ impl Negotiated {
             keep_pages: options.keep_pages,
             writeback_cache: options.writeback_cache && is_writable,
             is_writable,
+            chosen: AtomicU64::new(0),
             no_opendir: AtomicBool::new(false),
             setxattr_ext: AtomicBool::new(false),
         }
@@ -47,6 +50,7 @@ impl Negotiated {
             | init::EXPLICIT_INVAL_DATA
             | init::EXPORT_SUPPORT
             | init::INIT_EXT
+            | init::HAS_RESEND
             | init::NO_OPENDIR_SUPPORT;
         let mut want = |flag, is_wanted| wanted |= if is_wanted { flag } else { 0 };
         // it hears of ACLs once only, and there may be some later: until then it is told of each file that it has none
@@ -59,9 +63,20 @@ impl Negotiated {
         want(init::WRITEBACK_CACHE, self.writeback_cache);
         want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
         let chosen = wanted & can;
+        self.restore(chosen);
+        chosen
+    }
+
+    /// What was agreed on by the process that served the mount before, or just now.
+    pub(crate) fn restore(&self, chosen: u64) {
+        self.chosen.store(chosen, Ordering::Relaxed);
         self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
         self.setxattr_ext.store(chosen & init::SETXATTR_EXT != 0, Ordering::Relaxed);
-        chosen
+    }
+
+    /// What was agreed on.
+    pub(crate) fn chosen(&self) -> u64 {
+        self.chosen.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_no_opendir(&self) -> bool {

@@ -62,6 +62,11 @@ pub struct MountOptions {
     /// process is killed. Large files are written faster; small ones are not, as `close` sends them, and their
     /// times in a request of their own.
     pub writeback_cache: bool,
+    /// The mount outlives the process that serves it: another one takes it over. Needs Linux 6.9, and a helper that was
+    /// started before.
+    pub reattach: bool,
+    /// Folders that were made for it: the mountpoint, and those above it.
+    pub folders_made: usize,
     /// Threads that take requests; 0 chooses.
     pub n_threads: usize,
     /// Bytes that the kernel reads ahead of a sequential reader. More than the system's default
@@ -135,6 +140,8 @@ impl MountOptions {
             page_cache: true,
             keep_pages: true,
             writeback_cache: false,
+            reattach: false,
+            folders_made: 0,
             n_threads: 0,
             readahead_bytes: 1 << 20,
         }

@@ -12,6 +12,7 @@ use base::{Piece, Result};
 
 use crate::attr::{FuseAttr, FuseEntry, major_minor};
 use crate::channel::Channel;
+use crate::legacy::NotedFact;
 use crate::lifetimes::{AttrLifetime, NameLifetime};
 use crate::statfs::Statfs;
 use crate::wire::{OUT_HEADER_BYTES, Out};
@@ -26,11 +27,26 @@ pub(crate) struct Reply {
     unique: u64,
     /// `None` when it has been given, or if none is due.
     channel: Option<Arc<Channel>>,
+    /// That the request is being done: it holds until the answer is given.
+    noted: Option<NotedFact>,
 }
 
 impl Reply {
     pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
-        Reply { unique, channel: Some(channel) }
+        Reply { unique, channel: Some(channel), noted: None }
+    }
+
+    /// The number of the request, with the mark of one that came before.
+    pub(crate) fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// The same, with a fact that holds until the answer is given.
+    pub(crate) fn noted(self, noted: Option<NotedFact>) -> Reply {
+        // the fields are not moved out of it, as it is dropped with an answer
+        let mut reply = self;
+        reply.noted = noted;
+        reply
     }
 
     /// The request is one that gets no answer.

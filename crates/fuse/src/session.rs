@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Mutex, Result};
 use export::{Gate, Parking};
+use zpl::LostChanges;
 
 use crate::accesses::Accesses;
 use crate::attributes::AttributeRequests;
@@ -17,13 +18,16 @@ use crate::faults::FaultLog;
 use crate::flags::FlagRequests;
 use crate::freezer::{Freeze, Freezer};
 use crate::known::KnownNodes;
+use crate::legacy::Legacy;
 use crate::life::{Life, MountStage};
 use crate::list::ListRequests;
+use crate::losses::Losses;
 use crate::names::NameRequests;
 use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::options::{MountOptions, Remountable};
+use crate::repeats::Repeats;
 use crate::reply::Reply;
 use crate::request_counts;
 use crate::tree::Source;
@@ -53,8 +57,14 @@ pub(crate) struct Session<S: Source> {
 
 impl<S: Source> Session<S> {
     /// Errors: those of reading the root directory.
-    pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env, life: Arc<Life>) -> Result<Arc<Session<S>>> {
-        let parts = SharedParts::new(source, options, &env)?;
+    pub(crate) fn new(
+        source: Arc<S>,
+        options: MountOptions,
+        env: Env,
+        life: Arc<Life>,
+        legacy: &Legacy,
+    ) -> Result<Arc<Session<S>>> {
+        let parts = SharedParts::new(source, options, &env, legacy)?;
         let attributes = parts.attributes();
         Ok(Arc::new(Session {
             names: parts.names(attributes.clone()),
@@ -80,9 +90,24 @@ impl<S: Source> Session<S> {
         self.negotiated.choose(can)
     }
 
+    /// What was agreed on with the kernel.
+    pub(crate) fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// What the mount shows.
+    pub(crate) fn trees(&self) -> &Trees<S> {
+        &self.trees
+    }
+
     /// There is a connection to the kernel.
     pub(crate) fn connected(&self, channel: Arc<Channel>) {
         self.notifier.connected(channel);
+    }
+
+    /// As of [`Freezer::forget_lost`].
+    pub(crate) fn forget_lost(&self, lost: &[LostChanges]) {
+        self.freezer.forget_lost(lost);
     }
 
     /// What freezes it, for as long as it is there.
@@ -196,13 +221,15 @@ struct SharedParts<S: Source> {
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
     write_back: Arc<WriteBack>,
+    repeats: Arc<Repeats>,
+    losses: Arc<Losses>,
     gate: Arc<Gate>,
 }
 
 impl<S: Source> SharedParts<S> {
     /// Errors: those of reading the root directory.
-    fn new(source: Arc<S>, options: MountOptions, env: &Env) -> Result<SharedParts<S>> {
-        let trees = Arc::new(Trees::new(source.clone(), env, options)?);
+    fn new(source: Arc<S>, options: MountOptions, env: &Env, legacy: &Legacy) -> Result<SharedParts<S>> {
+        let trees = Arc::new(Trees::new(source.clone(), env, options, legacy)?);
         let (gate, notifier) = (Arc::<Gate>::default(), Arc::<Notifier>::default());
         let parking = Parking::new(env.clone(), gate.clone(), move || source.wait_resumed());
         let negotiated = Arc::new(Negotiated::new(trees.options(), trees.is_writable()));
@@ -212,7 +239,9 @@ impl<S: Source> SharedParts<S> {
         Ok(SharedParts {
             entries: Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone())),
             known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
-            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone(), negotiated.clone()),
+            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone(), negotiated.clone(), legacy.clone()),
+            repeats: Arc::new(Repeats::new(legacy.clone())),
+            losses: Arc::new(Losses::new(legacy)),
             notifier,
             negotiated,
             trees,
@@ -233,6 +262,7 @@ impl<S: Source> SharedParts<S> {
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
             write_back: self.write_back.clone(),
+            repeats: self.repeats.clone(),
             attributes,
         })
     }
@@ -252,6 +282,7 @@ impl<S: Source> SharedParts<S> {
             negotiated: self.negotiated.clone(),
             notifier: self.notifier.clone(),
             write_back: self.write_back.clone(),
+            losses: self.losses.clone(),
             env: env.clone(),
         })
     }
@@ -276,6 +307,7 @@ impl<S: Source> SharedParts<S> {
             parking: self.parking.clone(),
             negotiated: self.negotiated.clone(),
             write_back: self.write_back.clone(),
+            repeats: self.repeats.clone(),
         })
     }
 

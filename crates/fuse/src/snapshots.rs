@@ -12,6 +12,7 @@ use base::{Env, Error, Kind, Mutex, Result, ResultExt};
 use zpl::ObjectId;
 
 use crate::cache::MountCache;
+use crate::legacy::{Legacy, NotedFact, PLACE};
 use crate::node::{OpenTree, SNAPSHOTS_MAX};
 use crate::tree::{Snapshot, SnapshotEdit, Source};
 
@@ -28,6 +29,7 @@ pub(crate) struct Snapshots<S: Source> {
     /// The names that the kernel may know, or know not to be there.
     told: Mutex<Arc<List>>,
     open: MountCache<u16, Arc<S::Tree>>,
+    legacy: Legacy,
 }
 
 /// Snapshots in the order of their places, the first being place 1. A place is empty when its snapshot is gone.
@@ -38,12 +40,15 @@ pub(crate) struct List {
 }
 
 impl<S: Source> Snapshots<S> {
-    pub(crate) fn new(source: Arc<S>, env: Env, fs_name: &str) -> Snapshots<S> {
+    pub(crate) fn new(source: Arc<S>, env: Env, fs_name: &str, legacy: &Legacy) -> Snapshots<S> {
+        let before = List::inherited(legacy);
         Snapshots {
             source,
             env,
             fs_name: fs_name.to_owned(),
-            list: Mutex::default(),
+            // no version is that one
+            list: Mutex::new(before.map(|before| (u64::MAX, Arc::new(before)))),
+            legacy: legacy.clone(),
             told: Mutex::default(),
             open: MountCache::new(OPEN_MAX),
         }
@@ -60,6 +65,7 @@ impl<S: Source> Snapshots<S> {
         let before = list.as_ref().map(|(_, list)| list.clone()).unwrap_or_default();
         let count = snapshots.len();
         let now = Arc::new(before.renewed(snapshots));
+        now.from(before.snapshots.len() as u16 + 1).for_each(|(place, one)| self.keep_place(place, one.dataset));
         if now.places.len() < count {
             tracing::warn!(
                 dataset = self.fs_name,
@@ -68,6 +74,14 @@ impl<S: Source> Snapshots<S> {
             );
         }
         Ok(list.insert((version, now)).1.clone())
+    }
+
+    /// The process after this one gives a snapshot the same place.
+    fn keep_place(&self, place: u16, dataset: ObjectId) {
+        // for good: no other snapshot gets it
+        if let Some(noted) = self.legacy.note(PLACE, [place.into(), dataset.get()]) {
+            noted.stays();
+        }
     }
 
     /// The names that have come and gone since this was asked last. Errors: those of reading which there are.
@@ -135,6 +149,21 @@ fn text(name: &[u8]) -> Result<&str> {
 }
 
 impl List {
+    /// The places that snapshots had in the process before, which are noted anew.
+    fn inherited(legacy: &Legacy) -> Option<List> {
+        let mut snapshots: Vec<Option<Snapshot>> = Vec::new();
+        for [place, dataset] in legacy.inherited(PLACE) {
+            let Some(at) = usize::try_from(place).ok().and_then(|place| place.checked_sub(1)) else { continue };
+            if at < SNAPSHOTS_MAX {
+                snapshots.resize(snapshots.len().max(at + 1), None);
+                let dataset = ObjectId::new(dataset);
+                snapshots[at] = Some(Snapshot { name: String::new(), dataset, created_s: 0 });
+                legacy.note(PLACE, [place, dataset.get()]).into_iter().for_each(NotedFact::stays);
+            }
+        }
+        legacy.is_inherited().then_some(List { snapshots, places: HashMap::new() })
+    }
+
     /// The list of these snapshots, which has those that it had already in their places.
     fn renewed(&self, snapshots: Vec<Snapshot>) -> List {
         let mut left: HashMap<ObjectId, Snapshot> = snapshots.iter().map(|one| (one.dataset, one.clone())).collect();

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{AlignedBuf, Data, Error, Kind, Piece, Result};
-use zpl::{DirEntry, ObjectId, Stat, Zpl};
+use zpl::{DirEntry, ObjectId, Stat, Unsettled, Zpl};
 
 use zpl::{Allocate, New, RenameMode, SetAttr, SetFlags, XattrMode};
 
@@ -72,6 +72,11 @@ pub trait Source: Send + Sync + 'static {
     /// The live tree, if the root of the dataset has been replaced since it was told last. Errors: those of opening it.
     fn reopened(&self) -> Result<Option<Arc<Self::Tree>>> {
         Ok(None)
+    }
+
+    /// Has changes of the live tree noted there that a crash would take back, from now on. Errors: those of the tree.
+    fn keep_unsettled(&self, _unsettled: &Arc<Unsettled>) -> Result<()> {
+        Ok(())
     }
 
     /// Waits until changes that failed as `Suspended` can be made. Errors: `Suspended` if nobody is to wait.
@@ -228,6 +233,11 @@ pub trait FileTree: Send + Sync + 'static {
         Err(read_only())
     }
 
+    /// All objects that wait for [`FileTree::reclaim`], also since before the tree was opened. Errors: those of reading.
+    fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        Ok(Vec::new())
+    }
+
     /// Changes attributes. `IsDirectory`, `Invalid` for the size of what has none; `TooBig`.
     fn set_attr(&self, _object: ObjectId, _set: &SetAttr) -> Result<Stat> {
         Err(read_only())
@@ -330,6 +340,10 @@ pub trait TreeFile: Send + Sync + 'static {
 
 impl FileTree for Zpl {
     type File = zpl::File;
+
+    fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        if self.is_writable() { Zpl::unlinked(self) } else { Ok(Vec::new()) }
+    }
 
     fn root(&self) -> ObjectId {
         Zpl::root(self)

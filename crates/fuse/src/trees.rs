@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
-use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, ObjectId};
+use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, LostChanges, ObjectId};
 
+use crate::legacy::Legacy;
 use crate::lookup_counts::LookupCounts;
 use crate::node::{CONTROL_NAME, NodeId, OpenTree};
 use crate::options::{MountOptions, Remountable, SnapDir};
@@ -55,11 +56,11 @@ pub(crate) struct Trees<S: Source> {
 
 impl<S: Source> Trees<S> {
     /// Errors: those of reading the root directory.
-    pub(crate) fn new(source: Arc<S>, env: &Env, options: MountOptions) -> Result<Trees<S>> {
+    pub(crate) fn new(source: Arc<S>, env: &Env, options: MountOptions, legacy: &Legacy) -> Result<Trees<S>> {
         let live = OpenTree::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
         Ok(Trees {
-            snapshots: Snapshots::new(source.clone(), env.clone(), &options.fs_name),
+            snapshots: Snapshots::new(source.clone(), env.clone(), &options.fs_name, legacy),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
             is_writable: live.tree.is_writable(),
             remountable: Arc::new(Remountable::new(&options)),
@@ -104,6 +105,19 @@ impl<S: Source> Trees<S> {
             tree.stat(object).ok().filter(|stat| stat.generation == generation).map(|stat| stat.size)
         });
         *self.live.write() = OpenTree::live(tree);
+    }
+
+    /// Takes over what the kernel knows since another process: files without a name that programs may have open, and files
+    /// that were made in the time that was lost. Errors: those of reading the pool.
+    pub(crate) fn inherit(&self, lost: &[LostChanges]) -> Result<()> {
+        let tree = self.live().tree;
+        let is_gone = |lost: &&LostChanges| {
+            let there = tree.stat(lost.object).map(|stat| stat.generation);
+            lost.born.is_some_and(|born| there.ok() != Some(born))
+        };
+        let stale: Vec<ObjectId> = lost.iter().filter(is_gone).map(|lost| lost.object).collect();
+        self.known.inherit(&tree.unlinked()?, &stale);
+        Ok(())
     }
 
     /// There is no live tree any more.

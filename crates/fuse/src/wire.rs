@@ -96,6 +96,7 @@ pub(crate) mod init {
     /// There is a second word of these flags.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const HAS_RESEND: u64 = 1 << 39;
 }
 
 /// `FOPEN_*`, in the answer to OPEN.
@@ -122,6 +123,9 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
 pub(crate) const NOTIFY_STORE: i32 = 4;
+pub(crate) const NOTIFY_RESEND: i32 = 7;
+/// `FUSE_UNIQUE_RESEND`: the request was sent before, to a process that did not answer it.
+pub(crate) const UNIQUE_RESEND: u64 = 1 << 63;
 /// `FUSE_EXPIRE_ONLY`: the name is asked for again, and not dropped. Kernels before 6.2 drop it.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
 

@@ -15,12 +15,13 @@
 //!
 //! The thread is inside of no request while it waits, so a mount that is being frozen does not wait for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use base::{Env, Mutex};
 use export::Gate;
 
+use crate::legacy::{Legacy, NotedFact, STORED};
 use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
 use crate::wire::opens_for_writing;
@@ -38,11 +39,21 @@ pub(crate) struct WriteBack {
     gate: Arc<Gate>,
     notifier: Arc<Notifier>,
     negotiated: Arc<Negotiated>,
+    legacy: Legacy,
     /// Nodes, and how often each is open to be stored into.
-    writers: Mutex<HashMap<u64, u64>>,
+    writers: Mutex<HashMap<u64, StoredFile>>,
+    /// Nodes that were so in the process before, nobody knows how often.
+    inherited: HashSet<u64>,
     queue: Mutex<WriteBackQueue>,
     /// Itself, for its thread.
     this: Weak<WriteBack>,
+}
+
+/// A file that is open to be stored into.
+struct StoredFile {
+    count: u64,
+    /// That it is, for the process after this one.
+    _noted: Option<NotedFact>,
 }
 
 #[derive(Default)]
@@ -57,13 +68,19 @@ impl WriteBack {
         gate: Arc<Gate>,
         notifier: Arc<Notifier>,
         negotiated: Arc<Negotiated>,
+        legacy: Legacy,
     ) -> Arc<WriteBack> {
+        let inherited = legacy.inherited_firsts(STORED);
+        // the kernel may have pages of them for as long as the mount is there
+        inherited.iter().filter_map(|node| legacy.note(STORED, [*node, 0])).for_each(NotedFact::stays);
         Arc::new_cyclic(|this| WriteBack {
             env,
             gate,
             notifier,
             negotiated,
+            legacy,
             writers: Mutex::default(),
+            inherited,
             queue: Mutex::default(),
             this: this.clone(),
         })
@@ -72,7 +89,8 @@ impl WriteBack {
     /// The kernel is about to be told that a file is open with these flags.
     pub(crate) fn opened(&self, node: u64, flags: i32) {
         if self.makes_dirty(flags) {
-            *self.writers.lock().entry(node).or_default() += 1;
+            let note = || StoredFile { count: 0, _noted: self.legacy.note(STORED, [node, 0]) };
+            self.writers.lock().entry(node).or_insert_with(note).count += 1;
         }
     }
 
@@ -82,9 +100,9 @@ impl WriteBack {
             return;
         }
         let mut writers = self.writers.lock();
-        if let Some(count) = writers.get_mut(&node) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
+        if let Some(file) = writers.get_mut(&node) {
+            file.count = file.count.saturating_sub(1);
+            if file.count == 0 {
                 writers.remove(&node);
             }
         }
@@ -110,7 +128,7 @@ impl WriteBack {
     /// Does `work` when the kernel has sent what programs stored in a node from byte `from` on: at once if no program can
     /// have done so. The caller is within a passage of the gate, and so is `work`.
     pub(crate) fn before(&self, node: u64, from: u64, work: impl FnOnce() + Send + 'static) {
-        match self.writers.lock().contains_key(&node) {
+        match self.writers.lock().contains_key(&node) || self.inherited.contains(&node) {
             true => self.enqueue(AfterPages { node, from, work: Box::new(work) }),
             false => work(),
         }
@@ -136,7 +154,7 @@ impl WriteBack {
 
     /// The nodes of which the kernel may have pages that the tree does not know of.
     fn stored(&self) -> Vec<u64> {
-        self.writers.lock().keys().copied().collect()
+        self.writers.lock().keys().chain(&self.inherited).copied().collect()
     }
 
     /// The kernel's pages of a node could not be written: it drops them, and asks for what is there.

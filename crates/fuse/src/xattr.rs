@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use export::Parking;
-use zpl::XattrMode;
+use zpl::{ObjectId, XattrMode};
 
 use crate::faults::FaultLog;
 use crate::negotiated::Negotiated;
 use crate::opened::OpenFiles;
+use crate::repeats::Repeats;
 use crate::reply::Reply;
 use crate::set_ids::CAPABILITY;
 use crate::tree::{FileTree, Source};
@@ -29,7 +30,11 @@ pub(crate) struct XattrRequests<S: Source> {
     pub(crate) parking: Arc<Parking>,
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) write_back: Arc<WriteBack>,
+    pub(crate) repeats: Arc<Repeats>,
 }
+
+/// Stands for an attribute that is there, as an object.
+const PRESENT: ObjectId = ObjectId::new(1);
 
 impl<S: Source> XattrRequests<S> {
     /// GETXATTR.
@@ -57,6 +62,9 @@ impl<S: Source> XattrRequests<S> {
         }
         let drop_set_gid = more_flags & SETXATTR_ACL_KILL_SGID != 0;
         let (name, value) = (body.name()?.to_vec(), body.bytes(size as usize)?.to_vec());
+        let (reply, before) = self.repeats.begin(reply, || self.presence(node, &name));
+        // one that made it before sets it now
+        let flags = if before == Some(ObjectId::NONE) { flags & !libc::XATTR_CREATE } else { flags };
         let (xattrs, is_capability) = (self.clone(), name == CAPABILITY);
         let answer = move || {
             let work = move |xattrs: &Self| xattrs.set_xattr(node, &name, &value, flags, drop_set_gid);
@@ -79,10 +87,19 @@ impl<S: Source> XattrRequests<S> {
         reply: Reply,
     ) -> Result<()> {
         let (node, pid, name) = (header.node, header.pid, body.name()?.to_vec());
-        let work = move |xattrs: &Self| xattrs.remove_xattr(node, pid, &name);
+        let (reply, before) = self.repeats.begin(reply, || self.presence(node, &name));
+        let work = move |xattrs: &Self| match xattrs.remove_xattr(node, pid, &name) {
+            Err(error) if error.kind() == Kind::NoAttribute && before == Some(PRESENT) => Ok(()),
+            removed => removed,
+        };
         self.parking
             .change(self, work, move |xattrs, done| xattrs.faults.answer_done("removexattr", node, done, reply));
         Ok(())
+    }
+
+    /// Whether an attribute is there.
+    fn presence(&self, node: u64, name: &[u8]) -> ObjectId {
+        if self.xattr(node, name).is_ok() { PRESENT } else { ObjectId::NONE }
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {

@@ -20,7 +20,7 @@
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -142,7 +142,15 @@ impl RunDir {
         let stem = stem(name);
         let lock = self.lock(&stem)?;
         let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
-        Ok(RunDirClaim { dir, stem, is_listening: false, _lock: lock })
+        Ok(RunDirClaim { dir, stem, is_listening: false, lock: lock })
+    }
+
+    /// The same with the lock of a process that has died, which others had open, too. Errors: likewise.
+    pub fn claim_again(&self, name: &str, lock: File) -> Result<RunDirClaim> {
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| Error::new(Kind::Exists, "pool already exists"))?;
+        let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
+        Ok(RunDirClaim { dir, stem: stem(name), is_listening: false, lock: lock })
     }
 
     /// The log of the pool `name`, empty.
@@ -204,7 +212,7 @@ pub struct RunDirClaim {
     dir: RunDir,
     stem: String,
     is_listening: bool,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 impl RunDirClaim {
@@ -215,6 +223,11 @@ impl RunDirClaim {
 
     pub(crate) fn place_of(&self, extension: &str) -> PathBuf {
         self.dir.long(&self.stem, extension)
+    }
+
+    /// What it is claimed with, for another process. Errors: there are too many open files.
+    pub fn lock(&self) -> Result<OwnedFd> {
+        Ok(self.lock.as_fd().try_clone_to_owned()?)
     }
 
     /// The claim, if the folder takes what the process of a pool needs there, a socket and a log: asked before anything of

@@ -41,14 +41,33 @@ enum Notice {
 /// Where a pool process tells how it goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Notify {
-    /// Whether somebody reads notices from standard output; otherwise a person does.
-    is_piped: bool,
+    listener: Listener,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listener {
+    /// At a terminal.
+    Person,
+    /// A command that reads notices from standard output.
+    Command,
+    /// Standard error is a log.
+    Nobody,
 }
 
 impl Notify {
     /// For a process that was started by [`start`], or by hand.
     pub fn new(is_started: bool) -> Notify {
-        Notify { is_piped: is_started }
+        Notify { listener: if is_started { Listener::Command } else { Listener::Person } }
+    }
+
+    /// For a process that nobody waits for: its standard error is a log.
+    pub fn unheard() -> Notify {
+        Notify { listener: Listener::Nobody }
+    }
+
+    /// Whether no person reads what it says.
+    pub fn is_for_programs(&self) -> bool {
+        self.listener != Listener::Person
     }
 
     /// Text for standard output.
@@ -71,7 +90,7 @@ impl Notify {
     pub fn ready(&self) -> Result<()> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         self.tell(&Notice::Ready);
-        if self.is_piped {
+        if self.listener != Listener::Person {
             dup2_stdin(null.as_fd()).and_then(|()| dup2_stdout(null.as_fd())).map_err(std::io::Error::from)?;
         }
         Ok(())
@@ -79,7 +98,7 @@ impl Notify {
 
     /// Becomes the leader of a session of its own, so that no terminal's signal reaches it.
     pub fn detach(&self) {
-        if self.is_piped {
+        if self.listener != Listener::Person {
             // fails only for a process that is one already
             let _ = setsid();
         }
@@ -87,7 +106,7 @@ impl Notify {
 
     /// From now on, standard error is `log`, whose path is `path`.
     pub fn log_to(&self, log: &File, path: &Path) -> Result<()> {
-        if self.is_piped {
+        if self.listener != Listener::Person {
             self.tell(&Notice::Log(path.to_owned()));
             dup2_stderr(log.as_fd()).map_err(std::io::Error::from)?;
         }
@@ -97,7 +116,7 @@ impl Notify {
     fn tell(&self, notice: &Notice) {
         let mut stdout = std::io::stdout().lock();
         let written = match notice {
-            _ if self.is_piped => {
+            _ if self.listener == Listener::Command => {
                 let line = serde_json::to_string(notice).unwrap_or_default();
                 writeln!(stdout, "{line}").and_then(|()| stdout.flush())
             }

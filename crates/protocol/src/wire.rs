@@ -276,6 +276,11 @@ pub enum Request {
         /// What is to be done.
         order: TapOrder,
     },
+    /// To hand the pool over to another program, and end.
+    Upgrade {
+        /// The process that has it: the one that asks.
+        process: u32,
+    },
     /// About datasets.
     Zfs(datasets::DatasetRequest),
 }
@@ -339,6 +344,7 @@ impl Request {
             | Request::Enable { .. }
             | Request::Reguid { .. }
             | Request::Prune { .. }
+            | Request::Upgrade { .. }
             | Request::Tap { .. } => true,
             Request::Report
             | Request::Io
@@ -414,6 +420,7 @@ impl Request {
             | Request::Prefetch { .. }
             | Request::Share(_)
             | Request::Inject(_)
+            | Request::Upgrade { .. }
             | Request::Tap { .. } => Cost::OfOwner,
         }
     }
@@ -442,6 +449,8 @@ pub enum PoolReply {
     /// Devices for which something was refused, by their guids, and why.
     RefusedVdevs(Vec<(Guid, String)>),
     Exported,
+    /// The process ends, and another one goes on.
+    HandedOver,
     /// State of a device.
     Onlined(VdevState),
     /// Bytes of memory that the table of a device would take that was removed.

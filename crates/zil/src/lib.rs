@@ -31,6 +31,7 @@ mod replay;
 mod stats;
 mod sync_mode;
 mod turns;
+mod unsettled;
 mod walk;
 
 pub use chain::Update;
@@ -43,4 +44,5 @@ pub use record::{Record, WriteRecord, fuzz};
 pub use replay::Replayed;
 pub use stats::Stats;
 pub use sync_mode::SyncMode;
+pub use unsettled::{LostChanges, SettledBy, Unsettled, UnsettledChange};
 pub use walk::{LogVisitor, WalkEnd, walk};

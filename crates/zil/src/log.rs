@@ -19,7 +19,7 @@
 //! syncs groups waits for nobody here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, Sum, embedded};
@@ -36,6 +36,7 @@ use crate::in_place::{InPlace, Rule};
 use crate::record::HEAD_SIZE;
 use crate::stats::{Stats, add};
 use crate::turns::{Call, CommitTurns, Sent, WriterState, Writing};
+use crate::unsettled::Unsettled;
 use crate::walk::{LINK_SIZE, SEQ_WORD};
 
 /// A commit of more bytes than this waits for its group, which has to write them anyway.
@@ -57,6 +58,8 @@ pub struct Log {
     replaying: AtomicU64,
     /// Throughput counts, not latency.
     throughput: AtomicBool,
+    /// Where changes are noted that a crash would take back, if anybody wants to know.
+    unsettled: OnceLock<Arc<Unsettled>>,
     stats: Stats,
 }
 
@@ -85,6 +88,7 @@ impl Log {
             turns,
             replaying: AtomicU64::new(0),
             throughput: AtomicBool::new(false),
+            unsettled: OnceLock::new(),
             stats: Stats::default(),
         }))
     }
@@ -97,6 +101,17 @@ impl Log {
     /// Whether all vdevs are to be used as well as they can, and those for logs be spared: `logbias=throughput`.
     pub fn set_throughput(&self, throughput: bool) {
         self.throughput.store(throughput, Ordering::Relaxed);
+    }
+
+    /// Has changes noted there that a crash would take back, from now on and for good.
+    pub fn keep_unsettled(&self, unsettled: Arc<Unsettled>) {
+        // the first one stays
+        let _ = self.unsettled.set(unsettled);
+    }
+
+    /// Where such changes are noted.
+    pub fn unsettled(&self) -> Option<&Unsettled> {
+        self.unsettled.get().map(|unsettled| &**unsettled)
     }
 
     /// Tells of an operation, in its transaction. While a record is replayed, only that is noted.
@@ -121,6 +136,15 @@ impl Log {
     /// Returns when all that was told before of `object`, or with 0 of everything, lasts. Not to be called
     /// within a transaction. Errors: `Suspended` and whatever else keeps groups from getting to disk.
     pub fn commit(&self, object: ObjectId) -> Result<()> {
+        let unsettled = self.unsettled().map(|unsettled| (unsettled, unsettled.begin()));
+        self.commit_pending(object)?;
+        if let Some((unsettled, began)) = unsettled {
+            unsettled.committed(object, began);
+        }
+        Ok(())
+    }
+
+    fn commit_pending(&self, object: ObjectId) -> Result<()> {
         add(&self.stats.zil_commit_count, 1);
         let Some(seat) = self.turns.ask(object, || self.pending.lock().has_any(object)) else { return Ok(()) };
         let outcome = loop {
@@ -430,6 +454,9 @@ impl Log {
     /// Group `txg` is on disk.
     pub fn synced(&self, txg: Txg) {
         self.pending.lock().synced(txg);
+        if let Some(unsettled) = self.unsettled() {
+            unsettled.synced(txg);
+        }
     }
 
     /// Nothing is logged from now on, until [`Log::reopen`]; commits wait for their groups. When it returns, the

@@ -197,7 +197,9 @@ impl Zpl {
         if let Some(name) = name {
             op.log_create(dir, name, new.kind, &object)?;
         }
-        self.stat_of(&self.node_of(object.fresh()?)?)
+        let made = self.stat_of(&self.node_of(object.fresh()?)?)?;
+        op.makes(object.id(), made.generation);
+        Ok(made)
     }
 }
 

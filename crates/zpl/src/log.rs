@@ -12,11 +12,13 @@
 //! A file without a name is not logged: it is gone after a crash. One that never had a name and gets one has
 //! been written to in the same group or earlier ones, which are on disk when that name is promised.
 
+use std::sync::Arc;
+
 use base::{Result, UserOp};
 use dmu::Object;
 use format::ids::ObjectId;
 use format::sa::Attr;
-use zil::{Born, Create, Intent, Itx, ItxBody, Made, Scope, SyncMode};
+use zil::{Born, Create, Intent, Itx, ItxBody, Made, Scope, SettledBy, SyncMode, Unsettled};
 
 use crate::change::NewKind;
 use crate::nodes::{Attributes, FileNode};
@@ -45,6 +47,14 @@ impl Zpl {
         }
     }
 
+    /// Has changes noted there that a crash would take back, from now on and for good. Errors: `ReadOnly`.
+    pub fn keep_unsettled(&self, unsettled: &Arc<Unsettled>) -> Result<()> {
+        if let Some(log) = self.live()?.log() {
+            log.keep_unsettled(unsettled.clone());
+        }
+        Ok(())
+    }
+
     /// With `sync=always`, brings the change of an object to disk that gave this result.
     pub(crate) fn settled<T>(&self, ino: ObjectId, result: Result<T>) -> Result<T> {
         let done = result?;
@@ -59,6 +69,7 @@ impl Zpl {
 impl Op<'_> {
     fn log(&self, scope: Scope, body: impl FnOnce() -> ItxBody) {
         if let Some(log) = self.live().log() {
+            self.settled_by(if scope == Scope::Names { SettledBy::AnyCommit } else { SettledBy::ItsCommit });
             log.push(self.tx(), Itx { scope, body: body() });
         }
     }

@@ -1,9 +1,12 @@
 //! An operation at work: its transaction, its time, and the locks that it takes.
 
+use std::cell::RefCell;
+
 use base::Result;
 use dmu::sync::Owners;
 use dmu::{Object, Tx};
 use format::ids::ObjectId;
+use zil::{SettledBy, UnsettledChange};
 
 use crate::live::{LiveZpl, Room, admit_owners, admit_project};
 use crate::locks::HeldLocks;
@@ -16,6 +19,15 @@ pub(crate) struct Op<'a> {
     live: &'a LiveZpl,
     tx: Tx<'a>,
     now: [u64; 2],
+    /// What it changes, if that is noted.
+    changes: Option<RefCell<OpChanges>>,
+}
+
+/// What an operation has changed so far.
+#[derive(Default)]
+struct OpChanges {
+    objects: Vec<(ObjectId, Option<u64>)>,
+    by: Option<SettledBy>,
 }
 
 impl<'a> Op<'a> {
@@ -40,7 +52,35 @@ impl<'a> Op<'a> {
 
     /// Locks objects that will be changed.
     pub(crate) fn alone(&self, inos: &[ObjectId]) -> HeldLocks<'a> {
+        if let Some(changes) = &self.changes {
+            changes.borrow_mut().objects.extend(inos.iter().map(|ino| (*ino, None)));
+        }
         self.live.locks().alone(inos)
+    }
+
+    /// It makes an object.
+    pub(crate) fn makes(&self, ino: ObjectId, generation: u64) {
+        if let Some(changes) = &self.changes {
+            changes.borrow_mut().objects.push((ino, Some(generation)));
+        }
+    }
+
+    /// Says what brings its changes to disk.
+    pub(crate) fn settled_by(&self, by: SettledBy) {
+        if let Some(changes) = &self.changes {
+            changes.borrow_mut().by = Some(by);
+        }
+    }
+}
+
+impl Drop for Op<'_> {
+    /// The transaction ends after this.
+    fn drop(&mut self) {
+        let Some(changes) = self.changes.take().map(RefCell::into_inner) else { return };
+        let Some(unsettled) = self.live.log().and_then(|log| log.unsettled()) else { return };
+        let by = changes.by.unwrap_or(SettledBy::Group);
+        let change = |&(object, born)| UnsettledChange { object, born, by };
+        unsettled.note(self.tx.txg(), &changes.objects.iter().map(change).collect::<Vec<UnsettledChange>>());
     }
 }
 
@@ -70,7 +110,8 @@ impl Zpl {
     fn begin_admitted(&self) -> Result<Op<'_>> {
         let live = self.live()?;
         let tx = live.txgs().begin()?;
-        Ok(Op { zpl: self, live, tx, now: live.now() })
+        let is_noted = live.log().is_some_and(|log| log.unsettled().is_some()) && !live.is_replaying();
+        Ok(Op { zpl: self, live, tx, now: live.now(), changes: is_noted.then(RefCell::default) })
     }
 
     /// Refuses to let a file grow whose owners have used up what they may.

@@ -48,11 +48,17 @@ impl Zpl {
         self.placed(ino, self.free_orphan(ino, is_small))
     }
 
+    /// All objects without a name.
+    /// Errors: `ReadOnly`; those of reading.
+    pub fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        self.live()?.orphans().all()
+    }
+
     /// Frees all objects without a name, large ones in the background: for a file system that has just been opened. How
     /// many there were; entries that lead nowhere, as other systems may have left them, are removed. What is damaged so
     /// that it cannot be freed stays there, and is told.
     pub fn clean_unlinked(&self) -> Result<u64> {
-        let orphans = self.live()?.orphans().all()?;
+        let orphans = self.unlinked()?;
         for &ino in &orphans {
             match self.reclaim(ino) {
                 Err(error) if error.kind() == Kind::NotFound => {

@@ -38,6 +38,7 @@ mod properties;
 mod pulled;
 mod quotas;
 mod rates;
+mod reattach;
 mod rebuilds;
 mod redaction;
 mod reflinks;
@@ -189,6 +190,12 @@ impl World {
     fn process_of(&self, pool: &str) -> String {
         let lock = self.dir.join("run").join(format!("{pool}.lock"));
         let is_open = |process: &Path| {
+            // its keeper has the lock, too
+            if !std::fs::read(process.join("cmdline"))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == b"serve"))
+            {
+                return false;
+            }
             let files = process.join("fd").read_dir().into_iter().flatten().flatten();
             files.map(|file| file.path().read_link()).any(|link| link.is_ok_and(|link| link == lock))
         };

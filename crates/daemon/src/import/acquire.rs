@@ -1,6 +1,7 @@
 //! Opening the pool that a command line names, with all checks that come before it. This is done by
 //! the process of the pool.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
@@ -36,15 +37,15 @@ pub struct Acquired {
 }
 
 /// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
-/// it would work, and the user has been told.
-pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Option<Acquired>, String> {
+/// it would work, and the user has been told. `lock` is that of the pool's place, if the process before left it.
+pub fn acquire(
+    env: &Env,
+    args: &ImportOptions,
+    notify: &Notify,
+    lock: Option<File>,
+) -> Result<Option<Acquired>, String> {
     let which = args.pool.as_deref().unwrap_or_default();
-    let mut candidates = find::find(env, args)?;
-    candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
-    let mut candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
-    if matches!(args.wanted_state(), Rewind::Exactly(_) | Rewind::AtMost(_)) {
-        candidate = candidate.with_former_devices();
-    }
+    let mut candidate = pick(env, args, which)?;
     check(&candidate, args)?;
     let is_read_only = args.prop("readonly") == Some("on");
     let left_out = if is_read_only { Ok(Unwritable::default()) } else { Unwritable::of(&mut candidate) };
@@ -55,7 +56,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
     // before anything is written: the pool may get a name that another has
-    let claim = listen_helper::claim(&name).map_err(|e| failed(e.what()))?;
+    let claim = listen_helper::claim(&name, lock).map_err(|e| failed(e.what()))?;
     let mut options = options_of(args, &name);
     let left_out = left_out.map_err(|left_out| failed(&left_out.refusal()))?;
     // looks, even if the pool is to be written: nothing is changed if something is wrong
@@ -81,10 +82,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
     };
-    let newest = candidate.uberblocks().first().map_or(Txg::ZERO, |uberblock| uberblock.txg);
-    if args.rewind && read_only.0.uberblock().txg < newest {
-        tell_rewind(&read_only.0, &candidate, args.dry_run, notify);
-    }
+    tell_rewind(&read_only.0, &candidate, args, notify);
     if args.dry_run {
         return Ok(None);
     }
@@ -106,6 +104,15 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     })?;
     set_properties(&pool, args).map_err(|e| failed(&e))?;
     Ok(Some(Acquired { pool, locks, claim, was_here_last }))
+}
+
+/// The pool that is named. Errors: the text for the user.
+fn pick(env: &Env, args: &ImportOptions, which: &str) -> Result<Candidate, String> {
+    let mut candidates = find::find(env, args)?;
+    candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
+    let candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
+    let wants_older = matches!(args.wanted_state(), Rewind::Exactly(_) | Rewind::AtMost(_));
+    Ok(if wants_older { candidate.with_former_devices() } else { candidate })
 }
 
 fn options_of(args: &ImportOptions, name: &str) -> OpenOptions {
@@ -309,8 +316,13 @@ fn tell_states(states: &[PoolStatePreview], notify: &Notify) {
     notify.out(&text);
 }
 
-/// Says how far back the state is that was, or would be, opened.
-fn tell_rewind(pool: &Pool, candidate: &Candidate, dry_run: bool, notify: &Notify) {
+/// Says how far back the state is that was, or would be, opened, if that was asked for.
+fn tell_rewind(pool: &Pool, candidate: &Candidate, args: &ImportOptions, notify: &Notify) {
+    let newest = candidate.uberblocks().first().map_or(Txg::ZERO, |uberblock| uberblock.txg);
+    if !args.rewind || pool.uberblock().txg >= newest {
+        return;
+    }
+    let dry_run = args.dry_run;
     let (name, then_s) = (&candidate.name, pool.uberblock().timestamp_s);
     let newest_s = candidate.uberblocks().first().map_or(then_s, |uberblock| uberblock.timestamp_s);
     let when = time::ctime(then_s);

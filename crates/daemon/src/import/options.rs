@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use format::ids::Txg;
 use pool::Rewind;
 use protocol::pool_properties::Property;
+use serde::{Deserialize, Serialize};
 
 use crate::pool_props::{self, When};
 
 /// Which pool to import, and how. The letters are the flags of `zpool import`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportOptions {
     /// `-d`: folders and devices to search, in place of the system's.
     pub search: Vec<PathBuf>,

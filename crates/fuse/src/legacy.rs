@@ -1,0 +1,93 @@
+//! What a mount has of the process that served it before, and what it leaves to the next: facts in a [`FactFile`].
+//!
+//! ```text
+//!   kind                        numbers             noted by
+//!   1 changed, and not on disk  object, generation  zil::Unsettled, of the tree below
+//!   2 open to be stored into    node                write_back
+//!   3 begun, and not answered   unique, object      repeats
+//!   4 place of a snapshot       place, dataset      snapshots
+//! ```
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base::{Fact, FactFile, FactSlot, FoundFacts};
+
+/// Kinds of facts: those above but the first, which is `zil`'s.
+pub(crate) const STORED: u64 = 2;
+pub(crate) const BEGUN: u64 = 3;
+pub(crate) const PLACE: u64 = 4;
+
+/// What one mount has of others, and leaves to them.
+#[derive(Clone, Default)]
+pub(crate) struct Legacy {
+    /// Where facts are noted. `None`: nobody is to serve it after this process.
+    file: Option<Arc<FactFile>>,
+    /// What was noted before. `None`: it is a new mount.
+    before: Option<Arc<FoundFacts>>,
+}
+
+impl Legacy {
+    /// A mount whose facts are noted there, and that has those of the process before.
+    pub(crate) fn new(file: Arc<FactFile>, before: Option<FoundFacts>) -> Legacy {
+        Legacy { file: Some(file), before: before.map(Arc::new) }
+    }
+
+    /// Where facts are noted.
+    pub(crate) fn file(&self) -> Option<&Arc<FactFile>> {
+        self.file.as_ref()
+    }
+
+    /// Notes a fact.
+    pub(crate) fn note(&self, kind: u64, numbers: [u64; 2]) -> Option<NotedFact> {
+        self.note_fact(Fact { kind, numbers })
+    }
+
+    /// The same, of a fact that another part of the pool has made.
+    pub(crate) fn note_fact(&self, fact: Fact) -> Option<NotedFact> {
+        let file = self.file.as_ref()?;
+        let slot = file.put(fact)?;
+        Some(NotedFact { file: file.clone(), slot: Some(slot) })
+    }
+
+    /// Whether another process served this mount before.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// What that process noted.
+    pub(crate) fn before(&self) -> Option<&FoundFacts> {
+        self.before.as_deref()
+    }
+
+    /// The numbers of all its facts of a kind.
+    pub(crate) fn inherited(&self, kind: u64) -> impl Iterator<Item = [u64; 2]> {
+        self.before.iter().flat_map(move |facts| facts.of(kind))
+    }
+
+    /// The first numbers of these, each once.
+    pub(crate) fn inherited_firsts(&self, kind: u64) -> HashSet<u64> {
+        self.inherited(kind).map(|[first, _]| first).collect()
+    }
+}
+
+/// A fact that holds until this is dropped.
+pub(crate) struct NotedFact {
+    file: Arc<FactFile>,
+    slot: Option<FactSlot>,
+}
+
+impl NotedFact {
+    /// It holds for as long as the mount does.
+    pub(crate) fn stays(mut self) {
+        self.slot = None;
+    }
+}
+
+impl Drop for NotedFact {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.file.take(slot);
+        }
+    }
+}

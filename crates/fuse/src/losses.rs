@@ -1,0 +1,52 @@
+//! Files that lost changes which programs were told are done, as the pool's process died: the next fsync of each fails,
+//! once.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Error, Kind, Mutex, Result};
+use zpl::{LostChanges, ObjectId, Unsettled};
+
+use crate::legacy::{Legacy, NotedFact};
+
+/// The files of one mount that lost something, and were not told yet.
+#[derive(Default)]
+pub(crate) struct Losses {
+    untold: Mutex<UntoldLosses>,
+    is_any: AtomicBool,
+}
+
+#[derive(Default)]
+struct UntoldLosses {
+    /// With each its fact, for the process after this one.
+    objects: HashMap<ObjectId, Option<NotedFact>>,
+    /// All files may have lost something but these, which were told.
+    all_but: Option<HashSet<ObjectId>>,
+}
+
+impl Losses {
+    /// Those of the process before.
+    pub(crate) fn new(legacy: &Legacy) -> Losses {
+        let Some(before) = legacy.before() else { return Losses::default() };
+        let lost = Unsettled::lost(before);
+        let note = |lost: &LostChanges| (lost.object, legacy.note_fact(lost.fact()));
+        let untold =
+            UntoldLosses { objects: lost.iter().map(note).collect(), all_but: before.is_incomplete.then(HashSet::new) };
+        let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
+        Losses { untold: Mutex::new(untold), is_any }
+    }
+
+    /// A sync of an object has this result; it fails if the object lost something before. Errors: `Io`, once.
+    pub(crate) fn told<T>(&self, object: ObjectId, done: Result<T>) -> Result<T> {
+        if !self.is_any.load(Ordering::Relaxed) {
+            return done;
+        }
+        let mut untold = self.untold.lock();
+        let is_known = untold.objects.remove(&object).is_some();
+        let is_one_of_all = untold.all_but.as_mut().is_some_and(|told| told.insert(object));
+        match is_known || is_one_of_all {
+            true => Err(Error::new(Kind::Io, "changes of it were lost when the pool's process died")),
+            false => done,
+        }
+    }
+}
