@@ -12,6 +12,7 @@
 //! text only.
 
 mod asker;
+mod clients;
 mod history;
 mod hub;
 mod kept;

@@ -20,10 +20,11 @@ use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::Subject;
-use export::Export;
+use export::{Export, ServedClient};
 use format::ids::Guid;
 use iscsi::{IscsiServer, Lun, TargetAccess, Targets};
 use pool::Pool;
+use protocol::client_report::ClientReport;
 use protocol::volumes::{
     ISCSI_CHAP, ISCSI_INITIATORS, ISCSI_LISTEN, ISCSI_PROPERTY, ISCSI_RESERVATIONS, iscsi_addresses, iscsi_folder,
     iscsi_target,
@@ -35,6 +36,7 @@ use crate::host_rule::HostRule;
 use crate::iscsi_access::{access_to, initiators_in, is_initiator, secrets_in, text};
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
+use crate::report::clients;
 use crate::verbs::DatasetChange;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered};
@@ -160,6 +162,16 @@ impl IscsiExport {
         }
     }
 
+    /// Its initiators.
+    pub fn clients(&self) -> Vec<ClientReport> {
+        let Some(listening) = self.listening.lock().upgrade() else { return Vec::new() };
+        let told = |client: ServedClient<String>| {
+            let ServedClient { number, name, disk, sums } = client;
+            clients::of("iscsi", &disk, ServedClient { number, name, disk: (), sums })
+        };
+        listening.server.clients().into_iter().map(told).collect()
+    }
+
     /// Errors: `Busy` if initiators use the volume of that guid.
     pub fn check_unused(&self, guid: Guid) -> Result<()> {
         let Some(listening) = self.listening.lock().upgrade() else { return Ok(()) };
@@ -246,8 +258,11 @@ impl Lun for TargetVolume {
     }
 
     fn target_name(&self) -> String {
-        let name = self.pool.view().dsl().name_of(self.handle.dataset());
-        iscsi_target(&name.unwrap_or_default(), self.guid)
+        iscsi_target(&self.volume_name(), self.guid)
+    }
+
+    fn volume_name(&self) -> String {
+        self.pool.view().dsl().name_of(self.handle.dataset()).unwrap_or_default()
     }
 
     fn sizes(&self) -> Result<(u64, u64)> {

@@ -70,7 +70,7 @@ impl ServedPool {
         self.live().ok().map(|live| report::log::gather(live, now_ns))
     }
 
-    /// Counters as files: those of the pool, whose mounted file systems were used so (by their objects), and what it
+    /// Counters as files: those of the pool, whose file systems and volumes were used so (by their objects), and what it
     /// adds to those of all pools.
     pub fn kstats(&self, used: &BTreeMap<DatasetId, Used>) -> [Vec<Kstat>; 2] {
         let view = self.view();
@@ -490,9 +490,9 @@ fn counted(counts: &Counts) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// How much a mounted file system has been used.
+/// How much a mounted file system, or a volume, has been used.
 pub struct Used {
-    /// Operations and bytes since it was mounted.
+    /// Operations and bytes since it was mounted, or opened.
     pub counts: Counts,
     /// The kernel keeps the contents of its files, so that these are the reads of what it has not.
     pub page_cache: bool,

@@ -21,9 +21,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::Export;
+use export::{Export, ServedClient};
 use format::ids::DatasetId;
 use nbd::{Disk, Disks, NbdServer, Tls};
+use protocol::client_report::ClientReport;
 use protocol::volumes::{NBD_LISTEN, NBD_PROPERTY, NBD_TLS, nbd_addresses, nbd_folder, nbd_socket};
 use zvol::Zvol;
 
@@ -34,6 +35,7 @@ use crate::host_rule::HostRule;
 use crate::listen_helper;
 use crate::live::ServedPool;
 use crate::network_door::{NetworkAccess, NetworkDoor, addresses_in, is_none};
+use crate::report::clients;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered, offers};
 use crate::volume_tree::shown_snapshots;
@@ -95,6 +97,19 @@ impl NbdExport {
             }
             Err(error) => tracing::warn!("volumes are not served by NBD: {error}"),
         }
+    }
+
+    /// Its clients.
+    pub fn clients(&self) -> Vec<ClientReport> {
+        let Some(listening) = self.listening.lock().upgrade() else { return Vec::new() };
+        let view = self.disks.pool.view();
+        let told = |client: ServedClient<u64>| {
+            let ServedClient { number, name, disk, sums } = client;
+            // one that was just destroyed has no name any more
+            let volume = view.dsl().name_of(DatasetId::new(disk)).unwrap_or_default();
+            clients::of("nbd", &volume, ServedClient { number, name, disk: (), sums })
+        };
+        listening.server.clients().into_iter().map(told).collect()
     }
 
     /// Errors: `Busy` if clients use a dataset.

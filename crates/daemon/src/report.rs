@@ -1,8 +1,10 @@
 //! Making a [`PoolReport`] of an open pool, and a [`VdevReport`] of any tree.
 
+pub mod clients;
 pub mod damaged;
 pub mod io;
 pub mod log;
+pub mod paths;
 pub mod profile;
 
 use std::collections::HashMap;

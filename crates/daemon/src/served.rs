@@ -1,5 +1,6 @@
 //! The state of a pool process, and its answers.
 
+mod asked;
 mod cachefile;
 mod handover;
 mod leaving;
@@ -23,7 +24,6 @@ use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{PoolReply, Request};
-use protocol::words::hex;
 
 use self::cachefile::CacheEntry;
 use crate::exports::Exports;
@@ -40,9 +40,6 @@ use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
 use crate::{report, share, taps, told, verbs};
-
-/// Packed lists in one part of the history's answer, in bytes.
-const HISTORY_PART_BYTES: usize = 256 << 10;
 
 /// An imported pool.
 pub struct Served {
@@ -156,6 +153,11 @@ impl Served {
         handover::HandOver { pool: &self.pool, streams: &self.streams, exports: &self.exports, revival }
     }
 
+    fn asked(&self) -> asked::Asked<'_> {
+        let (mounts, volumes, given_out) = (&self.mounts, &*self.volumes, &self.given_out);
+        asked::Asked { env: &self.env, pool: &self.pool, mounts, volumes, given_out }
+    }
+
     fn leaving(&self) -> leaving::Leaving<'_> {
         leaving::Leaving { pool: &self.pool, streams: &self.streams, exports: &self.exports, mounts: &self.mounts }
     }
@@ -197,7 +199,7 @@ impl Served {
 
     /// Counters as files: those of the pool, and what it adds to those of all pools.
     pub fn kstats(&self) -> [Vec<Kstat>; 2] {
-        self.pool.kstats(&self.mounts.used())
+        self.pool.kstats(&self.asked().used())
     }
 
     /// Has those look again at tunables that look seldom.
@@ -256,12 +258,11 @@ impl Served {
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
             Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
             Request::Profile => Ok(PoolReply::Profile(report::profile::gather())),
-            Request::Damaged => {
-                let now = |dataset| self.mounts.contents_of(dataset);
-                report::damaged::damaged(&self.pool.view(), &self.mounts.list(), &now).map(PoolReply::Damaged)
-            }
+            Request::Damaged => self.asked().damaged(),
+            Request::Clients => Ok(self.asked().clients()),
+            Request::Paths { dataset, objects } => self.asked().paths(*dataset, objects),
             Request::Dedup => report::dedup(&self.pool.view()).map(PoolReply::Dedup),
-            Request::History => self.history(part),
+            Request::History => told::history(&self.pool.view(), part),
             Request::Events { after } => Ok(told::since(self.events().as_deref(), *after)),
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
             Request::Export { force, stays_active, history } => self.export(*force, *stays_active, history),
@@ -406,20 +407,6 @@ impl Served {
     /// What has happened to the pool; nothing is told of one that is read-only.
     pub fn events(&self) -> Option<Arc<Events>> {
         self.pool.events()
-    }
-
-    fn history(&self, part: &mut dyn FnMut(PoolReply) -> Result<()>) -> Result<PoolReply> {
-        let (mut records, mut bytes) = (Vec::new(), 0);
-        for record in self.pool.view().history()? {
-            let hex = hex(&record?.pack());
-            bytes += hex.len();
-            records.push(hex);
-            if bytes >= HISTORY_PART_BYTES {
-                part(PoolReply::History(std::mem::take(&mut records)))?;
-                bytes = 0;
-            }
-        }
-        Ok(PoolReply::History(records))
     }
 
     fn clear(&self, vdev: Option<Guid>, history: &str) -> Result<PoolReply> {

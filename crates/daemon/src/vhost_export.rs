@@ -19,6 +19,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, Result};
 use export::{DiskServer, Export};
 use format::ids::{DatasetId, Guid, Txg};
+use protocol::client_report::ClientReport;
 use protocol::volumes::{VHOST_PROPERTY, vhost_folder, vhost_socket};
 use rustix::net::{Shutdown, shutdown};
 use vhostblk::{VhostDisk, VhostServer, VhostSource};
@@ -29,6 +30,7 @@ use crate::exports::Exports;
 use crate::host_rule::HostRule;
 use crate::listen_helper;
 use crate::live::ServedPool;
+use crate::report::clients;
 use crate::volume_handle::VolumeHandle;
 use crate::volume_offers::{check_switch, offered, offers};
 use crate::volumes::OpenVolumes;
@@ -116,6 +118,17 @@ impl VhostExport {
                 }
             }
         }
+    }
+
+    /// Its machines.
+    pub fn clients(&self) -> Vec<ClientReport> {
+        let served = self.volumes_served.lock().clone();
+        let told = |volume: &Arc<VhostVolume>| {
+            let client = volume.server.client()?;
+            let name = volume.door.lock().0.clone();
+            Some(clients::of("vhost", &name, client))
+        };
+        served.iter().filter_map(told).collect()
     }
 
     /// Errors: `Busy` if a machine has a dataset.

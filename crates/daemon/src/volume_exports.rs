@@ -7,6 +7,7 @@ use base::{Env, Result};
 use dsl::Dataset;
 use fuse::Helper;
 use pool::{Pool, RefusedChanges};
+use protocol::client_report::ClientReport;
 use protocol::volumes::{ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_PROPERTY, VHOST_PROPERTY, folder};
 
 use crate::exports::Exports;
@@ -55,6 +56,11 @@ impl VolumeExports {
         self.nbd.renew();
         self.iscsi.renew();
         self.vhost.renew();
+    }
+
+    /// The clients that use volumes.
+    pub fn clients(&self) -> Vec<ClientReport> {
+        [self.nbd.clients(), self.iscsi.clients(), self.vhost.clients()].concat()
     }
 
     /// There may be other volumes, or snapshots of them.

@@ -10,7 +10,7 @@ use dsl::write::file_system_options;
 use dsl::{Property, PropertyValue, Subject};
 use format::ids::DatasetId;
 use pool::Pool;
-use zvol::Zvol;
+use zvol::{VolumeUse, Zvol};
 
 use crate::live::{ServedPool, sync_mode};
 
@@ -45,6 +45,12 @@ impl OpenVolumes {
     /// Whether somebody has one.
     pub fn are_any(&self) -> bool {
         self.open.lock().values().any(|volume| volume.strong_count() > 0)
+    }
+
+    /// How much those that are open were used, by the objects of their datasets.
+    pub fn used(&self) -> Vec<(DatasetId, VolumeUse)> {
+        let open = self.open.lock();
+        open.iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?.used()))).collect()
     }
 
     /// How often roots of volumes have been replaced: what is of one is to be opened again when this has changed.

@@ -10,6 +10,7 @@
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
 //!   gate.rs      no request is done while the root of the dataset is replaced
 //!   socket.rs    the socket of a client, at this machine or by network
+//!   client.rs    what a client of a disk has asked for
 //!   host_file.rs files of the host that properties name
 //!   budget.rs    how much memory the data of a client's requests may take
 //! ```
@@ -17,6 +18,7 @@
 //! Nothing here knows a protocol or an object set.
 
 mod budget;
+mod client;
 mod export;
 mod gate;
 mod host_file;
@@ -29,6 +31,7 @@ mod socket;
 mod turns;
 
 pub use budget::{DataBudget, DataGrant};
+pub use client::{ClientCounters, ClientSums, ServedClient};
 pub use export::Export;
 pub use gate::{Gate, Passage};
 pub use host_file::{FileRights, read_host_file};
@@ -37,5 +40,5 @@ pub use parking::Parking;
 pub use room::{ConnectedClient, make_room};
 pub use server::DiskServer;
 pub use serving::{LateAnswers, ServedConnection, serve};
-pub use socket::{ClientSocket, is_ready, write_slices};
+pub use socket::{ClientSocket, is_ready, process_name, write_slices};
 pub use turns::{Seat, Turns};

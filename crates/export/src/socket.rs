@@ -20,6 +20,12 @@ pub fn is_ready(descriptor: &impl AsFd, how: PollFlags) -> bool {
     poll(&mut [PollFd::new(descriptor, how)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
+/// The process that has connected, as `pid 7`; empty if that cannot be told.
+pub fn process_name(stream: &UnixStream) -> String {
+    let peer = sockopt::socket_peercred(stream);
+    peer.map_or_else(|_| String::new(), |peer| format!("pid {}", peer.pid))
+}
+
 /// A connected socket, whatever family it is of.
 #[derive(Debug)]
 pub enum ClientSocket {
@@ -75,6 +81,14 @@ impl ClientSocket {
         match self {
             ClientSocket::Unix(_) => None,
             ClientSocket::Tcp(stream) => stream.local_addr().ok(),
+        }
+    }
+
+    /// The address at the other side, or the process there if it is at this machine; empty if neither can be told.
+    pub fn peer_name(&self) -> String {
+        match self {
+            ClientSocket::Unix(stream) => process_name(stream),
+            ClientSocket::Tcp(stream) => stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string()),
         }
     }
 
@@ -179,5 +193,16 @@ mod tests {
         );
         assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 120_000);
         ClientSocket::from(UnixStream::pair().unwrap().0).notice_silence().unwrap();
+    }
+
+    #[test]
+    fn the_other_side_has_a_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (taken, peer) = listener.accept().unwrap();
+        assert_eq!(ClientSocket::from(taken).peer_name(), peer.to_string());
+        assert_eq!(ClientSocket::from(stream).peer_name(), listener.local_addr().unwrap().to_string());
+        let own = ClientSocket::from(UnixStream::pair().unwrap().0);
+        assert_eq!(own.peer_name(), format!("pid {}", std::process::id()));
     }
 }

@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Mutex, Result};
-use export::{ClientSocket, DataBudget, DataGrant, LateAnswers, ServedConnection};
+use export::{ClientCounters, ClientSocket, DataBudget, DataGrant, LateAnswers, ServedConnection};
 
 use crate::incoming::{DataAsk, IscsiIncoming, Job, Writes};
 use crate::login::LoggedIn;
@@ -44,6 +44,7 @@ pub(crate) struct IscsiConnection {
     window: Arc<CommandWindow>,
     tasks: Tasks,
     budget: Arc<DataBudget>,
+    counters: Arc<ClientCounters>,
     texts: Mutex<Texts>,
     /// Answers to what was parked.
     late: LateAnswers<(Arc<TakenCommand>, CommandAnswer)>,
@@ -69,6 +70,7 @@ impl IscsiConnection {
         socket: ClientSocket,
         agreed: LoggedIn,
         unit: Arc<LogicalUnit>,
+        counters: Arc<ClientCounters>,
     ) -> Result<Arc<IscsiConnection>> {
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
@@ -89,6 +91,7 @@ impl IscsiConnection {
             window,
             tasks: Tasks::default(),
             budget: Arc::default(),
+            counters,
             texts: Mutex::new(texts),
             late: LateAnswers::default(),
         });
@@ -120,6 +123,7 @@ impl IscsiConnection {
     }
 
     fn command(self: &Arc<Self>, pdu: Pdu) {
+        scsi::count(&self.counters, &pdu);
         let grant = self.budget.take(scsi::memory_of(&pdu));
         let taken = Arc::new(TakenCommand { pdu, _grant: grant });
         let passage = self.shared.gate.pass();

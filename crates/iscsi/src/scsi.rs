@@ -20,7 +20,7 @@ mod reservations;
 mod sense;
 mod unit;
 
-pub(crate) use commands::{fuzz, memory_of, perform, refused};
+pub(crate) use commands::{count, fuzz, memory_of, perform, refused};
 pub(crate) use reservations::fuzz_reservations;
 pub(crate) use sense::Sense;
 pub(crate) use unit::{AbortTasks, LogicalUnit, Nexus};

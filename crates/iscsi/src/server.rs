@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, ConnectedClient, DiskServer, Gate, Parking, make_room};
+use export::{ClientCounters, ClientSocket, ConnectedClient, DiskServer, Gate, Parking, ServedClient, make_room};
 
 use crate::connection::IscsiConnection;
 use crate::discovery;
@@ -38,6 +38,7 @@ struct SessionTableState {
 struct ConnectedInitiator {
     socket: ClientSocket,
     session: Option<ConnectedSession>,
+    counters: Arc<ClientCounters>,
 }
 
 /// Its session, once it has logged in.
@@ -86,7 +87,7 @@ impl IscsiServer {
             if !make_room(connected) {
                 return tracing::warn!("an initiator of iSCSI too many");
             }
-            connected.insert(number, ConnectedInitiator { socket: kept, session: None });
+            connected.insert(number, ConnectedInitiator { socket: kept, session: None, counters: Arc::default() });
         }
         let server = self.clone();
         let work = move || {
@@ -118,10 +119,31 @@ impl IscsiServer {
             let _ = socket.shutdown(Shutdown::Both);
             return;
         };
-        match IscsiConnection::new(self.shared.clone(), socket, agreed, unit) {
+        let counters = self.sessions.0.lock().connected.get(&number).map(|one| one.counters.clone());
+        match IscsiConnection::new(self.shared.clone(), socket, agreed, unit, counters.unwrap_or_default()) {
             Ok(connection) => connection.run(),
             Err(error) => tracing::warn!("an initiator of iSCSI cannot be served: {error}"),
         }
+    }
+
+    /// The initiators that use a disk, by its name: each by its own name and its address.
+    pub fn clients(&self) -> Vec<ServedClient<String>> {
+        let table = self.sessions.0.lock();
+        let served = |(number, initiator): (&u64, &ConnectedInitiator)| {
+            let session = initiator.session.as_ref()?;
+            let unit = table.units.get(&session.unit?).and_then(Weak::upgrade)?;
+            // a port is the name of the initiator, and the number of its session
+            let own = session.port.rsplit_once(",i,").map_or("", |(name, _)| name);
+            let (name, sums) = (format!("{own} {}", initiator.socket.peer_name()), initiator.counters.sums());
+            Some((ServedClient { number: *number, name, disk: (), sums }, unit))
+        };
+        let found: Vec<_> = table.connected.iter().filter_map(served).collect();
+        // names are looked up in the pool, whose locks are none of these
+        drop(table);
+        let named = |(ServedClient { number, name, sums, .. }, unit): (ServedClient<()>, Arc<LogicalUnit>)| {
+            ServedClient { number, name, disk: unit.lun.volume_name(), sums }
+        };
+        found.into_iter().map(named).collect()
     }
 
     /// Whether initiators use the disk of that guid.

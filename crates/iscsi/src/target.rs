@@ -13,6 +13,9 @@ pub trait Lun: Send + Sync {
     /// The name of its target.
     fn target_name(&self) -> String;
 
+    /// The name of its volume, for people.
+    fn volume_name(&self) -> String;
+
     /// Bytes of it, and of its blocks. Errors: those of opening it; `NotFound` when it is gone.
     fn sizes(&self) -> Result<(u64, u64)>;
 

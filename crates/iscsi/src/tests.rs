@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Env;
-use export::DiskServer;
+use export::{ClientSums, DiskServer};
 
 use crate::pdu::{FINAL, NO_TAG, PduHead, opcode};
 use crate::server::IscsiServer;
@@ -67,8 +67,15 @@ fn what_is_written_is_read() {
     assert_eq!(sense(&client.command(&[0x28, 0, 1, 0, 0, 0, 0, 0, 1, 0], 512)), (5, 0x21, 0));
     assert_eq!(sense(&client.command(&[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1, 0], 512)), (5, 0x24, 0), "no protection");
     assert_eq!(sense(&client.command(&[0xc0, 0, 0, 0, 0, 0], 0)), (5, 0x20, 0));
+    let known = server.clients();
+    let [one] = &known[..] else { panic!("{known:?}") };
+    let operations = [6, 1, one.sums.operations[2]];
+    let bytes = [(200 + 1 + 2 + 1 + 1 + 1) * 512, 200 * 512];
+    assert_eq!((&*one.disk, one.sums), ("tank/disk", ClientSums { operations, bytes }));
+    assert!(one.sums.operations[2] > 0 && one.name.starts_with("iqn.a "), "{one:?}");
     client.leave();
     until(|| !server.has_clients());
+    assert!(server.clients().is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::{DataBudget, DataGrant, Gate, LateAnswers, Parking, ServedConnection};
+use export::{ClientCounters, DataBudget, DataGrant, Gate, LateAnswers, Parking, ServedConnection};
 
 use crate::commands;
 use crate::handshake::{ALLOCATION_ID, Agreed};
@@ -27,6 +27,7 @@ pub(crate) struct NbdConnection {
     gate: Arc<Gate>,
     parking: Arc<Parking>,
     budget: Arc<DataBudget>,
+    counters: Arc<ClientCounters>,
     stream: ClientStream,
     /// Locked by what takes a request, as `outgoing` is by what sends an answer.
     incoming: Mutex<ClientState>,
@@ -57,11 +58,11 @@ impl NbdConnection {
         env: Env,
         stream: ClientStream,
         agreed: Agreed,
-        (gate, parking, budget): (Arc<Gate>, Arc<Parking>, Arc<DataBudget>),
+        (gate, parking, budget, counters): (Arc<Gate>, Arc<Parking>, Arc<DataBudget>, Arc<ClientCounters>),
     ) -> Result<Arc<NbdConnection>> {
         stream.set_write_timeout(None)?;
         let (incoming, outgoing, late) = (Mutex::default(), Mutex::default(), LateAnswers::default());
-        Ok(Arc::new(NbdConnection { env, agreed, gate, parking, budget, stream, incoming, outgoing, late }))
+        Ok(Arc::new(NbdConnection { env, agreed, gate, parking, budget, counters, stream, incoming, outgoing, late }))
     }
 
     /// Serves the client until it leaves, and all that it asked for is done.
@@ -101,6 +102,11 @@ impl NbdConnection {
     }
 
     fn answer(self: &Arc<Self>, taken: TakenRequest) {
+        match taken.request.command {
+            NbdCommand::Read => self.counters.read(taken.request.len),
+            NbdCommand::Write => self.counters.write(taken.request.data_len),
+            _ => self.counters.other(),
+        }
         let taken = Arc::new(taken);
         let passage = self.gate.pass();
         match self.perform(&taken) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Mutex};
-use export::{ClientSocket, ConnectedClient, DataBudget, DiskServer, Gate, Parking, make_room};
+use export::{
+    ClientCounters, ClientSocket, ConnectedClient, DataBudget, DiskServer, Gate, Parking, ServedClient, make_room,
+};
 
 use crate::connection::NbdConnection;
 use crate::disk::Disks;
@@ -29,6 +31,7 @@ struct NbdClient {
     socket: ClientSocket,
     /// The disk that it uses, once it has chosen one.
     disk: Option<u64>,
+    counters: Arc<ClientCounters>,
 }
 
 impl ConnectedClient for NbdClient {
@@ -62,7 +65,7 @@ impl NbdServer {
             if !make_room(&mut clients) {
                 return tracing::warn!("a client of NBD too many");
             }
-            clients.insert(number, NbdClient { socket: kept, disk: None });
+            clients.insert(number, NbdClient { socket: kept, disk: None, counters: Arc::default() });
         }
         let server = self.clone();
         let work = move || {
@@ -87,14 +90,25 @@ impl NbdServer {
             Ok(None) => return,
             Err(error) => return tracing::debug!("a client of NBD did not agree on anything: {error}"),
         };
+        let mut counters = Arc::<ClientCounters>::default();
         if let Some(client) = self.clients.lock().get_mut(&number) {
             client.disk = Some(chosen.disk.id());
+            counters = client.counters.clone();
         }
-        let parts = (self.gate.clone(), self.parking.clone(), budget);
+        let parts = (self.gate.clone(), self.parking.clone(), budget, counters);
         match NbdConnection::new(self.env.clone(), stream, chosen, parts) {
             Ok(connection) => connection.run(),
             Err(error) => tracing::warn!("a client of NBD cannot be served: {error}"),
         }
+    }
+
+    /// The clients that use a disk, by its number.
+    pub fn clients(&self) -> Vec<ServedClient<u64>> {
+        let served = |(number, client): (&u64, &NbdClient)| {
+            let (name, sums) = (client.socket.peer_name(), client.counters.sums());
+            Some(ServedClient { number: *number, name, disk: client.disk?, sums })
+        };
+        self.clients.lock().iter().filter_map(served).collect()
     }
 
     /// Whether clients use a disk.

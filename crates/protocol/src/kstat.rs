@@ -9,7 +9,7 @@
 //!   RUN/spl/kstat/zfs/POOL/state                 ONLINE, DEGRADED, SUSPENDED, ...
 //!   RUN/spl/kstat/zfs/POOL/txgs                  its last groups, and how long they took on their way to disk
 //!   RUN/spl/kstat/zfs/POOL/multihost             its last heartbeats
-//!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
+//!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system or open volume
 //!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are, to be read; RUN/module stands in for /sys/module
 //! ```
 //!

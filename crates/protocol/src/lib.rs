@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`wire`]: messages and their framing; [`beside`]: descriptors beside them; [`datasets`]: messages about datasets.
-//! - [`pool_report`], [`io_report`], [`log_report`], [`profile_report`]: what a process tells of its pool, facts and not text;
+//! - [`pool_report`], [`io_report`], [`log_report`], [`profile_report`], [`client_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
 //! - [`injections`]: faults of pools in use.
 //! - [`create`]: a pool to be made.
@@ -19,6 +19,7 @@
 mod answer_parts;
 pub mod beside;
 pub mod client;
+pub mod client_report;
 pub mod create;
 pub mod datasets;
 pub mod diff;

@@ -13,11 +13,12 @@
 use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid, ObjectId};
 use pool::{NewDevices, NewLeaf, PoolTables, PruneAmount, ScrubRange, SweepAction, SweepKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::client_report::ClientsReport;
 use crate::datasets;
 use crate::injections::{InjectionReport, InjectionRequest};
 use crate::io_report::IoReport;
@@ -28,13 +29,16 @@ use crate::share::ShareOrder;
 use crate::tap::{TapOrder, TapSubject, Tapped};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest request of a user that may only ask, in bytes: many of them may be asking.
 pub const STRANGER_BYTES_MAX: u32 = 64 << 10;
 /// Longest answer, in bytes: all properties of very many datasets.
 pub const REPLY_BYTES_MAX: u32 = 1 << 30;
+
+/// Paths that may be asked for at once.
+pub const PATHS_MAX: usize = 1024;
 
 /// How a process greets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +68,15 @@ pub enum Request {
     Logs,
     /// For what `cenote where` shows of the inside of the process; waits for locks are counted on for a while.
     Profile,
+    /// For the clients of volumes.
+    Clients,
+    /// For the paths of files of a dataset, in the order of their objects.
+    Paths {
+        /// The dataset.
+        dataset: DatasetId,
+        /// At most [`PATHS_MAX`].
+        objects: Vec<ObjectId>,
+    },
     /// For the names of damaged files.
     Damaged,
     /// For the dedup tables.
@@ -345,11 +358,13 @@ impl Request {
             | Request::Reguid { .. }
             | Request::Prune { .. }
             | Request::Upgrade { .. }
+            | Request::Paths { .. }
             | Request::Tap { .. } => true,
             Request::Report
             | Request::Io
             | Request::Logs
             | Request::Profile
+            | Request::Clients
             | Request::Damaged
             | Request::Dedup
             | Request::History
@@ -390,6 +405,8 @@ impl Request {
             ) => Cost::OfOwner,
             Request::Damaged
             | Request::Profile
+            | Request::Clients
+            | Request::Paths { .. }
             | Request::History
             | Request::Events { .. }
             | Request::ClearEvents
@@ -434,6 +451,9 @@ pub enum PoolReply {
     Io(IoReport),
     Logs(LogReport),
     Profile(ProfileReport),
+    Clients(ClientsReport),
+    /// `None` of what has no path, or in directories with too many entries.
+    Paths(Vec<Option<String>>),
     Damaged(Vec<String>),
     Dedup(DedupReport),
     /// Some records, each a packed list in hexadecimal digits.

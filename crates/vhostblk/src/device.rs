@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Kind, Mutex, Result, RwLock};
-use export::{DataBudget, DataGrant, Gate, Parking, ServedConnection};
+use export::{ClientCounters, ClientSums, DataBudget, DataGrant, Gate, Parking, ServedConnection};
 
 use crate::cache::GuestCache;
 use crate::commands::{self, DiskAnswer};
 use crate::disk::VhostDisk;
 use crate::event::WakeEvent;
 use crate::memory::GuestRam;
-use crate::request::{DESCRIPTORS_MAX, DiskRequest};
+use crate::request::{DESCRIPTORS_MAX, DiskCommand, DiskRequest};
 use crate::ring::{RingEntry, RunningRing};
 
 /// Memory that each request counts for: a description of its descriptors, and what is around it.
@@ -40,6 +40,7 @@ pub(crate) struct GuestDevice {
     changed: Arc<WakeEvent>,
     is_over: AtomicBool,
     cache: GuestCache,
+    counters: ClientCounters,
 }
 
 /// A request that was taken.
@@ -71,6 +72,7 @@ impl GuestDevice {
             changed: changed.clone(),
             is_over: AtomicBool::new(false),
             cache: GuestCache::new(life, changed),
+            counters: ClientCounters::default(),
         }))
     }
 
@@ -95,6 +97,11 @@ impl GuestDevice {
 
     pub(crate) fn cache(&self) -> &GuestCache {
         &self.cache
+    }
+
+    /// What the guest has asked for.
+    pub(crate) fn sums(&self) -> ClientSums {
+        self.counters.sums()
     }
 
     pub(crate) fn add_ring(&self, ring: Arc<RunningRing>) {
@@ -211,6 +218,11 @@ impl ServedConnection for GuestDevice {
     }
 
     fn act(self: &Arc<Self>, taken: TakenEntry) -> bool {
+        match taken.request.command {
+            DiskCommand::Read => self.counters.read(taken.request.data.len()),
+            DiskCommand::Write => self.counters.write(taken.request.data.len()),
+            _ => self.counters.other(),
+        }
         let passage = self.gate.pass();
         match self.perform(&taken) {
             Err(error) if error.kind() == Kind::Suspended => self.park(taken),

@@ -2,11 +2,11 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{Condvar, Env, Error, Kind, Mutex, Result};
-use export::{DiskServer, Gate, Parking};
+use export::{DiskServer, Gate, Parking, ServedClient};
 
 use crate::disk::VhostSource;
 use crate::session::VhostSession;
@@ -27,6 +27,7 @@ pub struct VhostServer {
     current: Mutex<Option<Arc<VhostSession>>>,
     left: Condvar,
     waiting: AtomicUsize,
+    next: AtomicU64,
 }
 
 impl VhostServer {
@@ -36,8 +37,9 @@ impl VhostServer {
         let waits = source.clone();
         let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
         let (current, left, waiting) = (Mutex::default(), Condvar::default(), AtomicUsize::new(0));
+        let next = AtomicU64::new(0);
         let life = env.random();
-        Arc::new(VhostServer { env, life, source, gate, parking, current, left, waiting })
+        Arc::new(VhostServer { env, life, source, gate, parking, current, left, waiting, next })
     }
 
     /// Serves a monitor on a thread of its own, until it leaves. One is turned away if another stays.
@@ -73,9 +75,15 @@ impl VhostServer {
             return Err(Error::new(Kind::Busy, "another one has the volume"));
         }
         let parts = (self.gate.clone(), self.parking.clone());
-        let session = VhostSession::new((self.env.clone(), self.life), socket, self.source.open()?, parts)?;
+        let (life, number) = ((self.env.clone(), self.life), self.next.fetch_add(1, Ordering::Relaxed));
+        let session = VhostSession::new(life, socket, self.source.open()?, parts, number)?;
         *current = Some(session.clone());
         Ok(session)
+    }
+
+    /// The monitor that is connected.
+    pub fn client(&self) -> Option<ServedClient<()>> {
+        self.current.lock().as_ref().map(|session| session.client())
     }
 
     /// The volume may have another size. Errors: those of reading it.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use export::{Gate, Parking};
+use export::{Gate, Parking, ServedClient, process_name};
 use rustix::net::{SendFlags, send};
 
 use crate::channel::{MonitorChannel, ReceivedMessage};
@@ -66,6 +66,10 @@ pub(crate) struct VhostSession {
     to_monitor: Mutex<Option<UnixStream>>,
     /// The size that the monitor knows.
     told_size: AtomicU64,
+    /// Its process.
+    name: String,
+    /// Another one for each session of a volume.
+    number: u64,
 }
 
 /// What a monitor has said up to now.
@@ -103,7 +107,9 @@ impl VhostSession {
         socket: UnixStream,
         disk: Arc<dyn VhostDisk>,
         parts: (Arc<Gate>, Arc<Parking>),
+        number: u64,
     ) -> Result<Arc<VhostSession>> {
+        let name = process_name(&socket);
         let told_size = AtomicU64::new(disk.volume()?.size());
         let device = GuestDevice::new((env, life), disk, parts)?;
         Ok(Arc::new(VhostSession {
@@ -111,7 +117,14 @@ impl VhostSession {
             channel: MonitorChannel::new(socket),
             to_monitor: Mutex::default(),
             told_size,
+            name,
+            number,
         }))
+    }
+
+    /// The monitor, and what its guest has asked for.
+    pub(crate) fn client(&self) -> ServedClient<()> {
+        ServedClient { number: self.number, name: self.name.clone(), disk: (), sums: self.device.sums() }
     }
 
     /// Serves the monitor until it leaves; nothing of its guest is under way any more then. Errors: why it was cut off.

@@ -4,6 +4,7 @@
 //!   create.rs   the objects of a new one
 //!   zvol.rs     an open one: reading, writing, discarding, its size
 //!   logged.rs   what its intent log reads of it;  replay.rs  what is done again after a crash
+//!   used.rs     how much it was used since it was opened
 //! ```
 //!
 //! Below are `dmu` and `zil`; above are the exports, which give volumes to programs, and the pool's process.
@@ -13,8 +14,10 @@
 mod create;
 mod logged;
 mod replay;
+mod used;
 mod zvol;
 
 pub use create::{NewVolume, create_volume};
+pub use used::VolumeUse;
 pub use zil::SyncMode;
 pub use zvol::{Admit, Zvol};

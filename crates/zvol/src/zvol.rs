@@ -24,6 +24,7 @@ use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SyncMode};
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
 use crate::replay::{Redo, redo};
+use crate::used::{VolumeCounters, VolumeUse};
 
 /// Bytes that are written in one transaction, at most.
 const STEP_BYTES: u64 = 1 << 20;
@@ -38,6 +39,7 @@ pub struct Zvol {
     data: Object,
     block_size: u64,
     size: Arc<AtomicU64>,
+    used: VolumeCounters,
     /// What is needed to change it, if it may be changed.
     live: Option<LiveVolume>,
 }
@@ -76,7 +78,8 @@ impl Zvol {
         if check_size(size, block_size).is_err() || i64::try_from(size).is_err() {
             return Err(Error::corrupt(format!("a volume of {size} bytes in blocks of {block_size}")));
         }
-        Ok(Zvol { data, block_size, size: Arc::new(AtomicU64::new(size)), live: None })
+        let (size, used) = (Arc::new(AtomicU64::new(size)), VolumeCounters::default());
+        Ok(Zvol { data, block_size, size, used, live: None })
     }
 
     /// The volume in `objset`, which is one that changes in memory, to be changed in the groups of `txgs`, which `log` is
@@ -112,6 +115,11 @@ impl Zvol {
     /// Whether it may be changed.
     pub fn is_writable(&self) -> bool {
         self.live.is_some()
+    }
+
+    /// How much it was used since it was opened.
+    pub fn used(&self) -> VolumeUse {
+        self.used.sums()
     }
 
     /// Its objects.
@@ -325,8 +333,9 @@ impl Zvol {
         Ok(end)
     }
 
-    /// Tells of a request, if somebody wants to know.
+    /// Counts a request, and tells of it if somebody wants to know.
     fn note(&self, op: UserOp, offset: u64, len: u64) {
+        self.used.note(op, len);
         self.objset().note_request(op, volume::DATA, (offset, len));
     }
 

@@ -14,6 +14,7 @@ use protocol::pool_report::PoolReport;
 use protocol::rundir::{self, RunDir};
 use protocol::wire::{PoolReply, Request};
 
+use super::clients::{ClientRates, ClientWatch};
 use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
 use super::kept::{MinuteWriter, file_of};
@@ -30,7 +31,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const FACTS_PERIOD: Duration = Duration::from_secs(3);
 /// Reading the tables of file systems takes at most one of so many seconds.
 const DATASETS_SHARE: u32 = 50;
-/// File systems that are shown.
+/// File systems and volumes that are shown.
 const DATASETS_MAX: usize = 40;
 /// Pools that are watched.
 const POOLS_MAX: usize = 64;
@@ -100,6 +101,7 @@ struct SeenPool {
     /// The counters when the column of latencies began that is under way, and its number.
     column: Option<(u64, IoReport)>,
     p99s: BTreeMap<Guid, [u64; 2]>,
+    clients: ClientWatch,
     counters: Watch,
     datasets: Watch,
     datasets_due: Instant,
@@ -155,6 +157,7 @@ impl SeenPool {
             io: None,
             column: None,
             p99s: BTreeMap::new(),
+            clients: ClientWatch::default(),
             counters: Watch::default(),
             datasets: Watch::default(),
             datasets_due: Instant::now(),
@@ -172,6 +175,7 @@ impl SeenPool {
         }
         let PoolReply::Io(io) = self.connection.ask(&Request::Io)? else { return Err(off_topic()) };
         let groups = self.read_tables(dir);
+        let (clients, client_count) = self.client_rates();
         let rates_of = |guid: Guid| {
             let before = self.io.as_ref();
             before.map_or(DeviceRates::default(), |before| DeviceRates::of(before, &io, guid))
@@ -208,6 +212,7 @@ impl SeenPool {
             }
             pool.dataset_count = all.len();
             pool.datasets = all.into_iter().take(DATASETS_MAX).map(dataset_row).collect();
+            (pool.clients, pool.client_count) = (clients, client_count);
             pool.vdevs = vdevs;
             pool.kept = kept;
         });
@@ -217,6 +222,14 @@ impl SeenPool {
         self.column.get_or_insert_with(|| (number, io.clone()));
         self.io = Some(io);
         Ok(())
+    }
+
+    /// What clients of volumes ask for; those that may not know get none.
+    fn client_rates(&mut self) -> (Vec<ClientRates>, usize) {
+        match self.connection.ask(&Request::Clients) {
+            Ok(PoolReply::Clients(clients)) => self.clients.rates(clients),
+            _ => Default::default(),
+        }
     }
 
     fn renew_facts(&mut self) -> Result<()> {

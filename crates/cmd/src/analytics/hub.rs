@@ -17,6 +17,7 @@ use format::ids::Guid;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use super::clients::ClientRates;
 use super::history::{COLUMN_S, RecentHistory, TimedRow, VdevColumn};
 use super::kept::KEPT_S;
 use super::series::SERIES;
@@ -30,7 +31,7 @@ const TICK_GROUPS: usize = 4;
 /// Seconds without an answer after which that is said.
 const SILENT_S: u64 = 3;
 
-/// A mounted file system: its name, reads, bytes read, writes and bytes written a second.
+/// A mounted file system or an open volume: its name, reads, bytes read, writes and bytes written a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DatasetRates(pub String, pub [f32; 4]);
 
@@ -52,10 +53,14 @@ pub struct PoolEntry {
     pub facts_version: u64,
     /// Rows, latencies and groups.
     pub history: RecentHistory,
-    /// The file systems that most goes through.
+    /// The file systems and volumes that most goes through.
     pub datasets: Vec<DatasetRates>,
-    /// How many are mounted.
+    /// How many are mounted or open.
     pub dataset_count: usize,
+    /// The clients of volumes that most goes through.
+    pub clients: Vec<ClientRates>,
+    /// How many there are.
+    pub client_count: usize,
     /// Rates of vdevs, in the order of the facts.
     pub vdevs: Vec<VdevRates>,
     /// The file that its rows are kept in.
@@ -87,6 +92,8 @@ struct PoolTick<'a> {
     groups: Vec<GroupSpan>,
     datasets: &'a [DatasetRates],
     dataset_count: usize,
+    clients: &'a [ClientRates],
+    client_count: usize,
     vdevs: &'a [VdevRates],
     /// If they are others than before.
     facts: Option<&'a PoolFacts>,
@@ -129,6 +136,8 @@ impl PoolEntry {
             history: RecentHistory::default(),
             datasets: Vec::new(),
             dataset_count: 0,
+            clients: Vec::new(),
+            client_count: 0,
             vdevs: Vec::new(),
             kept: None,
         }
@@ -148,6 +157,8 @@ impl PoolEntry {
             groups: self.history.groups(group_count),
             datasets: &self.datasets,
             dataset_count: self.dataset_count,
+            clients: &self.clients,
+            client_count: self.client_count,
             vdevs: &self.vdevs,
             facts: with_facts.then_some(&*self.facts),
         }

@@ -11,7 +11,7 @@ pub type SeriesRow = Box<[f32]>;
 pub struct RowSource<'a> {
     /// Tables of the pool.
     pub counters: &'a Watch,
-    /// Tables of its mounted file systems.
+    /// Tables of its mounted file systems and open volumes.
     pub datasets: &'a Watch,
     /// Rates of its devices since the last row.
     pub devices: &'a DeviceRates,

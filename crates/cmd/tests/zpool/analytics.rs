@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::nbd::{NbdClient, READ, TRIM, WRITE};
+use super::snapshots::Fresh;
 use super::{World, look_at_page};
 
 /// A running server; dropping it kills it.
@@ -82,7 +84,7 @@ impl EventLines {
     }
 
     /// The first tick of which that is true.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let (name, told) = self.next();
@@ -140,6 +142,40 @@ fn pools_are_shown_live_and_one_that_hangs_delays_none() {
     world.check("export t_mirror", 0, "");
     events.until("it is gone", |told| pool(told, "t_mirror").is_null() && is_known(told, "t_single"));
     assert!(server.get(&format!("/heat?pool=t_mirror&vdev={guid}&after=0"), "").0.starts_with("HTTP/1.1 404 "));
+}
+
+/// What a client of a volume asks for is told as its own, and as the volume's.
+#[test]
+fn clients_and_volumes_are_shown() {
+    let fresh = Fresh::new("analytics-clients");
+    fresh.does("create -V 8M -o org.cenote:nbd=on fresh/v");
+    let server = fresh.world.analytics(&["--listen", "127.0.0.1:0"]);
+    let mut events = server.events();
+    events.until("nobody uses it yet", |told| pool(told, "fresh")["client_count"] == 0);
+    let mut client = NbdClient::connect(&fresh);
+    assert_eq!(client.go("fresh/v"), Ok(8 << 20));
+    let told = events.until("requests of a client", |told| {
+        for _ in 0..16 {
+            client.ask(0, WRITE, 0, 8192, &[7; 8192]);
+            client.ask(0, READ, 0, 4096, &[]);
+            client.ask(0, READ, 4096, 4096, &[]);
+            client.ask(0, TRIM, 1 << 20, 1 << 20, &[]);
+        }
+        let told = pool(told, "fresh");
+        told["clients"][0][3][0].as_f64().unwrap_or_default() > 0.0
+            && told["datasets"].as_array().unwrap().iter().any(|row| row[0] == "fresh/v" && row[1][1] != 0.0)
+    });
+    let told = pool(&told, "fresh");
+    let [protocol, name, volume] = [0, 1, 2].map(|at| told["clients"][0][at].as_str().unwrap());
+    let own = format!("pid {}", std::process::id());
+    assert_eq!((protocol, name, volume, &told["client_count"]), ("nbd", &*own, "fresh/v", &Value::from(1)));
+    let rates: Vec<f64> = (0..5).map(|at| told["clients"][0][3][at].as_f64().unwrap()).collect();
+    let is_near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.2;
+    let [reads, read, writes, written, others] = rates[..] else { panic!("{rates:?}") };
+    assert!(is_near(read / reads, 4096.0) && is_near(written / writes, 8192.0), "{rates:?}");
+    assert!(is_near(reads / writes, 2.0) && is_near(others / writes, 1.0), "{rates:?}");
+    drop(client);
+    events.until("it has left", |told| pool(told, "fresh")["client_count"] == 0);
 }
 
 #[test]

@@ -12,19 +12,19 @@ const STRUCTURED_REPLY: u32 = 8;
 const SET_META_CONTEXT: u32 = 10;
 const ACK: u32 = 1;
 const UNKNOWN: u32 = 0x8000_0006;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
+pub(super) const READ: u16 = 0;
+pub(super) const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
-const TRIM: u16 = 4;
+pub(super) const TRIM: u16 = 4;
 const BLOCK_STATUS: u16 = 7;
 const FUA: u16 = 1;
 
 /// A client of the pool `fresh`.
-struct NbdClient(UnixStream);
+pub(super) struct NbdClient(UnixStream);
 
 impl NbdClient {
     /// One that knows structured replies.
-    fn connect(fresh: &Fresh) -> NbdClient {
+    pub(super) fn connect(fresh: &Fresh) -> NbdClient {
         let stream = UnixStream::connect(fresh.world.dir.join("run/nbd/fresh.sock")).unwrap();
         let mut client = NbdClient(stream);
         assert_eq!(client.take(18), b"NBDMAGICIHAVEOPT\0\x03");
@@ -66,7 +66,7 @@ impl NbdClient {
     }
 
     /// Uses a volume, and returns its size, or the error.
-    fn go(&mut self, name: &str) -> Result<u64, u32> {
+    pub(super) fn go(&mut self, name: &str) -> Result<u64, u32> {
         let named = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes()].concat();
         let context = b"\0\0\0\x01\0\0\0\x0fbase:allocation";
         self.option(SET_META_CONTEXT, &[&named[..], context].concat());
@@ -90,7 +90,7 @@ impl NbdClient {
     }
 
     /// The types and payloads of the chunks of an answer.
-    fn ask(&mut self, flags: u16, command: u16, offset: u64, len: u32, data: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    pub(super) fn ask(&mut self, flags: u16, command: u16, offset: u64, len: u32, data: &[u8]) -> Vec<(u16, Vec<u8>)> {
         let cookie = offset ^ 0x5555;
         self.0.write_all(&NbdClient::request((flags, command), offset, len, data)).unwrap();
         let mut chunks = Vec::new();

@@ -13,21 +13,15 @@
 //! ```
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
-use dmu::Mode;
-use format::ids::{DatasetId, ObjectId};
+use base::Result;
+use format::ids::DatasetId;
 use pool::{DamagedObject, Pool};
 use protocol::datasets::Mounted;
 use zpl::Zpl;
 
-/// How deep directories may nest.
-const DEPTH_MAX: usize = 4096;
-
-/// What tells the files of a dataset as they are now, if it is mounted.
-type FilesNow<'a> = &'a dyn Fn(DatasetId) -> Option<Arc<Zpl>>;
+use crate::report::paths::{FilesNow, PathFinder, files};
 
 /// The names of all damaged files, sorted by dataset and object: those that they have `now`, else those of the last group
 /// on disk.
@@ -60,7 +54,7 @@ impl Naming<'_> {
         let Some(NamedFiles { dataset, zpl }) = open else {
             return format!("<0x{:x}>:<0x{object:x}>", damaged.dataset);
         };
-        let path = zpl.as_ref().and_then(|zpl| path_of(zpl, object).ok());
+        let path = zpl.as_ref().and_then(|zpl| PathFinder::new(zpl, u64::MAX).paths(&[object]).pop().flatten());
         let mounted = self.mounts.iter().find(|mounted| mounted.dataset == *dataset);
         match (path, mounted) {
             (Some(path), Some(mounted)) => format!("{}{path}", mounted.path),
@@ -71,33 +65,6 @@ impl Naming<'_> {
 }
 
 fn open(pool: &Pool, now: FilesNow<'_>, id: DatasetId) -> Option<NamedFiles> {
-    let name = pool.dsl().name_of(id).ok()?;
-    let head = pool.dsl().dataset(id, &name).ok()?;
-    let on_disk = || pool.dsl().objset(&head, Mode::Plain).and_then(Zpl::open).map(Arc::new).ok();
-    Some(NamedFiles { zpl: now(id).or_else(on_disk), dataset: name })
-}
-
-/// The path of an object from the root of its file system. Errors: `NotFound` if it has none.
-fn path_of(zpl: &Zpl, object: ObjectId) -> Result<String> {
-    let absent = || Error::new(Kind::NotFound, format!("object {object} has no path"));
-    let mut parts = Vec::new();
-    let mut at = object;
-    while at != zpl.root() {
-        if parts.len() > DEPTH_MAX {
-            return Err(Error::corrupt("directories go round in a circle"));
-        }
-        let parent = zpl.stat(at)?.parent;
-        let mut name = None;
-        zpl.readdir(parent, 0, &mut |entry| {
-            let is_it = entry.ino == at && entry.name != b"." && entry.name != b"..";
-            if is_it {
-                name = Some(String::from_utf8_lossy(&entry.name).into_owned());
-            }
-            if is_it { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        parts.push(name.ok_or_else(absent)?);
-        at = parent;
-    }
-    parts.reverse();
-    Ok(format!("/{}", parts.join("/")))
+    let dataset = pool.dsl().name_of(id).ok()?;
+    Some(NamedFiles { zpl: files(pool, now, id, &dataset), dataset })
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use base::Result;
+use export::ClientCounters;
 
 use crate::outgoing::CommandAnswer;
 use crate::pdu::{Pdu, PduHead};
@@ -100,6 +101,17 @@ fn find(cdb: &[u8; CDB_BYTES]) -> std::result::Result<&'static CommandRow, Sense
     match (0..CDB_BYTES).all(|at| cdb[at] & !knows(at) == 0) {
         true => Ok(row),
         false => Err(Sense::INVALID_FIELD),
+    }
+}
+
+/// Counts a command that has come.
+pub(crate) fn count(counters: &ClientCounters, pdu: &Pdu) {
+    match pdu.head.0[32] {
+        // reads, of what the initiator has room for
+        0x08 | 0x28 | 0x88 | 0xa8 => counters.read(pdu.head.u32(20).into()),
+        // writes, with and without a look at what is there
+        0x0a | 0x2a | 0x2e | 0x89 | 0x8a | 0x8b | 0x8e | 0xaa | 0xae => counters.write(pdu.data.len() as u64),
+        _ => counters.other(),
     }
 }
 

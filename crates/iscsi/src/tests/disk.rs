@@ -117,6 +117,10 @@ impl Lun for MemoryDisk {
         TARGET.to_owned()
     }
 
+    fn volume_name(&self) -> String {
+        "tank/disk".to_owned()
+    }
+
     fn sizes(&self) -> Result<(u64, u64)> {
         Ok((self.state.lock().bytes.len() as u64, GRAIN))
     }

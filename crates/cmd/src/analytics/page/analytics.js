@@ -12,12 +12,12 @@ const CHARTS = [
   { id: "reads", title: "Where reads come from", isDouble: true, isTall: true, format: "rate", part: true,
     about: "Blocks that somebody, or a reader ahead, asked for. Reads that the kernel's page cache serves are not seen here.",
     series: [["arc_mru", "RAM, read once", 0], ["arc_mfu", "RAM, read again", 1], ["l2arc", "cache device", 2], ["disks", "disks", 3]], areBands: true },
-  { id: "bytes", title: "Bytes of files and disks", format: "byteRate",
-    about: "Between the two stand the caches when reading; redundancy, compression and the log when writing.",
-    series: [["files_read", "files read", 0], ["files_written", "files written", 2], ["disk_read", "disks read", 4, [4, 3]], ["disk_written", "disks written", 5, [4, 3]]] },
-  { id: "operations", title: "Operations of files and disks", format: "rate",
-    about: "Requests of mounted file systems, and requests to devices.",
-    series: [["file_reads", "file reads", 0], ["file_writes", "file writes", 2], ["disk_reads", "disk reads", 4, [4, 3]], ["disk_writes", "disk writes", 5, [4, 3]]] },
+  { id: "bytes", title: "Bytes of users and disks", format: "byteRate",
+    about: "Users read and write files and volumes. Between the two stand the caches when reading; redundancy, compression and the log when writing.",
+    series: [["files_read", "users read", 0], ["files_written", "users write", 2], ["disk_read", "disks read", 4, [4, 3]], ["disk_written", "disks written", 5, [4, 3]]] },
+  { id: "operations", title: "Operations of users and disks", format: "rate",
+    about: "Requests of mounted file systems and volumes, and requests to devices.",
+    series: [["file_reads", "reads of users", 0], ["file_writes", "writes of users", 2], ["disk_reads", "disk reads", 4, [4, 3]], ["disk_writes", "disk writes", 5, [4, 3]]] },
   { id: "log", title: "Intent log", format: "byteRate",
     about: "Bytes that synchronous writes put on log devices, on the other vdevs, and in their final place.",
     series: [["log_slog", "log devices", 4], ["log_normal", "other vdevs", 3], ["log_in_place", "in place", 6]], areBands: true },
@@ -104,7 +104,7 @@ function detailsTable(section, name) {
 }
 
 /** Columns of words, whose heads stand above their beginning. */
-const WORDS = new Set(["for", "state", "errors", "event", "about"]);
+const WORDS = new Set(["for", "state", "errors", "event", "about", "by", "volume"]);
 
 /** Fills a table; rows that are there are used again. */
 function fill(table, heads, lines) {
@@ -347,18 +347,18 @@ class GroupPanel {
 
 class DatasetPanel {
   constructor() {
-    const { section, heading } = panel("datasets", "File systems", "Those that most goes through come first. One that is chosen is drawn from then on.", "double");
+    const { section, heading } = panel("datasets", "File systems and volumes", "Those that most goes through come first. One that is chosen is drawn from then on.", "double");
     this.section = section;
-    this.filter = make("input", { type: "search", placeholder: "filter", "aria-label": "Show only file systems with this in their name" });
+    this.filter = make("input", { type: "search", placeholder: "filter", "aria-label": "Show only file systems and volumes with this in their name" });
     this.filter.addEventListener("input", () => this.update());
     heading.append(this.filter);
     this.table = make("table", {}, make("thead"), make("tbody"));
-    section.append(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "File systems" }, this.table));
+    section.append(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "File systems and volumes" }, this.table));
     this.said = make("p", { class: "empty" });
     this.place = make("div", { class: "plot" });
     this.title = make("h3");
     section.append(this.said, this.title, this.place);
-    this.plot = new Plot(this.place, "The file system that is chosen");
+    this.plot = new Plot(this.place, "The file system or volume that is chosen");
     this.plot.paint = (pen) => {
       this.plot.setTimes(now() - 300, now(), 1);
       const series = [{ index: 1, color: 0 }, { index: 3, color: 2 }];
@@ -372,10 +372,10 @@ class DatasetPanel {
     const shown = datasets.filter(([name]) => name.toLowerCase().includes(wanted));
     const most = [1, 3].map((at) => Math.max(1, ...datasets.map(([, rates]) => rates[at])));
     const cells = ([reads, read, writes, written]) => [count(reads), `${bytes(read)}/s`, count(writes), `${bytes(written)}/s`];
-    fill(this.table, ["file system", "reads/s", "read", "writes/s", "written"], shown.map(([, rates]) => [null, ...cells(rates)]));
+    fill(this.table, ["name", "reads/s", "read", "writes/s", "written"], shown.map(([, rates]) => [null, ...cells(rates)]));
     shown.forEach(([name, rates], at) => this.row(this.table.tBodies[0].rows[at], name, rates, most));
     const rest = datasetCount - datasets.length;
-    say(this.said, datasetCount === 0 ? "No file system is mounted." : rest > 0 ? `${rest} more, through which less goes.` : "");
+    say(this.said, datasetCount === 0 ? "No file system is mounted, and no volume is in use." : rest > 0 ? `${rest} more, through which less goes.` : "");
     const rows_ = pool()?.past.get(known.dataset);
     this.place.hidden = this.title.hidden = !rows_;
     say(this.title, rows_ ? `${known.dataset}: read (blue), written (orange)` : "");
@@ -397,6 +397,32 @@ class DatasetPanel {
       row.cells[column].className = "bar";
       row.cells[column].style.setProperty("--part", `${Math.round(100 * rates[2 * at + 1] / most[at])}%`);
     });
+  }
+}
+
+/** Clients of volumes: connections of NBD and iSCSI, and virtual machines. */
+class ClientPanel {
+  constructor() {
+    const { section } = panel("clients", "Clients of volumes", "Connections of NBD and iSCSI, and virtual machines by vhost-user; those that most goes through come first.", "wide");
+    this.section = section;
+    this.table = make("table", {}, make("thead"), make("tbody"));
+    this.place = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Clients of volumes" }, this.table);
+    this.said = make("p", { class: "empty" });
+    section.append(this.place, this.said);
+  }
+
+  update() {
+    const { clients, clientCount } = pool() ?? { clients: [], clientCount: 0 };
+    const heads = ["client", "by", "volume", "reads/s", "read", "writes/s", "written", "others/s"];
+    fill(this.table, heads, clients.map(([by, name, volume, [reads, read, writes, written, others]]) =>
+      [name || "unknown", by, volume, count(reads), `${bytes(read)}/s`, count(writes), `${bytes(written)}/s`, count(others)]));
+    for (const row of this.table.tBodies[0].rows) {
+      [row.cells[0].className, row.cells[1].className, row.cells[2].className] = ["name", "words", "words name"];
+      for (const cell of [row.cells[0], row.cells[2]]) cell.title = cell.textContent;
+    }
+    this.place.hidden = clients.length === 0;
+    const rest = clientCount - clients.length;
+    say(this.said, clientCount === 0 ? "No client uses a volume." : rest > 0 ? `${rest} more, through which less goes.` : "");
   }
 }
 
@@ -489,7 +515,7 @@ class EventPanel {
 /** What matters most, as large numbers. */
 class Tiles {
   constructor() {
-    this.tiles = ["State", "Space", "Reads from RAM", "Files read", "Files written", "Commits", "Device reads", "Last group to disk"].map((name) => {
+    this.tiles = ["State", "Space", "Reads from RAM", "Users read", "Users write", "Commits", "Device reads", "Last group to disk"].map((name) => {
       const [value, note] = [make("dd"), make("dd", { class: "note" })];
       byId("tiles").append(make("div", {}, make("dt", {}, name), value, note));
       return { value, note };
@@ -600,6 +626,7 @@ function takeNow(told) {
   const one = known.pools.get(told.id) ?? { fine: [], coarse: [], groups: [], past: new Map(), facts: null };
   known.pools.set(told.id, one);
   [one.name, one.silent, one.datasets, one.datasetCount, one.vdevs] = [told.name, told.silent, told.datasets, told.dataset_count, told.vdevs];
+  [one.clients, one.clientCount] = [told.clients, told.client_count];
   one.facts = told.facts ?? one.facts ?? { state: "", advice: ["", ""], size: [0, 0], damaged: 0, work: [], scan_part: null, vdevs: [], events: [] };
   const isNew = told.row && told.row[0] > (one.fine.at(-1)?.[0] ?? 0);
   if (isNew) {
@@ -691,7 +718,7 @@ const tiles = new Tiles();
 const chart = (id) => new SeriesPanel(CHARTS.find((one) => one.id === id));
 const panels = [chart("reads"), chart("bytes"), new HeatPanel(), new GroupPanel(), chart("operations")];
 panels.push(...["log", "commits", "held", "memory", "misses", "l2arc"].map(chart));
-panels.push(new DatasetPanel(), new WorkPanel(), new VdevPanel(), new EventPanel());
+panels.push(new DatasetPanel(), new WorkPanel(), new ClientPanel(), new VdevPanel(), new EventPanel());
 
 /** Sections that can be seen, and those that come into view soon: nothing else costs anything. */
 const inView = new Set();
