@@ -1,6 +1,7 @@
 //! `cenote trace`: traces of requests, recorded, replayed, shown, and in other formats.
 
 mod input;
+mod names;
 mod record;
 mod replay;
 
@@ -10,9 +11,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use base::Shown;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use serde_json::{Value, json};
-use trace::{Footprint, TraceError, TraceFormat, TraceOp, TraceRequest, TraceWriter};
+use trace::{Footprint, TraceError, TraceFormat, TraceOp, TraceReader, TraceRequest, TraceWriter};
 
 use crate::output;
 use input::word;
@@ -49,6 +51,9 @@ struct ShowTraceArgs {
     /// Print so many requests, not what all have in common
     #[arg(short = 'n', long)]
     requests: Option<u64>,
+    /// Print the names of files, as far as the trace has them: dataset, object, name
+    #[arg(long, conflicts_with_all = ["requests", "json"])]
+    names: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -81,15 +86,32 @@ fn show(args: &ShowTraceArgs) -> Result<(), String> {
     if let Some(most) = args.requests {
         return list(&args.file, reader.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)));
     }
+    if args.names {
+        return list_names(&args.file, &mut reader);
+    }
     let mut sum = TraceSum::default();
     let block_bytes = if reader.format().has_keys() { 0 } else { BLOCK_BYTES };
     let outcome = reader.by_ref().try_for_each(|request| request.map(|request| sum.add(&request, block_bytes)));
+    sum.names = reader.names().count();
     match args.json {
         true => println!("{}", sum.json(reader.format())),
         false => print!("{}", sum.text(reader.format())),
     }
     tell_backwards("trace", &args.file, &reader);
     outcome.map_err(|error| said(&args.file, &error))
+}
+
+/// The names of files, one a line. What an attacker calls a file does nothing to the terminal.
+fn list_names(file: &Path, reader: &mut TraceReader) -> Result<(), String> {
+    let outcome = reader.by_ref().try_for_each(|request| request.map(drop));
+    let mut out = output::stdout();
+    let written = |error: std::io::Error| format!("writing output: {error}");
+    writeln!(out, "STREAM OBJECT NAME").map_err(written)?;
+    for (stream, object, name) in reader.names().iter() {
+        writeln!(out, "{stream} {object} {}", Shown(name)).map_err(written)?;
+    }
+    out.flush().map_err(written)?;
+    outcome.map_err(|error| said(file, &error))
 }
 
 /// Requests, one a line.
@@ -132,6 +154,8 @@ struct TraceSum {
     elapsed_ns: Option<u64>,
     offset_max: u64,
     touched: Footprint,
+    /// Names of files.
+    names: usize,
 }
 
 impl TraceSum {
@@ -158,7 +182,11 @@ impl TraceSum {
         text += &format!("streams    {}{more}\n", self.streams.len());
         let time = self.elapsed_ns.map_or_else(|| "none".to_owned(), |ns| format!("{:.3} s", ns as f64 / 1e9));
         let (blocks, bytes) = (nicenum(self.touched.blocks()), nicebytes(self.touched.bytes()));
-        text + &format!("time       {time}\ntouched    {blocks} blocks, {bytes}\nlast       {}\n", self.offset_max)
+        text += &format!("time       {time}\ntouched    {blocks} blocks, {bytes}\nlast       {}\n", self.offset_max);
+        if self.names > 0 {
+            text += &format!("names      {}, which --names prints\n", self.names);
+        }
+        text
     }
 
     fn json(&self, format: TraceFormat) -> Value {
@@ -175,14 +203,13 @@ impl TraceSum {
             "touched_blocks": self.touched.blocks(),
             "touched_bytes": self.touched.bytes(),
             "offset_max": self.offset_max,
+            "names": self.names,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use trace::TraceReader;
-
     use super::*;
 
     #[test]

@@ -20,13 +20,14 @@
 //! | `alibaba` | device, `R` or `W`, offset, length, timestamp | bytes | µs |
 //! | `tencent` | timestamp, offset, size, 0 or 1, volume | sectors | s |
 //! | `oracleGeneral` | libCacheSim's records of 24 bytes: time, object, size, next access | keys | s |
-//! | `cenote` | records of 40 bytes by `cenote trace record`: reads, writes and syncs of files and volumes | bytes | ns |
+//! | `cenote` | records of 40 bytes by `cenote trace record`: reads, writes and syncs of files and volumes, and names of files if they were asked for | bytes | ns |
 
 mod binary;
 mod error;
 mod footprint;
 mod format;
 mod layout;
+mod names;
 mod reader;
 mod recorder;
 mod request;
@@ -38,6 +39,7 @@ mod writer;
 pub use error::{TraceError, TracePlace};
 pub use footprint::Footprint;
 pub use format::TraceFormat;
+pub use names::TraceNames;
 pub use reader::{Backwards, TraceReader};
 pub use recorder::TraceRecorder;
 pub use request::{TraceOp, TraceRequest};

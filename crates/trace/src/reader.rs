@@ -7,6 +7,7 @@ use crate::binary;
 use crate::error::{TraceError, TracePlace};
 use crate::format::TraceFormat;
 use crate::layout::BLKTRACE_BYTES;
+use crate::names::{NameHead, TraceNames};
 use crate::request::{RawRequest, TraceRequest};
 use crate::text::{self, DiskNames};
 
@@ -41,6 +42,7 @@ pub struct TraceReader {
     passed: u64,
     at: u64,
     disks: DiskNames,
+    names: TraceNames,
     first_ns: Option<u64>,
     /// Since the first one.
     latest_ns: u64,
@@ -85,6 +87,7 @@ impl TraceReader {
             passed: 0,
             at: 0,
             disks: DiskNames::new(),
+            names: TraceNames::default(),
             first_ns: None,
             latest_ns: 0,
             backwards: None,
@@ -95,6 +98,11 @@ impl TraceReader {
     /// What it reads.
     pub fn format(&self) -> TraceFormat {
         self.format
+    }
+
+    /// The names of files that were told so far.
+    pub fn names(&self) -> &TraceNames {
+        &self.names
     }
 
     /// Whether time has gone backwards so far, and where.
@@ -119,6 +127,7 @@ impl TraceReader {
         loop {
             let found = match self.format.record_bytes() {
                 Some(bytes) => match self.next_record(bytes)? {
+                    true if self.take_name()? => None,
                     true => Some(binary::parse(self.format, &self.buffer)?),
                     false => return Ok(None),
                 },
@@ -162,6 +171,20 @@ impl TraceReader {
             }
             _ => Ok(true),
         }
+    }
+
+    /// Whether the record in the buffer is about a name, which is kept.
+    fn take_name(&mut self) -> Result<bool, TraceError> {
+        let head = if self.format == TraceFormat::Cenote { NameHead::parse(&self.buffer)? } else { None };
+        let Some(head) = head else { return Ok(false) };
+        let mut name = Vec::new();
+        self.input.by_ref().take(head.len as u64).read_to_end(&mut name)?;
+        if name.len() < head.len {
+            return Err(TraceError::new("the trace is cut off in a name"));
+        }
+        self.at += name.len() as u64;
+        self.names.add(&head, &name);
+        Ok(true)
     }
 
     /// The record of blktrace in the buffer; what follows it is passed.

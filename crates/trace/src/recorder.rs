@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::binary::own;
 use crate::error::TraceError;
+use crate::names;
 use crate::request::TraceRequest;
 
 /// The fastest level: recording is not to disturb what it records.
@@ -31,6 +32,14 @@ impl TraceRecorder {
         requests.into_iter().for_each(|request| self.buffer.extend(own(request)));
         self.out.write_all(&self.buffer)?;
         Ok(self.out.flush()?)
+    }
+
+    /// Writes names of files, by dataset and object; they are best before what is told of these. Errors: they cannot be
+    /// written.
+    pub fn write_names<'a>(&mut self, names: impl IntoIterator<Item = (u64, u64, &'a str)>) -> Result<(), TraceError> {
+        self.buffer.clear();
+        names.into_iter().for_each(|(stream, object, name)| self.buffer.extend(names::record(stream, object, name)));
+        Ok(self.out.write_all(&self.buffer)?)
     }
 
     /// Ends the file. Errors: it cannot be written.
@@ -63,11 +72,13 @@ mod tests {
         let so_far: Vec<_> = TraceReader::open(&path, Some(TraceFormat::Cenote)).unwrap().collect();
         assert!(so_far.len() > 500 && so_far[..500].iter().zip(&requests).all(|(a, b)| a.as_ref() == Ok(b)));
         assert!(so_far.last().unwrap().is_err(), "it is told that there is no end");
+        recorder.write_names([(1, 2, "/a\n\u{1b}b"), (1, 3, "")]).unwrap();
         recorder.write(&requests[500..]).unwrap();
         recorder.finish().unwrap();
-        let reader = TraceReader::open(&path, None).unwrap();
+        let mut reader = TraceReader::open(&path, None).unwrap();
         assert_eq!(reader.format(), TraceFormat::Cenote);
-        assert_eq!(reader.collect::<Result<Vec<_>, _>>(), Ok(requests));
+        assert_eq!(reader.by_ref().collect::<Result<Vec<_>, _>>(), Ok(requests));
+        assert_eq!(reader.names().iter().collect::<Vec<_>>(), [(1, 2, "/a\n\u{1b}b"), (1, 3, "")]);
         assert!(TraceRecorder::create(&path).is_err(), "nothing is written over");
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -11,13 +11,14 @@ use protocol::words::nicenum::{nicebytes, nicenum};
 use trace::{TraceOp, TraceRecorder, TraceRequest};
 
 use super::input::said;
+use super::names::FileNamer;
 use crate::taps::{OpenTap, TapBatch, WatchEnd, watch_time};
 
 /// Record what users of a pool in use ask of its files and volumes
 ///
 /// Reads, writes and syncs with their times, for the time of --for or until interrupted, as they come to the pool: by
-/// mounts, NBD, iSCSI and vhost-user. Files and datasets are numbers, as `zfs get objsetid` and `ls -i` show them; nothing
-/// of what is read or written is recorded. What the kernel's page cache serves does not come to the pool. FILE is a new
+/// mounts, NBD, iSCSI and vhost-user. Files and datasets are numbers, as `zfs get objsetid` and `ls -i` show them, unless names
+/// are asked for; nothing of what is read or written is recorded. What the kernel's page cache serves does not come to the pool. FILE is a new
 /// one, compressed, and better not on that pool. The exit code is 1 if more came than could be noted.
 #[derive(clap::Args)]
 pub struct RecordTraceArgs {
@@ -30,6 +31,9 @@ pub struct RecordTraceArgs {
     /// For how long, as 90, 10m or 2h
     #[arg(long = "for", value_name = "TIME", value_parser = watch_time)]
     time: Option<Duration>,
+    /// Also the names of files: at most 65,536, each as it is when the file is first met
+    #[arg(long)]
+    names: bool,
 }
 
 /// Runs the command. Errors: for the user.
@@ -38,16 +42,26 @@ pub fn run(args: &RecordTraceArgs) -> Result<(), String> {
     let only = if pool == args.name { None } else { Some(number_of(pool, &args.name)?) };
     let tap = OpenTap::open(pool, TapSubject::Requests)?;
     let failed = |error| said(&args.output, &error);
+    let mut namer = args.names.then(|| FileNamer::new(pool)).transpose()?;
     let mut recorder = TraceRecorder::create(&args.output).map_err(failed)?;
     let mut recorded = RecordedSum { only, ..RecordedSum::default() };
     let followed = tap.follow(&WatchEnd::after(args.time), |batch| {
         let requests = recorded.add(&batch)?;
+        if let Some(namer) = &mut namer {
+            let names = namer.names_of(&requests)?;
+            let names = names.iter().map(|(stream, object, name)| (*stream, *object, name.as_str()));
+            recorder.write_names(names).map_err(failed)?;
+        }
         recorder.write(&requests).map_err(failed)?;
         Ok(0)
     });
     // what came so far is kept, also if the pool is gone
     recorder.finish().map_err(failed)?;
     println!("{}", recorded.text());
+    if let Some(namer) = namer {
+        let more = if namer.is_full { "; more files were used than are named" } else { "" };
+        println!("names of {} files{more}", nicenum(namer.found));
+    }
     followed?;
     match recorded.lost {
         0 => Ok(()),

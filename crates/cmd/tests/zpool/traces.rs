@@ -35,7 +35,7 @@ struct Recording<'a> {
 }
 
 /// Whether the process of the pool has a tap open.
-fn has_tap(world: &World) -> bool {
+pub(super) fn has_tap(world: &World) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", world.process_of("fresh"))).unwrap().flatten();
     tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok()).any(|name| name.trim() == "tap")
 }
@@ -43,7 +43,8 @@ fn has_tap(world: &World) -> bool {
 impl Recording<'_> {
     fn start<'a>(world: &'a World, name: &str, of: &str) -> Recording<'a> {
         let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
-        command.args(["trace", "record", of, "-o"]).arg(world.dir.join(name)).stdout(Stdio::piped());
+        let command = command.args(["trace", "record"]).args(of.split(' '));
+        command.arg("-o").arg(world.dir.join(name)).stdout(Stdio::piped());
         let command = command.spawn().unwrap();
         wait_for("the tap", || has_tap(world));
         Recording { world, command }
@@ -108,6 +109,52 @@ fn what_was_asked_is_recorded_and_replayed() {
     let (text, code) = world.told("advise cache --trace DIR/all --ram 64M");
     assert!(code == 0 && text.contains("Too little was read to say anything: 25 reads."), "{text}");
     drop(file);
+    world.check("export fresh", 0, "");
+}
+
+/// Names are recorded only if they are asked for; one of an attacker does nothing to the terminal.
+#[test]
+fn names_are_recorded_if_they_are_asked_for() {
+    if !can_mount("trace-names") {
+        return;
+    }
+    let world = World::new("trace-names", &[]);
+    File::create(world.dir.join("disk")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -o cachefile=none -R DIR/mnt fresh DIR/disk", 0, "");
+    does(&world, "create -o org.cenote:pagecache=off -o atime=off fresh/used");
+    let mnt = world.dir.join("mnt/fresh/used");
+    std::fs::create_dir_all(mnt.join("deep/er")).unwrap();
+    let names = ["deep/er/a file", "deep/other", "\u{1b}[31mred\n"];
+    let open = |name: &str| File::options().create(true).truncate(false).write(true).open(mnt.join(name)).unwrap();
+    let files: Vec<File> = names.iter().map(|name| open(name)).collect();
+    let gone = open("gone");
+    std::fs::remove_file(mnt.join("gone")).unwrap();
+    for (name, of) in [("plain", "fresh/used"), ("named", "fresh/used --names")] {
+        let recording = Recording::start(&world, name, of);
+        files.iter().chain([&gone]).for_each(|file| file.write_all_at(&[7; 4096], 0).unwrap());
+        recording.end();
+        let (counts, list) = shown(&world, name);
+        assert_eq!(counts[1], (4, 4 * 4096), "{list}");
+    }
+    let told = |line: &str| {
+        let (text, code) = world.told(line);
+        assert_eq!(code, 0, "{text}");
+        text
+    };
+    let count = |file: &str| {
+        let json: Value = serde_json::from_str(&told(&format!("trace show --json DIR/{file}"))).unwrap();
+        json["names"].as_u64().unwrap()
+    };
+    assert_eq!(["plain", "named"].map(count), [0, 3]);
+    assert_eq!(told("trace show --names DIR/plain"), "STREAM OBJECT NAME\n");
+    let list = told("trace show --names DIR/named");
+    let lines: Vec<&str> = list.lines().skip(1).collect();
+    for (file, shown) in files.iter().zip(["/deep/er/a file", "/deep/other", "/\\033[31mred\\012"]) {
+        let end = format!(" {} {shown}", file.metadata().unwrap().ino());
+        assert!(lines.iter().any(|line| line.ends_with(&end)), "{shown}: {list}");
+    }
+    assert_eq!(lines.len(), 3, "{list}");
+    drop((files, gone));
     world.check("export fresh", 0, "");
 }
 
