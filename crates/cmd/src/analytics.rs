@@ -4,6 +4,7 @@
 //!   asker: a thread a pool ──▶ hub: the last hour ──▶ crate::http ──▶ /          page/index.html, .js, .css
 //!   (requests, counters as files)                               ├──▶ /events    all, then a tick each second
 //!        └──▶ kept: files of weeks ─────────────────────────────┼──▶ /past      rows of one pool between two times
+//!   files: a thread a pool, only while a page looks ────────────┼──▶ /files     files of one dataset that are used most
 //!                                                               └──▶ /heat      latencies of one vdev
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 mod asker;
 mod clients;
+mod files;
 mod history;
 mod hub;
 mod kept;
@@ -29,8 +31,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, Query, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -45,6 +47,7 @@ use crate::http::guard::{Guard, NameCheck, Token};
 use crate::http::place::ListenAddress;
 use crate::http::{self, place};
 use crate::output;
+use files::FileWatches;
 use hub::{Hub, text_of};
 
 /// The socket in the folder of the pools' processes, if no place is given.
@@ -53,6 +56,8 @@ const SOCKET: &str = "analytics";
 const PAGES_MAX: usize = 32;
 /// Rows of the past that a page gets at a time.
 const PAST_POINTS: u64 = 720;
+/// The header field by which browsers say whose page asks.
+const FETCH_SITE: &str = "sec-fetch-site";
 /// Bytes of a file with a token.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -111,11 +116,13 @@ fn serve(args: AnalyticsArgs) -> Result<(), String> {
         Some(address) => NameCheck::Address(address),
         None => NameCheck::Loopback,
     };
+    // every user of this machine reaches a loopback address
+    let has_names = address.is_none() || token.is_some();
     let hub = Arc::new(Hub::new(args.keep));
     let watched = hub.clone();
     let watch = move || asker::watch_all(&watched, &args.pools);
     std::thread::Builder::new().name("pools".to_owned()).spawn(watch).map_err(|e| format!("a thread: {e}"))?;
-    http::run(listener, Guard::new(names, token), routes(hub))
+    http::run(listener, Guard::new(names, token), routes(hub, Arc::new(FileWatches::new(has_names))))
 }
 
 fn read_token(path: &Path) -> Result<Token, String> {
@@ -126,7 +133,7 @@ fn read_token(path: &Path) -> Result<Token, String> {
     Token::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-fn routes(hub: Arc<Hub>) -> Router {
+fn routes(hub: Arc<Hub>, watches: Arc<FileWatches>) -> Router {
     let file = |kind: &'static str, text: &'static str| get(async move || ([(CONTENT_TYPE, kind)], text));
     Router::new()
         .route("/", file("text/html; charset=utf-8", include_str!("analytics/page/index.html")))
@@ -136,6 +143,7 @@ fn routes(hub: Arc<Hub>) -> Router {
         .route("/events", get(events))
         .route("/heat", get(heat))
         .route("/past", get(past))
+        .route("/files", get(files).layer(Extension(watches)))
         .fallback(async || words(StatusCode::NOT_FOUND, "there is only /\n"))
         .method_not_allowed_fallback(async || words(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"))
         .with_state(hub)
@@ -190,6 +198,26 @@ async fn past(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, S
     match read.map_err(io::Error::other).flatten() {
         Ok(rows) => ([(CONTENT_TYPE, "application/json")], text_of(&rows)).into_response(),
         Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, format!("what is kept cannot be read: {e}\n")),
+    }
+}
+
+/// Has a pool's process note requests for a while: so no page of another host may ask for it.
+async fn files(
+    State(hub): State<Arc<Hub>>,
+    Extension(watches): Extension<Arc<FileWatches>>,
+    headers: HeaderMap,
+    Query(asked): Query<HashMap<String, String>>,
+) -> Response {
+    if headers.get(FETCH_SITE).is_some_and(|site| site != "same-origin") {
+        return words(StatusCode::FORBIDDEN, "only the page itself may ask for that\n");
+    }
+    let dataset = asked.get("dataset").and_then(|text| text.parse::<u64>().ok());
+    let (Some(pool), Some(dataset)) = (asked.get("pool"), dataset) else {
+        return words(StatusCode::BAD_REQUEST, "/files?pool=NAME&dataset=NUMBER\n");
+    };
+    match hub.name_of(pool) {
+        Some(name) => ([(CONTENT_TYPE, "application/json")], text_of(&watches.ask(&name, dataset))).into_response(),
+        None => words(StatusCode::NOT_FOUND, "no such pool\n"),
     }
 }
 

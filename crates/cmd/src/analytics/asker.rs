@@ -306,7 +306,7 @@ fn p99s(before: Option<&IoCounters>, now: &IoCounters) -> [u64; 2] {
 
 fn dataset_row(counts: crate::top::watch::DatasetCounts) -> DatasetRates {
     let rates = [counts.reads, counts.read_bytes, counts.writes, counts.written_bytes];
-    DatasetRates(counts.name, rates.map(|count| rounded(count.per_s)))
+    DatasetRates(counts.name, rates.map(|count| rounded(count.per_s)), counts.id.to_string())
 }
 
 #[cfg(test)]

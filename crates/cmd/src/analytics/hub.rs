@@ -31,9 +31,10 @@ const TICK_GROUPS: usize = 4;
 /// Seconds without an answer after which that is said.
 const SILENT_S: u64 = 3;
 
-/// A mounted file system or an open volume: its name, reads, bytes read, writes and bytes written a second.
+/// A mounted file system or an open volume: its name; reads, bytes read, writes and bytes written a second; its
+/// number, which may be more than one in a script can hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct DatasetRates(pub String, pub [f32; 4]);
+pub struct DatasetRates(pub String, pub [f32; 4], pub String);
 
 /// Rates of a vdev: reads, writes and bytes of each a second, and the 99th percentiles of the latency of reads and writes, in
 /// nanoseconds.
@@ -179,6 +180,11 @@ impl Hub {
     /// The file that the rows of a pool are kept in; `None` if there is none, or no such pool.
     pub fn kept_file(&self, id: &str) -> Option<PathBuf> {
         self.pools.lock().get(id)?.kept.clone()
+    }
+
+    /// The name of a pool; `None` if there is no such one.
+    pub fn name_of(&self, id: &str) -> Option<String> {
+        Some(self.pools.lock().get(id)?.name.clone())
     }
 
     /// Changes what is known of a pool; one that is not known is made.

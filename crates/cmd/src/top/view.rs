@@ -167,7 +167,7 @@ fn datasets(lines: &mut Vec<ScreenLine>, datasets: &[DatasetCounts], screen: Opt
     lines.push(ScreenLine { text: line("DATASET", DATASET_COLUMNS.map(str::to_owned)), is_heading: true });
     let free = screen.map_or(usize::MAX, |size| size.rows.saturating_sub(lines.len()));
     let shown = if datasets.len() > free { free.saturating_sub(1) } else { datasets.len() };
-    for DatasetCounts { name, reads, read_bytes, writes, written_bytes } in &datasets[..shown] {
+    for DatasetCounts { name, reads, read_bytes, writes, written_bytes, .. } in &datasets[..shown] {
         let cells = [rate(*reads), byte_rate(*read_bytes), rate(*writes), byte_rate(*written_bytes)];
         lines.push(ScreenLine { text: line(name, cells), is_heading: false });
     }

@@ -30,6 +30,8 @@ pub struct Count {
 pub struct DatasetCounts {
     /// Its name.
     pub name: String,
+    /// Its number: that of its object.
+    pub id: u64,
     /// Reads.
     pub reads: Count,
     /// Bytes read.
@@ -125,6 +127,7 @@ impl Seen {
     fn dataset(&self) -> Option<DatasetCounts> {
         Some(DatasetCounts {
             name: self.now.dataset.clone()?,
+            id: self.now.name.strip_prefix("objset-0x").and_then(|id| u64::from_str_radix(id, 16).ok()).unwrap_or(0),
             reads: self.count("reads"),
             read_bytes: self.count("nread"),
             writes: self.count("writes"),

@@ -2,16 +2,20 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::nbd::{NbdClient, READ, TRIM, WRITE};
+use super::opens::does;
 use super::snapshots::Fresh;
-use super::{World, look_at_page};
+use super::suspended::wait_for;
+use super::traces::has_tap;
+use super::{World, can_mount, look_at_page};
 
 /// A running server; dropping it kills it.
 struct Analytics {
@@ -178,6 +182,73 @@ fn clients_and_volumes_are_shown() {
     events.until("it has left", |told| pool(told, "fresh")["client_count"] == 0);
 }
 
+/// Files are looked at only while somebody asks, by one command at a time; their names are not for every user.
+#[test]
+fn files_that_are_used_most_are_told_while_they_are_asked_for() {
+    if !can_mount("analytics-files") {
+        return;
+    }
+    let world = World::new("analytics-files", &[]);
+    std::fs::File::create(world.dir.join("disk")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -o cachefile=none -R DIR/mnt fresh DIR/disk", 0, "");
+    does(&world, "create -o org.cenote:pagecache=off -o atime=off fresh/used");
+    let folder = world.dir.join("mnt/fresh/used/a folder");
+    std::fs::create_dir(&folder).unwrap();
+    let [busy, idle] = ["busy", "idle"].map(|name| std::fs::File::create(folder.join(name)).unwrap());
+    let inode = busy.metadata().unwrap().ino().to_string();
+    let token = world.dir.join("token");
+    std::fs::write(&token, "a-token-of-my-own\n").unwrap();
+    let near = world.analytics(&["--listen", "127.0.0.1:0"]);
+    let secret = world.analytics(&["--listen", "127.0.0.1:0", "--token-file", token.to_str().unwrap()]);
+    let told = near.events().until("the file system", |told| {
+        busy.write_all_at(&[7; 4096], 0).unwrap();
+        pool(told, "fresh")["datasets"].as_array().is_some_and(|rows| rows.iter().any(|row| row[0] == "fresh/used"))
+    });
+    let rows = pool(&told, "fresh")["datasets"].as_array().unwrap();
+    let id = rows.iter().find(|row| row[0] == "fresh/used").unwrap()[2].as_str().unwrap().to_owned();
+    let ask = |server: &Analytics| -> Value {
+        busy.write_all_at(&[7; 4096], 0).unwrap();
+        let (head, body) =
+            server.get(&format!("/files?pool=fresh&dataset={id}"), "Cookie: token=a-token-of-my-own\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let until = |server: &Analytics, is_so: &dyn Fn(&Value) -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let told = ask(server);
+            if is_so(&told) {
+                return told;
+            }
+            assert!(Instant::now() < end, "{told}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let has_files = |told: &Value| told["files"].as_array().is_some_and(|files| !files.is_empty());
+    assert!(!has_tap(&world), "nobody has asked");
+    let told = until(&near, &has_files);
+    assert_eq!((&told["files"][0][0], &told["files"][0][1]), (&Value::from(inode.clone()), &Value::Null), "{told}");
+    assert_eq!((&told["has_names"], told["files"].as_array().unwrap().len()), (&Value::from(false), 1), "{told}");
+    let [_, _, writes, written] = [0, 1, 2, 3].map(|at| told["files"][0][2][at].as_f64().unwrap());
+    assert!(writes > 0.0 && (written / writes / 4096.0 - 1.0).abs() < 0.01, "{told}");
+    // one command a pool; then the other has its turn, as the first does not ask any more
+    assert!(has_tap(&world));
+    let is_busy = |told: &Value| told["failure"].as_str().is_some_and(|why| why.contains("another command looks"));
+    until(&secret, &is_busy);
+    let told = until(&secret, &has_files);
+    assert_eq!((&told["files"][0][1], &told["has_names"]), (&Value::from("/a folder/busy"), &Value::from(true)));
+    wait_for("the tap to close", || !has_tap(&world));
+    // a page of somebody else may not have a pool's process do that
+    let (head, _) = near.get(&format!("/files?pool=fresh&dataset={id}"), "Sec-Fetch-Site: cross-site\r\n");
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    for (path, code) in [("/files?pool=none&dataset=1", 404), ("/files?pool=fresh&dataset=x", 400), ("/files", 400)] {
+        assert!(near.get(path, "").0.starts_with(&format!("HTTP/1.1 {code} ")), "{path}");
+    }
+    assert!(!has_tap(&world));
+    drop((busy, idle));
+    world.check("export fresh", 0, "");
+}
+
 #[test]
 fn a_page_comes_whole_and_changes_nothing() {
     let world = World::new("analytics-page", &[]);
@@ -266,19 +337,56 @@ fn a_socket_is_its_owners_and_an_open_address_asks_for_a_token() {
     assert!(refused.status.code() == Some(1) && String::from_utf8_lossy(&refused.stderr).contains("a token has 16"));
 }
 
-/// Debian's Chromium finds nothing wrong with the page, wide, narrow and dark, with a pool whose device is called by what
-/// would be an element.
+/// What would be an element, if anything made elements of names.
+const HOSTILE: &str = "<img src=x onerror=console.error('executed')>";
+
+/// Uses a volume, and a file if there can be one, until the page was looked at.
+fn use_while(world: &World, look: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    let mount = world.dir.join("mnt/tank/files");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = NbdClient::connect_at(&world.dir.join("run/nbd/tank.sock"));
+            client.go("tank/v").unwrap();
+            let file = mount.exists().then(|| std::fs::File::create(mount.join(HOSTILE)).unwrap());
+            while !is_over.load(Ordering::Relaxed) {
+                client.ask(0, WRITE, 0, 8192, &[7; 8192]);
+                file.iter().for_each(|file| file.write_all_at(&[7; 8192], 0).unwrap());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        // what fails in it ends the other thread, too
+        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look));
+        is_over.store(true, Ordering::Relaxed);
+        looked.unwrap_or_else(|failure| std::panic::resume_unwind(failure));
+    });
+}
+
+/// Debian's Chromium finds nothing wrong with the page, wide, narrow and dark, with a pool whose device and whose file are
+/// called by what would be an element, and the panels of what is only asked for then.
 #[test]
 fn the_page_is_right_in_a_browser() {
     let world = World::new("analytics-look", &[]);
-    let hostile = world.dir.join("<img src=x onerror=console.error('executed')>.img");
+    let hostile = world.dir.join(format!("{HOSTILE}.img"));
     std::fs::File::create(&hostile).unwrap().set_len(256 << 20).unwrap();
     let mut create = world.command(env!("CARGO_BIN_EXE_cenote"));
-    let created = create.args(["zpool", "create", "-O", "mountpoint=none", "tank"]).arg(&hostile).output().unwrap();
+    let created =
+        create.args(["zpool", "create", "-R"]).arg(world.dir.join("mnt")).arg("tank").arg(&hostile).output().unwrap();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
     let kept = world.dir.join("kept");
-    let server = world.analytics(&["--listen", "127.0.0.1:0", "--keep", kept.to_str().unwrap()]);
-    look_at_page(&server.place);
+    does(&world, "create -V 8M -o org.cenote:nbd=on tank/v");
+    let mut words = vec!["tank/v", "nbd"];
+    if can_mount("files of the page") {
+        does(&world, "create -o org.cenote:pagecache=off tank/files");
+        words.push(HOSTILE);
+    }
+    let token = world.dir.join("token");
+    std::fs::write(&token, "a-token-of-my-own\n").unwrap();
+    let args = ["--listen", "127.0.0.1:0", "--keep", kept.to_str().unwrap(), "--token-file", token.to_str().unwrap()];
+    let server = world.analytics(&args);
+    let own = format!("pid {}", std::process::id());
+    words.push(&own);
+    use_while(&world, || look_at_page(&format!("{}?token=a-token-of-my-own", server.place), &words));
     // a file for the pool, of which no minute has ended, or one
     let files: Vec<_> = std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().file_name()).collect();
     let is_of_pool = |name: &std::ffi::OsString| {
@@ -286,12 +394,13 @@ fn the_page_is_right_in_a_browser() {
         name.starts_with("tank-") && name.ends_with(".rows")
     };
     assert!(files.len() == 1 && is_of_pool(&files[0]), "{files:?}");
-    let (head, rows) = server.get("/past?pool=tank&from=0&until=99999999999", "");
+    let cookie = "Cookie: token=a-token-of-my-own\r\n";
+    let (head, rows) = server.get("/past?pool=tank&from=0&until=99999999999", cookie);
     assert!(
         head.starts_with("HTTP/1.1 200 ") && serde_json::from_str::<Vec<Value>>(&rows).unwrap().len() <= 2,
         "{head}\n{rows}"
     );
-    assert!(server.get("/past?pool=tank&from=x&until=1", "").0.starts_with("HTTP/1.1 400 "));
-    assert!(server.get("/past?pool=none&from=0&until=1", "").0.starts_with("HTTP/1.1 404 "));
+    assert!(server.get("/past?pool=tank&from=x&until=1", cookie).0.starts_with("HTTP/1.1 400 "));
+    assert!(server.get("/past?pool=none&from=0&until=1", cookie).0.starts_with("HTTP/1.1 404 "));
     world.check("destroy tank", 0, "");
 }

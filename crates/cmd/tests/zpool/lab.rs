@@ -120,7 +120,7 @@ fn a_lab_that_was_killed_measures_what_is_missing_only() {
     assert!(text.iter().any(|words| words.starts_with("A log on this SSD ")), "{text:?}");
     let page = fs::read_to_string(out(&world).join("report.html")).unwrap();
     assert!(page.len() < 2 << 20 && !page.contains("<script") && !page.contains("http://cenote"), "{}", page.len());
-    look_at_page(&format!("file://{}", out(&world).join("report.html").display()));
+    look_at_page(&format!("file://{}", out(&world).join("report.html").display()), &[]);
     let csv = fs::read_to_string(out(&world).join("cells.csv")).unwrap();
     assert!(csv.lines().count() > all, "three runs of each");
 

@@ -77,14 +77,16 @@ use pool::{LivePool, PoolState};
 use testkit::corpus;
 use testkit::workload::{candidate, options};
 
-/// Debian's Chromium finds nothing wrong with a page, wide, narrow and dark. Without Chromium nothing is found out.
-fn look_at_page(address: &str) {
+/// Debian's Chromium finds nothing wrong with a page, wide, narrow and dark, and these words on it. Without Chromium nothing
+/// is found out.
+fn look_at_page(address: &str, words: &[&str]) {
     if !Command::new("chromium").arg("--version").output().is_ok_and(|told| told.status.success()) {
         eprintln!("NOT TESTED: {address} in a browser, as there is no chromium (package chromium)");
         return;
     }
     let look = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/look-at-page");
-    let seen = Command::new(look).arg(address).output().unwrap();
+    let words = serde_json::to_string(words).unwrap();
+    let seen = Command::new(look).arg(address).env("LOOK_FOR", words).output().unwrap();
     let said = String::from_utf8_lossy(&seen.stdout).into_owned() + &String::from_utf8_lossy(&seen.stderr);
     assert!(seen.status.success(), "{said}");
 }

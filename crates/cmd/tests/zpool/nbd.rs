@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use super::World;
 use super::snapshots::Fresh;
@@ -25,7 +26,12 @@ pub(super) struct NbdClient(UnixStream);
 impl NbdClient {
     /// One that knows structured replies.
     pub(super) fn connect(fresh: &Fresh) -> NbdClient {
-        let stream = UnixStream::connect(fresh.world.dir.join("run/nbd/fresh.sock")).unwrap();
+        NbdClient::connect_at(&fresh.world.dir.join("run/nbd/fresh.sock"))
+    }
+
+    /// One of the pool whose socket this is.
+    pub(super) fn connect_at(socket: &Path) -> NbdClient {
+        let stream = UnixStream::connect(socket).unwrap();
         let mut client = NbdClient(stream);
         assert_eq!(client.take(18), b"NBDMAGICIHAVEOPT\0\x03");
         client.0.write_all(&3u32.to_be_bytes()).unwrap();

@@ -2,7 +2,7 @@
 "use strict";
 
 /** Everything that was told: pools by their ids, and what is chosen. */
-const known = { pools: new Map(), series: [], chosen: null, vdev: null, dataset: null, range: 300, isPaused: false };
+const known = { pools: new Map(), series: [], chosen: null, vdev: null, dataset: null, datasetId: null, range: 300, isPaused: false };
 
 /** Seconds that can be shown; those behind the hour come from files. */
 const RANGES = [300, 3600, 86400, 604800, 2419200];
@@ -345,6 +345,60 @@ class GroupPanel {
   }
 }
 
+/** The files of the dataset that is chosen that are used most. They are asked for, and noted, only while this is open. */
+class FileDetails {
+  constructor(section) {
+    this.said = make("p", { class: "empty", role: "status" });
+    this.table = make("table", {}, make("thead"), make("tbody"));
+    this.place = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Files that are used most" }, this.table);
+    this.details = make("details", { id: "files" }, make("summary", {}, "Files that are used most"), this.said, this.place);
+    this.details.addEventListener("toggle", () => this.update());
+    section.append(this.details);
+    this.asked = 0;
+  }
+
+  update() {
+    this.details.hidden = known.datasetId === null;
+    if (!this.details.open || this.details.hidden || document.hidden || this.isBusy) return;
+    const of = `${known.chosen} ${known.datasetId}`;
+    if (of !== this.of) this.show({ failure: null, seconds: 0, files: [], more: 0, lost: 0 });
+    if (of === this.of && Date.now() - this.asked < 1900) return;
+    [this.of, this.asked] = [of, Date.now()];
+    this.load();
+  }
+
+  async load() {
+    const of = this.of;
+    this.isBusy = true;
+    try {
+      const answer = await fetch(`files?pool=${encodeURIComponent(known.chosen)}&dataset=${known.datasetId}`);
+      const told = answer.ok ? await answer.json() : { failure: await answer.text(), files: [], more: 0, lost: 0 };
+      if (of === this.of) this.show(told);
+    } catch (error) {
+      // the next second asks again
+    }
+    this.isBusy = false;
+  }
+
+  show({ failure, has_names: hasNames, seconds, files, more, lost }) {
+    const words = [];
+    if (failure) words.push(`Nothing is known: ${failure}`);
+    else if (!seconds) words.push("Requests are noted from now on.");
+    else words.push(files.length === 0 ? `No file was read or written in the last ${short(seconds)} s.` : `In the last ${short(seconds)} s.`);
+    if (more > 0) words.push(`${more} more were used.`);
+    if (lost > 0) words.push(`${count(lost)} requests a second came too fast to be told apart.`);
+    if (files.length > 0 && !hasNames) words.push("Files have their numbers here, as ls -i shows them: names are told at a socket, or with a token.");
+    say(this.said, words.join(" "));
+    this.place.hidden = files.length === 0;
+    fill(this.table, ["file", "reads/s", "read", "writes/s", "written"], files.map(([object, path, [reads, read, writes, written]]) =>
+      [path ?? `object ${object}`, count(reads), `${bytes(read)}/s`, count(writes), `${bytes(written)}/s`]));
+    for (const row of this.table.tBodies[0].rows) {
+      row.cells[0].className = "name";
+      row.cells[0].title = row.cells[0].textContent;
+    }
+  }
+}
+
 class DatasetPanel {
   constructor() {
     const { section, heading } = panel("datasets", "File systems and volumes", "Those that most goes through come first. One that is chosen is drawn from then on.", "double");
@@ -358,6 +412,7 @@ class DatasetPanel {
     this.place = make("div", { class: "plot" });
     this.title = make("h3");
     section.append(this.said, this.title, this.place);
+    this.files = new FileDetails(section);
     this.plot = new Plot(this.place, "The file system or volume that is chosen");
     this.plot.paint = (pen) => {
       this.plot.setTimes(now() - 300, now(), 1);
@@ -373,24 +428,30 @@ class DatasetPanel {
     const most = [1, 3].map((at) => Math.max(1, ...datasets.map(([, rates]) => rates[at])));
     const cells = ([reads, read, writes, written]) => [count(reads), `${bytes(read)}/s`, count(writes), `${bytes(written)}/s`];
     fill(this.table, ["name", "reads/s", "read", "writes/s", "written"], shown.map(([, rates]) => [null, ...cells(rates)]));
-    shown.forEach(([name, rates], at) => this.row(this.table.tBodies[0].rows[at], name, rates, most));
+    shown.forEach((one, at) => this.row(this.table.tBodies[0].rows[at], one, most));
     const rest = datasetCount - datasets.length;
     say(this.said, datasetCount === 0 ? "No file system is mounted, and no volume is in use." : rest > 0 ? `${rest} more, through which less goes.` : "");
     const rows_ = pool()?.past.get(known.dataset);
     this.place.hidden = this.title.hidden = !rows_;
     say(this.title, rows_ ? `${known.dataset}: read (blue), written (orange)` : "");
     if (rows_) this.plot.draw();
+    this.files.update();
   }
 
-  row(row, name, rates, most) {
+  row(row, [name, rates, id], most) {
     const cell = row.cells[0];
     cell.className = "name";
     if (!cell.firstElementChild) {
       const button = make("button", { type: "button" });
-      button.addEventListener("click", () => { known.dataset = known.dataset === button.textContent ? null : button.textContent; this.update(); });
+      button.addEventListener("click", () => {
+        const isChosen = known.dataset === button.textContent;
+        [known.dataset, known.datasetId] = isChosen ? [null, null] : [button.textContent, button.value];
+        this.update();
+      });
       cell.replaceChildren(button);
     }
     say(cell.firstElementChild, name);
+    cell.firstElementChild.value = id;
     cell.title = name;
     row.className = name === known.dataset ? "chosen" : "";
     [2, 4].forEach((column, at) => {
@@ -560,7 +621,7 @@ function chooseVdev(guid) {
 
 function choosePool(id) {
   known.chosen = id;
-  known.vdev = known.dataset = null;
+  known.vdev = known.dataset = known.datasetId = null;
   loadPast();
   history.replaceState(null, "", `#${encodeURIComponent(id)}`);
   showPools();
