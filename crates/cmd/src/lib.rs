@@ -20,6 +20,7 @@
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`zinject`]: lets devices and blocks go wrong.
 //! - [`distinct`]: samples of different things; [`dedup_survey`]: of a pool's blocks.
+//! - [`processors`]: how busy this machine is.
 //! - [`tools`]: programs of others that are asked.
 //! - [`output`], [`histogram`], [`protocol::words`]: what several print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
@@ -68,6 +69,7 @@ mod mount_zfs;
 mod offline;
 mod output;
 mod patience;
+mod processors;
 mod profile;
 mod progress;
 mod reflink;

@@ -29,10 +29,11 @@ use serde_json::{Value, json};
 
 use crate::chart::FlameGraph;
 use crate::output;
+use crate::processors::busy_seconds;
 use crate::taps::WatchEnd;
 use crate::tools;
 use pool::{ProfiledPool, now_ns};
-use processes::{ThreadKinds, machine_seconds};
+use processes::ThreadKinds;
 use report::PoolProfile;
 use samples::CpuSampler;
 use stacks::StackReader;
@@ -208,7 +209,7 @@ impl Profiler {
             ended: Vec::new(),
             seconds: as_json.then(Vec::new),
             lost: 0,
-            machine: (Instant::now(), machine_seconds()),
+            machine: (Instant::now(), busy_seconds().unwrap_or(0.0)),
         };
         profiler.meet();
         profiler
@@ -259,7 +260,7 @@ impl Profiler {
 
     /// Looks at all pools; with lines, if they are wanted.
     fn look(&mut self, second: u64, is_shown: bool) {
-        let (before, busy) = std::mem::replace(&mut self.machine, (Instant::now(), machine_seconds()));
+        let (before, busy) = std::mem::replace(&mut self.machine, (Instant::now(), busy_seconds().unwrap_or(0.0)));
         let machine = (self.machine.1 - busy).max(0.0) / (self.machine.0 - before).as_secs_f64().max(1e-6);
         let mut gone = Vec::new();
         for (stem, pool) in &mut self.pools {

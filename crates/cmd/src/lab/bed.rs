@@ -11,11 +11,12 @@ use protocol::volumes::nbd_socket;
 use super::counters::CacheCounters;
 use super::devices::LabDevices;
 use super::initiator::LabInitiator;
-use super::machine::{CpuSeconds, machine_cpu_seconds};
+use super::machine::CpuSeconds;
 use super::peer::PeerMount;
 use super::place::{LabPlace, POOL, VOLUME};
 use super::recipe::LabRecipe;
 use crate::bench::measure::MeasureTime;
+use crate::processors::busy_seconds;
 use crate::profile::cpu_seconds;
 
 /// Bytes of the path of a socket: `sun_path` of unix(7).
@@ -183,7 +184,7 @@ impl<'a> LabBed<'a> {
             BedMade::Pool => self.place.pool_process(),
             _ => None,
         };
-        CpuSeconds { pool: process.and_then(cpu_seconds), machine: machine_cpu_seconds() }
+        CpuSeconds { pool: process.and_then(cpu_seconds), machine: busy_seconds() }
     }
 
     /// Where the volume is by NBD, as soon as it is there: through an initiator if the pool has it as a target of iSCSI.

@@ -46,12 +46,3 @@ impl CpuSeconds {
         CpuSeconds { pool: between(self.pool, earlier.pool), machine: between(self.machine, earlier.machine) }
     }
 }
-
-/// Seconds of processor time that everything has used: user, nice, system, irq and softirq of proc(5).
-pub fn machine_cpu_seconds() -> Option<f64> {
-    let stat = read_to_string("/proc/stat").ok()?;
-    let fields: Vec<u64> =
-        stat.lines().next()?.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
-    let used = [0, 1, 2, 5, 6].iter().map(|at| fields.get(*at)).sum::<Option<u64>>()?;
-    Some(used as f64 / rustix::param::clock_ticks_per_second() as f64)
-}

@@ -15,12 +15,6 @@ pub fn cpu_seconds(process: u32) -> Option<f64> {
     ticks_of_stat(&stat).map(seconds)
 }
 
-/// Seconds that all processors together were busy.
-pub fn machine_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    seconds(busy_ticks(&stat))
-}
-
 /// Bytes of a process that are in memory.
 pub fn resident_bytes(process: u32) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
@@ -37,13 +31,6 @@ fn ticks_of_stat(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut words = rest.split(' ').skip(11).map(|word| word.parse::<u64>().ok());
     Some(words.next()?? + words.next()??)
-}
-
-/// Ticks of the first line that were neither idle nor waiting for devices; guests are in those of programs.
-fn busy_ticks(stat: &str) -> u64 {
-    let words = stat.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1).take(8);
-    let ticks = words.map(|word| word.parse::<u64>().unwrap_or(0)).enumerate();
-    ticks.filter(|(n, _)| ![3, 4].contains(n)).map(|(_, ticks)| ticks).sum()
 }
 
 /// Kinds of threads, by their numbers.
@@ -76,9 +63,8 @@ mod tests {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 9";
         assert_eq!(ticks_of_stat(stat), Some(300));
         assert_eq!(ticks_of_stat("7 (a) S 1"), None);
-        assert_eq!(busy_ticks("cpu  10 20 30 1000 500 1 2 3 400 0\ncpu0 1 1\n"), 66);
         let own = std::process::id();
-        assert!(cpu_seconds(own).is_some() && resident_bytes(own) > 1 << 20 && machine_seconds() > 0.0);
+        assert!(cpu_seconds(own).is_some() && resident_bytes(own) > 1 << 20);
         assert_eq!(cpu_seconds(u32::MAX), None);
         let name = "a thread 12";
         let kind = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
