@@ -5,6 +5,7 @@
 //!   (requests, counters as files)                               ├──▶ /events    all, then a tick each second
 //!        └──▶ kept: files of weeks ─────────────────────────────┼──▶ /past      rows of one pool between two times
 //!   files: a thread a pool, only while a page looks ────────────┼──▶ /files     files of one dataset that are used most
+//!   reports: a folder of the user's ────────────────────────────┼──▶ /reports   curves of the advisor, /report: of the lab
 //!                                                               └──▶ /heat      latencies of one vdev
 //! ```
 //!
@@ -18,6 +19,7 @@ mod files;
 mod history;
 mod hub;
 mod kept;
+mod reports;
 mod series;
 mod status;
 
@@ -31,7 +33,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, Query, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
@@ -49,6 +51,7 @@ use crate::http::{self, place};
 use crate::output;
 use files::FileWatches;
 use hub::{Hub, text_of};
+use reports::ReportFolder;
 
 /// The socket in the folder of the pools' processes, if no place is given.
 const SOCKET: &str = "analytics";
@@ -58,6 +61,9 @@ const PAGES_MAX: usize = 32;
 const PAST_POINTS: u64 = 720;
 /// The header field by which browsers say whose page asks.
 const FETCH_SITE: &str = "sec-fetch-site";
+/// What the page of a report may do: have its own style, and nothing else, in a place of its own.
+const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; base-uri 'none'; \
+                             form-action 'none'; frame-ancestors 'none'";
 /// Bytes of a file with a token.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -79,6 +85,9 @@ struct AnalyticsArgs {
     /// A folder for files of four weeks, 6 MiB for each pool
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
+    /// A folder with what `cenote lab --out` and `cenote advise cache --json` have left, whose newest is shown
+    #[arg(long, value_name = "FOLDER")]
+    reports: Option<PathBuf>,
     /// Only these pools
     pools: Vec<String>,
 }
@@ -95,6 +104,9 @@ fn serve(args: AnalyticsArgs) -> Result<(), String> {
     };
     if let Some(folder) = &args.keep {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    if let Some(folder) = &args.reports {
+        std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let given = args.token_file.as_deref().map(read_token).transpose()?;
     let (listener, address) = place::listen(&place, true)?;
@@ -118,11 +130,12 @@ fn serve(args: AnalyticsArgs) -> Result<(), String> {
     };
     // every user of this machine reaches a loopback address
     let has_names = address.is_none() || token.is_some();
-    let hub = Arc::new(Hub::new(args.keep));
+    let hub = Arc::new(Hub::new(args.keep, args.reports.is_some()));
+    let sources = PageSources { files: Arc::new(FileWatches::new(has_names)), reports: ReportFolder(args.reports) };
     let watched = hub.clone();
     let watch = move || asker::watch_all(&watched, &args.pools);
     std::thread::Builder::new().name("pools".to_owned()).spawn(watch).map_err(|e| format!("a thread: {e}"))?;
-    http::run(listener, Guard::new(names, token), routes(hub, Arc::new(FileWatches::new(has_names))))
+    http::run(listener, Guard::new(names, token), routes(hub, sources))
 }
 
 fn read_token(path: &Path) -> Result<Token, String> {
@@ -133,7 +146,13 @@ fn read_token(path: &Path) -> Result<Token, String> {
     Token::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-fn routes(hub: Arc<Hub>, watches: Arc<FileWatches>) -> Router {
+/// What is only asked for while a page looks.
+struct PageSources {
+    files: Arc<FileWatches>,
+    reports: ReportFolder,
+}
+
+fn routes(hub: Arc<Hub>, PageSources { files: watches, reports: folder }: PageSources) -> Router {
     let file = |kind: &'static str, text: &'static str| get(async move || ([(CONTENT_TYPE, kind)], text));
     Router::new()
         .route("/", file("text/html; charset=utf-8", include_str!("analytics/page/index.html")))
@@ -144,6 +163,8 @@ fn routes(hub: Arc<Hub>, watches: Arc<FileWatches>) -> Router {
         .route("/heat", get(heat))
         .route("/past", get(past))
         .route("/files", get(files).layer(Extension(watches)))
+        .route("/reports", get(reports).layer(Extension(folder.clone())))
+        .route("/report", get(report).layer(Extension(folder)))
         .fallback(async || words(StatusCode::NOT_FOUND, "there is only /\n"))
         .method_not_allowed_fallback(async || words(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"))
         .with_state(hub)
@@ -198,6 +219,25 @@ async fn past(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, S
     match read.map_err(io::Error::other).flatten() {
         Ok(rows) => ([(CONTENT_TYPE, "application/json")], text_of(&rows)).into_response(),
         Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, format!("what is kept cannot be read: {e}\n")),
+    }
+}
+
+async fn reports(Extension(folder): Extension<ReportFolder>) -> Response {
+    match tokio::task::spawn_blocking(move || folder.look()).await {
+        Ok(seen) => ([(CONTENT_TYPE, "application/json")], text_of(&seen)).into_response(),
+        Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, format!("the folder cannot be read: {e}\n")),
+    }
+}
+
+/// The newest report as it is: what it has may show itself, and reach nothing.
+async fn report(Extension(folder): Extension<ReportFolder>) -> Response {
+    match tokio::task::spawn_blocking(move || folder.report()).await {
+        Ok(Some(page)) => {
+            let fields = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, REPORT_POLICY)];
+            (fields, page).into_response()
+        }
+        Ok(None) => words(StatusCode::NOT_FOUND, "there is no report\n"),
+        Err(e) => words(StatusCode::INTERNAL_SERVER_ERROR, format!("the report cannot be read: {e}\n")),
     }
 }
 

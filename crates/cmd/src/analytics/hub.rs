@@ -74,6 +74,8 @@ pub struct Hub {
     ticks: broadcast::Sender<Arc<str>>,
     /// Where rows of weeks are kept, if they are.
     kept: Option<PathBuf>,
+    /// Whether there is a folder of reports.
+    has_reports: bool,
 }
 
 /// The event of each second.
@@ -108,6 +110,8 @@ struct Start<'a> {
     series: Vec<&'static str>,
     /// Seconds that rows are kept for, beyond those that are sent.
     kept_s: u64,
+    /// Whether there is a folder of reports.
+    has_reports: bool,
     pools: Vec<PoolStart<'a>>,
 }
 
@@ -167,9 +171,9 @@ impl PoolEntry {
 }
 
 impl Hub {
-    /// One that knows no pool yet; with the folder that rows of weeks are kept in.
-    pub fn new(kept: Option<PathBuf>) -> Hub {
-        Hub { pools: Mutex::default(), ticks: broadcast::Sender::new(TICKS_MAX), kept }
+    /// One that knows no pool yet; with the folder that rows of weeks are kept in, and whether there is one of reports.
+    pub fn new(kept: Option<PathBuf>, has_reports: bool) -> Hub {
+        Hub { pools: Mutex::default(), ticks: broadcast::Sender::new(TICKS_MAX), kept, has_reports }
     }
 
     /// The folder that rows of weeks are kept in.
@@ -246,6 +250,7 @@ impl Hub {
             version: env!("CARGO_PKG_VERSION"),
             series: SERIES.iter().map(|(name, _)| *name).collect(),
             kept_s: if self.kept.is_some() { KEPT_S } else { 0 },
+            has_reports: self.has_reports,
             pools: pools.collect(),
         })
     }
@@ -282,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_page_gets_all_and_then_what_is_new() {
-        let hub = Hub::new(None);
+        let hub = Hub::new(None, false);
         let mut sent = BTreeMap::new();
         row(&hub, "tank", 7);
         hub.tick(&mut sent);
@@ -308,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_does_not_answer_is_said_to() {
-        let hub = Hub::new(None);
+        let hub = Hub::new(None, false);
         let hostile = "</script><img src=x onerror=alert(1)>\n\n";
         row(&hub, hostile, 1);
         let silent = |seconds: u64, failure: Option<&str>| {
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn heat_of_no_pool_is_none() {
-        let hub = Hub::new(None);
+        let hub = Hub::new(None, false);
         assert_eq!(hub.heat("tank", Guid::new(1), 0), None);
         row(&hub, "tank", 1);
         assert_eq!(hub.heat("tank", Guid::new(1), 0).unwrap(), "{\"seconds\":5,\"columns\":[]}");

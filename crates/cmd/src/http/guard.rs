@@ -168,7 +168,8 @@ async fn pass(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> 
         None => next.run(request).await,
     };
     for (name, value) in PROTECTION {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        // an answer may have a stricter one of its own
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }

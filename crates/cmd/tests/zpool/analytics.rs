@@ -264,7 +264,9 @@ fn a_page_comes_whole_and_changes_nothing() {
     for path in ["/heat", "/heat?pool=x&vdev=-1", "/heat?pool=%3Cimg%3E&vdev=18446744073709551616"] {
         assert!(server.get(path, "").0.starts_with("HTTP/1.1 400 "), "{path}");
     }
-    assert!(server.get("/metrics", "").0.starts_with("HTTP/1.1 404 "));
+    for path in ["/metrics", "/report"] {
+        assert!(server.get(path, "").0.starts_with("HTTP/1.1 404 "), "{path}");
+    }
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         write!(stream, "{method} / HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", server.address()).unwrap();
@@ -340,6 +342,20 @@ fn a_socket_is_its_owners_and_an_open_address_asks_for_a_token() {
 /// What would be an element, if anything made elements of names.
 const HOSTILE: &str = "<img src=x onerror=console.error('executed')>";
 
+/// An answer of `cenote advise cache --json`, as far as the page reads it.
+fn advice(word: &str) -> String {
+    let point = |mib: u64, hits: f64| {
+        let [low, high] = [hits - 0.1, hits + 0.1];
+        serde_json::json!({ "bytes": mib << 20, "hits": hits, "hits_low": low, "hits_high": high,
+            "disk_reads_per_s": 12.5, "written_bytes_per_day": mib << 30 })
+    };
+    let rams = [point(64, 0.25), point(128, 0.5), point(1024, 0.625)];
+    let text = [format!("Do not buy {word}.")];
+    let json = serde_json::json!({ "reads": 70_000, "seconds": 60.0, "ram": 128u64 << 20, "rams": rams,
+        "devices": [point(512, 0.75), point(4096, 0.875)], "verdict": { "text": text } });
+    json.to_string()
+}
+
 /// Uses a volume, and a file if there can be one, until the page was looked at.
 fn use_while(world: &World, look: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
@@ -380,10 +396,18 @@ fn the_page_is_right_in_a_browser() {
         does(&world, "create -o org.cenote:pagecache=off tank/files");
         words.push(HOSTILE);
     }
+    let reports = world.dir.join("reports");
+    std::fs::create_dir_all(reports.join("lab")).unwrap();
+    let script = format!("<!doctype html><title>lab</title>{HOSTILE}<script>console.error('executed')</script>");
+    std::fs::write(reports.join("lab/report.html"), &script).unwrap();
+    std::fs::write(reports.join("advice.json"), advice(HOSTILE)).unwrap();
+    words.push("The report of cenote lab of");
+    words.push("Do not buy <img");
     let token = world.dir.join("token");
     std::fs::write(&token, "a-token-of-my-own\n").unwrap();
+    let reports = ["--reports", reports.to_str().unwrap()];
     let args = ["--listen", "127.0.0.1:0", "--keep", kept.to_str().unwrap(), "--token-file", token.to_str().unwrap()];
-    let server = world.analytics(&args);
+    let server = world.analytics(&[&args[..], &reports].concat());
     let own = format!("pid {}", std::process::id());
     words.push(&own);
     use_while(&world, || look_at_page(&format!("{}?token=a-token-of-my-own", server.place), &words));
@@ -395,6 +419,13 @@ fn the_page_is_right_in_a_browser() {
     };
     assert!(files.len() == 1 && is_of_pool(&files[0]), "{files:?}");
     let cookie = "Cookie: token=a-token-of-my-own\r\n";
+    // the report comes as it is, and a browser runs nothing of it, and asks nobody
+    let (head, page) = server.get("/report", cookie);
+    let policy = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; ";
+    assert!(head.contains(policy) && head.matches("Content-Security-Policy").count() == 1 && page == script, "{head}");
+    for path in ["/report/../token", "/report/x", "/reports/x", "/report.html", "//report"] {
+        assert!(server.get(path, cookie).0.starts_with("HTTP/1.1 404 "), "{path}");
+    }
     let (head, rows) = server.get("/past?pool=tank&from=0&until=99999999999", cookie);
     assert!(
         head.starts_with("HTTP/1.1 200 ") && serde_json::from_str::<Vec<Value>>(&rows).unwrap().len() <= 2,

@@ -104,7 +104,7 @@ function detailsTable(section, name) {
 }
 
 /** Columns of words, whose heads stand above their beginning. */
-const WORDS = new Set(["for", "state", "errors", "event", "about", "by", "volume"]);
+const WORDS = new Set(["for", "state", "errors", "event", "about", "by", "volume", "of"]);
 
 /** Fills a table; rows that are there are used again. */
 function fill(table, heads, lines) {
@@ -573,6 +573,84 @@ class EventPanel {
   }
 }
 
+/** What the advisor and the lab have left in a folder. */
+class ReportPanel {
+  constructor() {
+    const about = "Foretold by cenote advise cache, each with the band that it lies in: the newest answer in the folder of reports.";
+    const { section } = panel("reports", "What caches of other sizes would serve", about, "double");
+    this.section = section;
+    this.place = make("div", { class: "plot" });
+    section.append(this.place);
+    this.plot = new Plot(this.place, "What caches of other sizes would serve");
+    this.plot.paint = (pen) => {
+      const sizes = this.curves().flatMap(({ points }) => points.map((point) => Math.log2(point.bytes)));
+      if (sizes.length === 0) return;
+      const [from, to] = [Math.min(...sizes) - 0.3, Math.max(...sizes) + 0.3];
+      this.plot.setTimes(from, to, (to - from) / 24);
+      drawCurves(this.plot, pen, this.curves(), this.told.advice.ram);
+    };
+    this.plot.moved = () => this.tell();
+    const key = [["RAM alone", 0], ["RAM, and a cache device of that size", 3], ["the RAM that there is", 7]];
+    this.said = make("li", { class: "long" });
+    this.legend = make("ul", { class: "legend" }, ...key.map(([name, color]) => make("li", {}, make("span", { class: `swatch c${color}`, "aria-hidden": "true" }), name)), this.said);
+    this.words = make("div", { class: "work" });
+    this.lab = make("p", { class: "empty" });
+    section.append(this.legend, this.words, this.lab);
+    this.table = detailsTable(section, "Hits by the size of the cache");
+    this.table.details.addEventListener("toggle", () => this.show());
+    this.told = { report: null, advice: null, advice_at_s: null };
+    this.asked = 0;
+  }
+
+  curves() {
+    const { rams, devices } = this.told.advice ?? { rams: [], devices: [] };
+    return [{ color: 0, points: rams, name: "RAM alone" }, { color: 3, points: devices, name: "a cache device" }];
+  }
+
+  /** The sizes next to the cursor, or to the RAM that there is. */
+  tell() {
+    if (!this.told.advice) return;
+    const at = this.plot.cursor ?? Math.log2(Math.max(1, this.told.advice.ram));
+    const far = (point) => Math.abs(Math.log2(point.bytes) - at);
+    const words = this.curves().filter(({ points }) => points.length > 0).map(({ name, points }) => {
+      const point = points.reduce((best, one) => (far(one) < far(best) ? one : best));
+      return `${name}, ${bytes(point.bytes)}: ${this.part(point.hits)} of reads, between ${this.part(point.hits_low)} and ${this.part(point.hits_high)}`;
+    });
+    say(this.said, words.join("; "));
+    this.plot.canvas.setAttribute("aria-label", `What caches of other sizes would serve. ${words.join("; ")}`);
+  }
+
+  part(hits) { return `${short(100 * hits)} %`; }
+
+  async update() {
+    if (Date.now() - this.asked < 60000) return;
+    this.asked = Date.now();
+    try {
+      const answer = await fetch("reports");
+      if (answer.ok) this.told = await answer.json();
+    } catch (error) {
+      // the next minute asks again
+    }
+    this.show();
+  }
+
+  show() {
+    const { report, advice, advice_at_s: at } = this.told;
+    this.place.hidden = this.legend.hidden = this.table.details.hidden = !advice;
+    const texts = advice ? [`Of ${dateAndTime(at)}, by ${count(advice.reads)} reads.`, ...advice.verdict.text] : ["No answer of cenote advise cache --json is in the folder."];
+    this.words.replaceChildren(...texts.map((text) => make("p", {}, text)));
+    const link = report && make("a", { href: "report", target: "_blank", rel: "noopener" }, `The report of cenote lab of ${dateAndTime(report[0])}, ${bytes(report[1])}`);
+    this.lab.replaceChildren(link ?? "No report of cenote lab is in the folder.");
+    this.tell();
+    this.plot.draw();
+    if (!advice || !this.table.details.open) return;
+    const lines = this.curves().flatMap(({ name, points }) => points.map((point) => [
+      bytes(point.bytes), name, this.part(point.hits), this.part(point.hits_low), this.part(point.hits_high),
+      count(point.disk_reads_per_s), point.written_bytes_per_day > 0 ? bytes(point.written_bytes_per_day) : "–"]));
+    fill(this.table.table, ["size", "of", "hits", "at least", "at most", "disk reads/s", "written a day"], lines);
+  }
+}
+
 /** What matters most, as large numbers. */
 class Tiles {
   constructor() {
@@ -728,6 +806,7 @@ function take(kind, text) {
   const told = JSON.parse(text);
   if (kind === "start") {
     known.series = told.series;
+    byId("reports").hidden = !told.has_reports;
     for (const seconds of RANGES.slice(2)) byId(`range-${seconds}`).hidden = told.kept_s < seconds;
     known.pools.clear();
     for (const { now: told_, fine, coarse } of told.pools) {
@@ -779,7 +858,7 @@ const tiles = new Tiles();
 const chart = (id) => new SeriesPanel(CHARTS.find((one) => one.id === id));
 const panels = [chart("reads"), chart("bytes"), new HeatPanel(), new GroupPanel(), chart("operations")];
 panels.push(...["log", "commits", "held", "memory", "misses", "l2arc"].map(chart));
-panels.push(new DatasetPanel(), new WorkPanel(), new ClientPanel(), new VdevPanel(), new EventPanel());
+panels.push(new DatasetPanel(), new WorkPanel(), new ReportPanel(), new ClientPanel(), new VdevPanel(), new EventPanel());
 
 /** Sections that can be seen, and those that come into view soon: nothing else costs anything. */
 const inView = new Set();

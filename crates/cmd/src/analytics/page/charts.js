@@ -348,6 +348,74 @@ function mixed(from, to, part) {
   return `rgb(${a.map((one, at) => Math.round(one + (b[at] - one) * part)).join(",")})`;
 }
 
+/**
+ * Draws parts of a whole by size, each with the band that it lies in: `curves` are {color, points: [{bytes, hits, hits_low,
+ * hits_high}]}, the axis is logarithmic, and `now` is a size that is marked.
+ */
+function drawCurves(plot, pen, curves, now) {
+  const { left, right, top, bottom } = plot.area;
+  const x = (bytes_) => plot.x(Math.log2(bytes_));
+  const y = (part) => bottom - (bottom - top) * part;
+  pen.textBaseline = "alphabetic";
+  pen.lineWidth = 1;
+  const every = Math.max(1, Math.ceil(80 * (plot.to - plot.from) / (right - left)));
+  for (let power = Math.ceil(plot.from); power <= plot.to; power += every) drawSize(plot, pen, 2 ** power);
+  for (const part of [0.5, 1]) {
+    pen.strokeStyle = theme.of("grid");
+    pen.beginPath();
+    pen.moveTo(left, Math.round(y(part)) + 0.5);
+    pen.lineTo(right, Math.round(y(part)) + 0.5);
+    pen.stroke();
+  }
+  for (const { color, points } of curves) {
+    pen.fillStyle = theme.of(`s${color}`);
+    pen.globalAlpha = 0.22;
+    pen.beginPath();
+    points.forEach((point, at) => pen[at === 0 ? "moveTo" : "lineTo"](x(point.bytes), y(point.hits_high)));
+    for (const point of [...points].reverse()) pen.lineTo(x(point.bytes), y(point.hits_low));
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.strokeStyle = theme.of(`s${color}`);
+    pen.lineWidth = 1.8;
+    pen.beginPath();
+    points.forEach((point, at) => pen[at === 0 ? "moveTo" : "lineTo"](x(point.bytes), y(point.hits)));
+    pen.stroke();
+    for (const point of points) pen.fillRect(x(point.bytes) - 2, y(point.hits) - 2, 4, 4);
+  }
+  if (now > 0) {
+    pen.strokeStyle = theme.of("s7");
+    pen.lineWidth = 1;
+    pen.setLineDash([4, 3]);
+    pen.beginPath();
+    pen.moveTo(x(now), top);
+    pen.lineTo(x(now), bottom);
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+  pen.textAlign = "left";
+  for (const part of [0.5, 1]) {
+    pen.fillStyle = theme.of("quiet");
+    pen.fillText(`${100 * part} %`, left + 2, y(part) - 3);
+  }
+  plot.drawCursor(pen);
+}
+
+/** A line for a size, and its words. */
+function drawSize(plot, pen, size) {
+  const { left, right, top, bottom } = plot.area;
+  const at = plot.x(Math.log2(size));
+  pen.strokeStyle = theme.of("grid");
+  pen.beginPath();
+  pen.moveTo(Math.round(at) - 0.5, top);
+  pen.lineTo(Math.round(at) - 0.5, bottom);
+  pen.stroke();
+  const text = bytes(size);
+  const width = pen.measureText(text).width;
+  pen.fillStyle = theme.of("quiet");
+  pen.textAlign = "left";
+  pen.fillText(text, Math.min(right - width, Math.max(left, at - width / 2)), bottom + 13);
+}
+
 /** Draws groups: {txg, begin, phases: [seconds; 3]}, each a bar of three phases, in three lanes that take turns. */
 function drawGroups(plot, pen, groups) {
   const { left, right, top, bottom } = plot.area;
