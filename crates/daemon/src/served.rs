@@ -153,9 +153,9 @@ impl Served {
         handover::HandOver { pool: &self.pool, streams: &self.streams, exports: &self.exports, revival }
     }
 
-    fn asked(&self) -> asked::Asked<'_> {
+    fn asked(&self) -> asked::AskedPool<'_> {
         let (mounts, volumes, given_out) = (&self.mounts, &*self.volumes, &self.given_out);
-        asked::Asked { env: &self.env, pool: &self.pool, mounts, volumes, given_out }
+        asked::AskedPool { env: &self.env, pool: &self.pool, mounts, volumes, given_out }
     }
 
     fn leaving(&self) -> leaving::Leaving<'_> {

@@ -10,7 +10,7 @@ use dsl::write::file_system_options;
 use dsl::{Property, PropertyValue, Subject};
 use format::ids::DatasetId;
 use pool::Pool;
-use zvol::{VolumeUse, Zvol};
+use zvol::{VolumeCounters, VolumeUse, Zvol};
 
 use crate::live::{ServedPool, sync_mode};
 
@@ -19,6 +19,8 @@ use crate::live::{ServedPool, sync_mode};
 pub struct OpenVolumes {
     /// By the object of the dataset.
     open: Mutex<HashMap<DatasetId, Weak<Zvol>>>,
+    /// How they are used: what opens a volume may do its log again for long, with the other one locked.
+    counted: Mutex<HashMap<DatasetId, Weak<VolumeCounters>>>,
     replaced: AtomicU64,
 }
 
@@ -39,6 +41,7 @@ impl OpenVolumes {
         open.retain(|_, volume| volume.strong_count() > 0);
         let volume = Arc::new(open_one(pool, &view, &subject)?);
         open.insert(id, Arc::downgrade(&volume));
+        self.counted.lock().insert(id, Arc::downgrade(volume.used()));
         Ok(volume)
     }
 
@@ -49,8 +52,9 @@ impl OpenVolumes {
 
     /// How much those that are open were used, by the objects of their datasets.
     pub fn used(&self) -> Vec<(DatasetId, VolumeUse)> {
-        let open = self.open.lock();
-        open.iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?.used()))).collect()
+        let mut counted = self.counted.lock();
+        counted.retain(|_, volume| volume.strong_count() > 0);
+        counted.iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?.sums()))).collect()
     }
 
     /// How often roots of volumes have been replaced: what is of one is to be opened again when this has changed.

@@ -18,6 +18,6 @@ mod used;
 mod zvol;
 
 pub use create::{NewVolume, create_volume};
-pub use used::VolumeUse;
+pub use used::{VolumeCounters, VolumeUse};
 pub use zil::SyncMode;
 pub use zvol::{Admit, Zvol};

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::UserOp;
 
-/// Reads and writes, and the bytes of each.
+/// Counters of an open volume, which can be held without the volume: reads and writes, and the bytes of each.
 #[derive(Debug, Default)]
-pub(crate) struct VolumeCounters([[AtomicU64; 2]; 2]);
+pub struct VolumeCounters([[AtomicU64; 2]; 2]);
 
 /// Requests and bytes of a volume since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,8 @@ impl VolumeCounters {
         sum.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn sums(&self) -> VolumeUse {
+    /// The sums now.
+    pub fn sums(&self) -> VolumeUse {
         let [[reads, read_bytes], [writes, written_bytes]] =
             [0, 1].map(|way| [0, 1].map(|what| self.0[way][what].load(Ordering::Relaxed)));
         VolumeUse { reads, read_bytes, writes, written_bytes }

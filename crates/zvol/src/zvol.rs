@@ -24,7 +24,7 @@ use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SyncMode};
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
 use crate::replay::{Redo, redo};
-use crate::used::{VolumeCounters, VolumeUse};
+use crate::used::VolumeCounters;
 
 /// Bytes that are written in one transaction, at most.
 const STEP_BYTES: u64 = 1 << 20;
@@ -39,7 +39,7 @@ pub struct Zvol {
     data: Object,
     block_size: u64,
     size: Arc<AtomicU64>,
-    used: VolumeCounters,
+    used: Arc<VolumeCounters>,
     /// What is needed to change it, if it may be changed.
     live: Option<LiveVolume>,
 }
@@ -78,7 +78,7 @@ impl Zvol {
         if check_size(size, block_size).is_err() || i64::try_from(size).is_err() {
             return Err(Error::corrupt(format!("a volume of {size} bytes in blocks of {block_size}")));
         }
-        let (size, used) = (Arc::new(AtomicU64::new(size)), VolumeCounters::default());
+        let (size, used) = (Arc::new(AtomicU64::new(size)), Arc::default());
         Ok(Zvol { data, block_size, size, used, live: None })
     }
 
@@ -118,8 +118,8 @@ impl Zvol {
     }
 
     /// How much it was used since it was opened.
-    pub fn used(&self) -> VolumeUse {
-        self.used.sums()
+    pub fn used(&self) -> &Arc<VolumeCounters> {
+        &self.used
     }
 
     /// Its objects.

@@ -11,7 +11,7 @@ use trace::TraceRequest;
 const FILES_MAX: usize = 1 << 16;
 
 /// A name, with the dataset and the object that it is of.
-pub type FoundName = (u64, u64, String);
+pub type TracedName = (u64, u64, String);
 
 /// Asks for the name of each file once.
 pub struct FileNamer {
@@ -35,7 +35,7 @@ impl FileNamer {
     }
 
     /// The names of files that these requests are the first of. What has no name any more has none. Errors: for the user.
-    pub fn names_of(&mut self, requests: &[TraceRequest]) -> Result<Vec<FoundName>, String> {
+    pub fn names_of(&mut self, requests: &[TraceRequest]) -> Result<Vec<TracedName>, String> {
         let mut new = BTreeMap::<u64, Vec<u64>>::new();
         for request in requests {
             let key = (request.stream, request.object);

@@ -15,7 +15,7 @@ use crate::volume_exports::VolumeExports;
 use crate::volumes::OpenVolumes;
 
 /// A pool, and what uses it.
-pub(super) struct Asked<'a> {
+pub(super) struct AskedPool<'a> {
     pub(super) env: &'a Env,
     pub(super) pool: &'a ServedPool,
     pub(super) mounts: &'a Mounts,
@@ -23,7 +23,7 @@ pub(super) struct Asked<'a> {
     pub(super) given_out: &'a VolumeExports,
 }
 
-impl Asked<'_> {
+impl AskedPool<'_> {
     /// How mounted file systems and open volumes were used.
     pub(super) fn used(&self) -> BTreeMap<DatasetId, Used> {
         let volume = |(id, used): (DatasetId, zvol::VolumeUse)| {

@@ -348,7 +348,7 @@ class GroupPanel {
 /** The files of the dataset that is chosen that are used most. They are asked for, and noted, only while this is open. */
 class FileDetails {
   constructor(section) {
-    this.said = make("p", { class: "empty", role: "status" });
+    this.said = make("p", { class: "empty" });
     this.table = make("table", {}, make("thead"), make("tbody"));
     this.place = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Files that are used most" }, this.table);
     this.details = make("details", { id: "files" }, make("summary", {}, "Files that are used most"), this.said, this.place);
@@ -384,7 +384,7 @@ class FileDetails {
     const words = [];
     if (failure) words.push(`Nothing is known: ${failure}`);
     else if (!seconds) words.push("Requests are noted from now on.");
-    else words.push(files.length === 0 ? `No file was read or written in the last ${short(seconds)} s.` : `In the last ${short(seconds)} s.`);
+    else words.push(files.length === 0 ? `No file was read or written in the last ${Math.round(seconds)} s.` : `In the last ${Math.round(seconds)} s.`);
     if (more > 0) words.push(`${more} more were used.`);
     if (lost > 0) words.push(`${count(lost)} requests a second came too fast to be told apart.`);
     if (files.length > 0 && !hasNames) words.push("Files have their numbers here, as ls -i shows them: names are told at a socket, or with a token.");
@@ -577,7 +577,7 @@ class EventPanel {
 class ReportPanel {
   constructor() {
     const about = "Foretold by cenote advise cache, each with the band that it lies in: the newest answer in the folder of reports.";
-    const { section } = panel("reports", "What caches of other sizes would serve", about, "double");
+    const { section } = panel("reports", "What caches of other sizes would serve", about, "wide");
     this.section = section;
     this.place = make("div", { class: "plot" });
     section.append(this.place);
