@@ -6,7 +6,7 @@
 //!        └──▶ kept: files of weeks ─────────────────────────────┼──▶ /past      rows of one pool between two times
 //!   files: a thread a pool, only while a page looks ────────────┼──▶ /files     files of one dataset that are used most
 //!   reports: a folder of the user's ────────────────────────────┼──▶ /reports   curves of the advisor, /report: of the lab
-//!                                                               └──▶ /heat      latencies of one vdev
+//!                                                               └──▶ /heat      latencies of one vdev, or of commits
 //! ```
 //!
 //! Nothing can be changed through it. The page comes out of this program whole: no other host is asked for anything, and
@@ -15,6 +15,7 @@
 
 mod asker;
 mod clients;
+mod commits;
 mod files;
 mod history;
 mod hub;
@@ -38,7 +39,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use futures_util::stream::{Stream, unfold};
 use protocol::client;
 use tokio::sync::broadcast::error::RecvError;
@@ -50,6 +51,7 @@ use crate::http::place::ListenAddress;
 use crate::http::{self, place};
 use crate::output;
 use files::FileWatches;
+use history::HeatSubject;
 use hub::{Hub, text_of};
 use reports::ReportFolder;
 
@@ -200,10 +202,16 @@ fn event_stream(hub: Arc<Hub>, slot: Arc<ClientSlot>) -> impl Stream<Item = Resu
 
 async fn heat(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, String>>) -> Response {
     let number = |name: &str| asked.get(name).map_or("0", String::as_str).parse::<u64>().ok();
-    let (Some(pool), Some(vdev), Some(after)) = (asked.get("pool"), number("vdev"), number("after")) else {
-        return words(StatusCode::BAD_REQUEST, "/heat?pool=NAME&vdev=GUID&after=COLUMN\n");
+    let (Some(pool), Some(vdev), Some(dataset), Some(after)) =
+        (asked.get("pool"), number("vdev"), number("dataset"), number("after"))
+    else {
+        return words(StatusCode::BAD_REQUEST, "/heat?pool=NAME&vdev=GUID&after=COLUMN, or dataset=NUMBER\n");
     };
-    match hub.heat(pool, Guid::new(vdev), after) {
+    let subject = match asked.contains_key("dataset") {
+        true => HeatSubject::Commits(DatasetId::new(dataset)),
+        false => HeatSubject::Vdev(Guid::new(vdev)),
+    };
+    match hub.heat(pool, subject, after) {
         Some(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
         None => words(StatusCode::NOT_FOUND, "no such pool\n"),
     }

@@ -1,6 +1,6 @@
 //! What the intent logs of an imported pool have done: what its process tells `cenote zilstat`.
 
-use format::ids::Txg;
+use format::ids::{DatasetId, Txg};
 use serde::{Deserialize, Serialize};
 
 /// Sums since the pool was imported.
@@ -38,6 +38,8 @@ pub struct LogReport {
     pub sums: LogSums,
     /// The ends of the latest groups, in their order.
     pub groups: Vec<GroupEnd>,
+    /// How often commits took so long, by dataset: buckets of the binary logarithm of nanoseconds, up to the last that has any.
+    pub commits: Vec<(DatasetId, Vec<u64>)>,
 }
 
 impl LogSums {

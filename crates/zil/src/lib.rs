@@ -42,7 +42,7 @@ pub use intent::{AclEntry, Born, Create, Extra, Intent, LoggedAcl, LoggedSetAttr
 pub use log::Log;
 pub use record::{Record, WriteRecord, fuzz};
 pub use replay::Replayed;
-pub use stats::Stats;
+pub use stats::{COMMIT_BUCKETS, Stats};
 pub use sync_mode::SyncMode;
 pub use unsettled::{LostChanges, SettledBy, Unsettled, UnsettledChange};
 pub use walk::{LogVisitor, WalkEnd, walk};

@@ -147,6 +147,8 @@ impl Log {
     fn commit_pending(&self, object: ObjectId) -> Result<()> {
         add(&self.stats.zil_commit_count, 1);
         let Some(seat) = self.turns.ask(object, || self.pending.lock().has_any(object)) else { return Ok(()) };
+        let env = self.zio().env();
+        let begun_ns = env.ticks_ns();
         let outcome = loop {
             match seat.wait() {
                 Call::Write => self.write_batch(),
@@ -154,6 +156,7 @@ impl Log {
                 Call::Done(outcome) => break outcome,
             }
         };
+        self.stats.count_commit(env.ticks_ns().saturating_sub(begun_ns));
         if outcome.is_err() {
             add(&self.stats.zil_commit_error_count, 1);
         }

@@ -15,6 +15,7 @@ use protocol::rundir::{self, RunDir};
 use protocol::wire::{PoolReply, Request};
 
 use super::clients::{ClientRates, ClientWatch};
+use super::commits::{CommitTimes, CommitWatch};
 use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
 use super::kept::{MinuteWriter, file_of};
@@ -102,6 +103,7 @@ struct SeenPool {
     column: Option<(u64, IoReport)>,
     p99s: BTreeMap<Guid, [u64; 2]>,
     clients: ClientWatch,
+    commits: CommitWatch,
     counters: Watch,
     datasets: Watch,
     datasets_due: Instant,
@@ -158,6 +160,7 @@ impl SeenPool {
             column: None,
             p99s: BTreeMap::new(),
             clients: ClientWatch::default(),
+            commits: CommitWatch::default(),
             counters: Watch::default(),
             datasets: Watch::default(),
             datasets_due: Instant::now(),
@@ -198,6 +201,7 @@ impl SeenPool {
         }
         let number = at_s / COLUMN_S;
         let ended = self.column.take_if(|(open, _)| *open != number);
+        let commits = if self.column.is_none() { self.commits_since() } else { CommitTimes::new() };
         hub.change(id, |pool| {
             (pool.heard, pool.failure) = (Instant::now(), None);
             pool.name.clone_from(&self.name);
@@ -208,7 +212,7 @@ impl SeenPool {
             pool.history.add_row(at_s, row);
             pool.history.add_groups(groups);
             if let Some((number, before)) = &ended {
-                pool.history.add_heat(*number, before, &io);
+                pool.history.add_heat(*number, [before, &io], &commits);
             }
             pool.dataset_count = all.len();
             pool.datasets = all.into_iter().take(DATASETS_MAX).map(dataset_row).collect();
@@ -229,6 +233,14 @@ impl SeenPool {
         match self.connection.ask(&Request::Clients) {
             Ok(PoolReply::Clients(clients)) => self.clients.rates(clients),
             _ => Default::default(),
+        }
+    }
+
+    /// How long commits took since the last time that was asked for. A pool that is not written has none.
+    fn commits_since(&mut self) -> CommitTimes {
+        match self.connection.ask(&Request::Logs) {
+            Ok(PoolReply::Logs(logs)) => self.commits.since(logs.commits),
+            _ => CommitTimes::new(),
         }
     }
 

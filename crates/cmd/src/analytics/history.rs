@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use device::meter::Purpose;
-use format::ids::Guid;
+use format::ids::{DatasetId, Guid};
 use protocol::io_report::{IoCounters, IoReport};
 use serde::Serialize;
 
@@ -29,8 +29,8 @@ const COLUMNS: usize = 720;
 const CELLS_MAX: usize = 4096;
 /// Groups that are kept.
 const GROUPS: usize = 120;
-/// Vdevs that are known by number, those that have gone too.
-const VDEVS_MAX: usize = 4096;
+/// Vdevs and datasets that are known by number, those that have gone too.
+const SUBJECTS_MAX: usize = 4096;
 /// How many kinds of latency there are: reads, writes, and what synchronous reads and writes waited for their turn.
 pub const KINDS: usize = 4;
 
@@ -38,10 +38,19 @@ pub const KINDS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimedRow(pub u64, pub SeriesRow);
 
+/// What latencies are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeatSubject {
+    /// A vdev.
+    Vdev(Guid),
+    /// Commits of the log of a dataset; of [`DatasetId::NONE`]: of all logs. They are in the place of reads.
+    Commits(DatasetId),
+}
+
 /// Requests of a vdev whose latency was in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HeatCell {
-    vdev: u16,
+    subject: u16,
     kind: u8,
     bucket: u8,
     count: u32,
@@ -66,7 +75,7 @@ pub struct RecentHistory {
     /// The column that is under way.
     open: OpenMean,
     heat: VecDeque<HeatColumn>,
-    vdevs: HashMap<Guid, u16>,
+    subjects: HashMap<HeatSubject, u16>,
     groups: VecDeque<GroupSpan>,
 }
 
@@ -80,42 +89,50 @@ impl RecentHistory {
         push(&mut self.fine, TimedRow(at_s, row), FINE_ROWS);
     }
 
-    /// Adds a column of latencies: what vdevs did since `before`.
-    pub fn add_heat(&mut self, number: u64, before: &IoReport, now: &IoReport) {
+    /// Adds a column of latencies: what vdevs did since `before`, and these commits.
+    pub fn add_heat(&mut self, number: u64, [before, now]: [&IoReport; 2], commits: &[(DatasetId, Vec<u64>)]) {
         let mut cells = Vec::new();
         let mut guids: Vec<&Guid> = now.vdevs.keys().collect();
         guids.sort();
         for guid in guids {
-            let next = self.vdevs.len();
-            if next >= VDEVS_MAX && !self.vdevs.contains_key(guid) {
-                continue;
-            }
-            let vdev = *self.vdevs.entry(*guid).or_insert(next as u16);
             let none = IoCounters::default();
             let since = now.vdevs[guid].since(before.vdevs.get(guid).unwrap_or(&none));
-            for (kind, histogram) in histograms(&since).into_iter().enumerate() {
-                let counted = histogram.iter().enumerate().filter(|(_, count)| **count > 0);
-                let cell = |(bucket, count): (usize, &u64)| HeatCell {
-                    vdev,
-                    kind: kind as u8,
-                    bucket: bucket.min(u8::MAX.into()) as u8,
-                    count: u32::try_from(*count).unwrap_or(u32::MAX),
-                };
-                cells.extend(counted.map(cell).take(CELLS_MAX - cells.len()));
-            }
+            self.add_cells(&mut cells, HeatSubject::Vdev(*guid), histograms(&since));
+        }
+        for (dataset, times) in commits {
+            self.add_cells(&mut cells, HeatSubject::Commits(*dataset), [times, &[], &[], &[]]);
         }
         cells.shrink_to_fit();
         push(&mut self.heat, HeatColumn { number, cells }, COLUMNS);
     }
 
-    /// The columns of a vdev behind that number.
-    pub fn heat_of(&self, vdev: Guid, after: u64) -> Vec<VdevColumn> {
-        let known = self.vdevs.get(&vdev);
+    /// Adds what there is in histograms of one subject, as far as there is room.
+    fn add_cells(&mut self, cells: &mut Vec<HeatCell>, subject: HeatSubject, histograms: [&[u64]; KINDS]) {
+        let next = self.subjects.len();
+        if next >= SUBJECTS_MAX && !self.subjects.contains_key(&subject) {
+            return;
+        }
+        let subject = *self.subjects.entry(subject).or_insert(next as u16);
+        for (kind, histogram) in histograms.into_iter().enumerate() {
+            let counted = histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+            let cell = |(bucket, count): (usize, &u64)| HeatCell {
+                subject,
+                kind: kind as u8,
+                bucket: bucket.min(u8::MAX.into()) as u8,
+                count: u32::try_from(*count).unwrap_or(u32::MAX),
+            };
+            cells.extend(counted.map(cell).take(CELLS_MAX - cells.len()));
+        }
+    }
+
+    /// The columns of a vdev, or of commits, behind that number.
+    pub fn heat_of(&self, subject: HeatSubject, after: u64) -> Vec<VdevColumn> {
+        let known = self.subjects.get(&subject);
         let columns = self.heat.iter().filter(|column| column.number > after);
         columns
             .map(|column| {
                 let mut kinds: [Vec<u32>; KINDS] = Default::default();
-                for cell in column.cells.iter().filter(|cell| Some(&cell.vdev) == known) {
+                for cell in column.cells.iter().filter(|cell| Some(&cell.subject) == known) {
                     kinds[usize::from(cell.kind)].extend([u32::from(cell.bucket), cell.count]);
                 }
                 VdevColumn(column.number, kinds)
@@ -195,16 +212,21 @@ mod tests {
     #[test]
     fn latencies_of_a_vdev_are_found_again() {
         let mut history = RecentHistory::default();
-        history.add_heat(7, &report(&[1], 0), &report(&[1], 10));
-        history.add_heat(8, &report(&[1], 10), &report(&[1, 2], 15));
+        let of = |vdev: u64| HeatSubject::Vdev(Guid::new(vdev));
+        let commits = |dataset: u64| HeatSubject::Commits(DatasetId::new(dataset));
+        history.add_heat(7, [&report(&[1], 0), &report(&[1], 10)], &[]);
+        let some = vec![(DatasetId::NONE, vec![0, 5]), (DatasetId::new(1), vec![0, 4])];
+        history.add_heat(8, [&report(&[1], 10), &report(&[1, 2], 15)], &some);
         let none = || [vec![], vec![], vec![], vec![]];
         let reads = |pairs: &[u32]| [pairs.to_vec(), vec![], vec![], vec![]];
         assert_eq!(
-            history.heat_of(Guid::new(1), 0),
+            history.heat_of(of(1), 0),
             [VdevColumn(7, reads(&[1, 10, 3, 20])), VdevColumn(8, reads(&[1, 5, 3, 10]))]
         );
-        assert_eq!(history.heat_of(Guid::new(2), 0), [VdevColumn(7, none()), VdevColumn(8, reads(&[1, 15, 3, 30]))]);
-        assert_eq!(history.heat_of(Guid::new(3), 7), [VdevColumn(8, none())]);
+        assert_eq!(history.heat_of(of(2), 0), [VdevColumn(7, none()), VdevColumn(8, reads(&[1, 15, 3, 30]))]);
+        assert_eq!(history.heat_of(of(3), 7), [VdevColumn(8, none())]);
+        let found = [0, 1].map(|dataset| history.heat_of(commits(dataset), 7));
+        assert_eq!(found, [[VdevColumn(8, reads(&[1, 5]))], [VdevColumn(8, reads(&[1, 4]))]]);
     }
 
     #[test]
@@ -212,9 +234,11 @@ mod tests {
         let mut history = RecentHistory::default();
         for column in 0..3 {
             let guids: Vec<u64> = (0..3000).map(|vdev| column * 3000 + vdev).collect();
-            history.add_heat(column, &IoReport::default(), &report(&guids, 1));
+            history.add_heat(column, [&IoReport::default(), &report(&guids, 1)], &[]);
         }
-        assert!(history.heat.iter().all(|column| column.cells.len() <= CELLS_MAX) && history.vdevs.len() == VDEVS_MAX);
+        assert!(
+            history.heat.iter().all(|column| column.cells.len() <= CELLS_MAX) && history.subjects.len() == SUBJECTS_MAX
+        );
     }
 
     #[test]

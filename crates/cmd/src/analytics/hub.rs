@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base::Mutex;
-use format::ids::Guid;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::clients::ClientRates;
-use super::history::{COLUMN_S, RecentHistory, TimedRow, VdevColumn};
+use super::history::{COLUMN_S, HeatSubject, RecentHistory, TimedRow, VdevColumn};
 use super::kept::KEPT_S;
 use super::series::SERIES;
 use super::status::PoolFacts;
@@ -255,10 +254,10 @@ impl Hub {
         })
     }
 
-    /// Latencies of a vdev behind a column; `None` if there is no such pool.
-    pub fn heat(&self, id: &str, vdev: Guid, after: u64) -> Option<String> {
+    /// Latencies of a vdev, or of commits, behind a column; `None` if there is no such pool.
+    pub fn heat(&self, id: &str, subject: HeatSubject, after: u64) -> Option<String> {
         let pools = self.pools.lock();
-        let columns = pools.get(id)?.history.heat_of(vdev, after);
+        let columns = pools.get(id)?.history.heat_of(subject, after);
         Some(text_of(&Heat { seconds: COLUMN_S, columns }))
     }
 }
@@ -333,8 +332,9 @@ mod tests {
     #[test]
     fn heat_of_no_pool_is_none() {
         let hub = Hub::new(None, false);
-        assert_eq!(hub.heat("tank", Guid::new(1), 0), None);
+        let vdev = HeatSubject::Vdev(format::ids::Guid::new(1));
+        assert_eq!(hub.heat("tank", vdev, 0), None);
         row(&hub, "tank", 1);
-        assert_eq!(hub.heat("tank", Guid::new(1), 0).unwrap(), "{\"seconds\":5,\"columns\":[]}");
+        assert_eq!(hub.heat("tank", vdev, 0).unwrap(), "{\"seconds\":5,\"columns\":[]}");
     }
 }

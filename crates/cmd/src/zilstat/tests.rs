@@ -11,7 +11,7 @@ fn end(txg: Txg, seconds: u64, n: u64) -> GroupEnd {
 }
 
 fn report(seconds: u64, n: u64, groups: &[GroupEnd]) -> LogReport {
-    LogReport { now_ns: seconds * 1_000_000_000, sums: sums(n), groups: groups.to_vec() }
+    LogReport { now_ns: seconds * 1_000_000_000, sums: sums(n), groups: groups.to_vec(), commits: Vec::new() }
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(super) const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
 pub(super) const TRIM: u16 = 4;
 const BLOCK_STATUS: u16 = 7;
+pub(super) const FLUSH: u16 = 3;
 const FUA: u16 = 1;
 
 /// A client of the pool `fresh`.

@@ -17,7 +17,7 @@ use format::blkptr::BlkPtr;
 use format::feature::BLOCK_CLONING;
 use format::ids::{DatasetId, Txg, VdevNumber};
 use format::object_type::ObjectType;
-use zil::{Claim, Log, Update, ZilHeader};
+use zil::{COMMIT_BUCKETS, Claim, Log, Update, ZilHeader};
 use zio::alloc::Serving;
 
 use super::head::Head;
@@ -44,6 +44,12 @@ impl LivePool {
     /// What intent logs have done, by the object of the dataset.
     pub fn log_stats(&self) -> Vec<(DatasetId, Vec<(&'static str, u64)>)> {
         self.heads().all().into_iter().map(|(id, head)| (id, head.log().stats().all())).collect()
+    }
+
+    /// How long commits of intent logs took, of those that had any, by the object of the dataset.
+    pub fn commit_times(&self) -> Vec<(DatasetId, [u64; COMMIT_BUCKETS])> {
+        let times = self.heads().all().into_iter().map(|(id, head)| (id, head.log().stats().commit_times()));
+        times.filter(|(_, times)| times.iter().any(|count| *count > 0)).collect()
     }
 
     /// What all logs have done.

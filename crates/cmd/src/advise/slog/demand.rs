@@ -101,7 +101,12 @@ mod tests {
     fn what_is_logged_in_a_day() {
         let sums = |n: u64| LogSums { block_bytes: n << 20, in_place_bytes: n << 20, ..LogSums::default() };
         let end = |txg: u64, n: u64| GroupEnd { txg: Txg::new(txg), at_ns: 0, sums: sums(n) };
-        let report = LogReport { now_ns: 3_600_000_000_000, sums: sums(50), groups: vec![end(1, 0), end(2, 40)] };
+        let report = LogReport {
+            now_ns: 3_600_000_000_000,
+            sums: sums(50),
+            groups: vec![end(1, 0), end(2, 40)],
+            commits: Vec::new(),
+        };
         let demand = LogDemand::reckon("tank", &report);
         assert_eq!(demand.bytes_a_day, f64::from(100 << 20) * 24.0);
         assert_eq!(demand.heaviest_group, Some(80 << 20));

@@ -183,33 +183,19 @@ class SeriesPanel {
   }
 }
 
-/** Latencies of the vdev that is chosen, and of the first log device. */
-class HeatPanel {
+/** Latencies of some subjects: what is asked for as vdev=GUID or dataset=NUMBER. */
+class HeatMaps {
   constructor() {
     this.loads = new Map();
-    const about = "Each column is five seconds, each row twice the time of the row below it, and its colour tells how many requests took that long. 99 of 100 were faster than the line. Synchronous ones wait for their turn before the device has them.";
-    const { section, heading } = panel("latency", "Latency of devices", about, "wide");
-    this.section = section;
-    this.select = make("select", { "aria-label": "Device whose latency is shown" });
-    this.select.addEventListener("change", () => chooseVdev(this.select.value));
-    heading.append(this.select);
-    const grid = this.grid = make("div", { class: "maps" });
-    section.append(grid);
-    this.maps = HEATS.map(([title, kind]) => this.map(grid, title, kind, () => known.vdev));
-    this.logMap = this.map(grid, "Writes to the log device", 1, () => this.log());
-    section.append(make("ul", { class: "legend" }, make("li", {}, "few ", make("span", { class: "ramp", "aria-hidden": "true" }), " many requests"),
-      make("li", {}, make("span", { class: "swatch c3", "aria-hidden": "true" }), "99 of 100 are faster")));
-    this.table = detailsTable(section, "Time in which 99 of 100 requests were done");
-    this.table.details.addEventListener("toggle", () => this.update());
   }
 
-  map(grid, title, kind, vdev) {
+  map(grid, title, kind, subject) {
     const place = make("div", { class: "plot" });
-    const said = make("b");
-    const box = make("div", { class: HEATS.slice(0, 2).some(([name]) => name === title) && "large" }, make("h3", {}, `${title}: `, said), place);
+    const [name, said] = [make("span", {}, title), make("b")];
+    const box = make("div", { class: HEATS.slice(0, 2).some(([one]) => one === title) && "large" }, make("h3", {}, name, ": ", said), place);
     grid.append(box);
     const plot = new Plot(place, title);
-    const map = { title, kind, vdev, plot, said, box };
+    const map = { title, name, kind, subject, plot, said, box };
     plot.paint = (pen) => {
       plot.setTimes(now() - span(), now(), 5);
       drawHeat(plot, pen, this.columns(map), 5);
@@ -218,11 +204,8 @@ class HeatPanel {
     return map;
   }
 
-  /** The guid of the first device of a log. */
-  log() { return pool()?.facts.vdevs.find((vdev) => vdev.role === "log" && vdev.is_leaf)?.guid; }
-
-  columns({ kind, vdev }) {
-    const load = this.loads.get(`${known.chosen} ${vdev()}`);
+  columns({ kind, subject }) {
+    const load = this.loads.get(`${known.chosen} ${subject()}`);
     return (load?.columns ?? []).map(([number, kinds]) => [number * 5, kinds[kind]]);
   }
 
@@ -239,16 +222,24 @@ class HeatPanel {
     map.plot.canvas.setAttribute("aria-label", `Latency, ${map.title}: ${text}`);
   }
 
-  /** Fetches the columns that are not there yet. */
-  async load(vdev) {
-    const key = `${known.chosen} ${vdev}`;
+  /** Fetches the columns of some subjects that are not there yet, each five seconds. */
+  fetchNew(subjects) {
+    const wanted = `${Math.floor(now() / 5)} ${known.chosen} ${subjects.join(" ")}`;
+    if (this.fetched === wanted || document.hidden) return false;
+    this.fetched = wanted;
+    for (const subject of new Set(subjects)) this.load(subject);
+    return true;
+  }
+
+  async load(subject) {
+    const key = `${known.chosen} ${subject}`;
     const load = this.loads.get(key) ?? { columns: [], isBusy: false };
     this.loads.set(key, load);
     if (load.isBusy) return;
     load.isBusy = true;
     try {
       const after = load.columns.at(-1)?.[0] ?? 0;
-      const answer = await fetch(`heat?pool=${encodeURIComponent(known.chosen)}&vdev=${vdev}&after=${after}`);
+      const answer = await fetch(`heat?pool=${encodeURIComponent(known.chosen)}&${subject}&after=${after}`);
       if (answer.ok) load.columns = [...load.columns, ...(await answer.json()).columns].slice(-720);
     } catch (error) {
       // the next tick asks again
@@ -258,6 +249,30 @@ class HeatPanel {
     while (this.loads.size > 8) this.loads.delete(this.loads.keys().next().value);
     this.show();
   }
+}
+
+/** Latencies of the vdev that is chosen, and of the first log device. */
+class HeatPanel extends HeatMaps {
+  constructor() {
+    super();
+    const about = "Each column is five seconds, each row twice the time of the row below it, and its colour tells how many requests took that long. 99 of 100 were faster than the line. Synchronous ones wait for their turn before the device has them.";
+    const { section, heading } = panel("latency", "Latency of devices", about, "wide");
+    this.section = section;
+    this.select = make("select", { "aria-label": "Device whose latency is shown" });
+    this.select.addEventListener("change", () => chooseVdev(this.select.value));
+    heading.append(this.select);
+    const grid = this.grid = make("div", { class: "maps" });
+    section.append(grid);
+    this.maps = HEATS.map(([title, kind]) => this.map(grid, title, kind, () => `vdev=${known.vdev}`));
+    this.logMap = this.map(grid, "Writes to the log device", 1, () => `vdev=${this.log()}`);
+    section.append(make("ul", { class: "legend" }, make("li", {}, "few ", make("span", { class: "ramp", "aria-hidden": "true" }), " many requests"),
+      make("li", {}, make("span", { class: "swatch c3", "aria-hidden": "true" }), "99 of 100 are faster")));
+    this.table = detailsTable(section, "Time in which 99 of 100 requests were done");
+    this.table.details.addEventListener("toggle", () => this.update());
+  }
+
+  /** The guid of the first device of a log. */
+  log() { return pool()?.facts.vdevs.find((vdev) => vdev.role === "log" && vdev.is_leaf)?.guid; }
 
   update() {
     const { vdevs } = pool()?.facts ?? { vdevs: [] };
@@ -272,13 +287,8 @@ class HeatPanel {
     const log = this.log();
     this.logMap.box.hidden = !log;
     this.grid.className = log ? "maps" : "maps few";
-    const column = Math.floor(now() / 5);
-    if (this.fetched !== `${column} ${known.chosen} ${known.vdev} ${log}` && !document.hidden) {
-      this.fetched = `${column} ${known.chosen} ${known.vdev} ${log}`;
-      for (const vdev of new Set([known.vdev, log])) if (vdev) this.load(vdev);
-    } else if (known.range <= 300) {
-      this.show();
-    }
+    const subjects = [known.vdev, log].filter((vdev) => vdev).map((vdev) => `vdev=${vdev}`);
+    if (!this.fetchNew(subjects) && known.range <= 300) this.show();
   }
 
   show() {
@@ -293,6 +303,43 @@ class HeatPanel {
       return bucket === null ? "–" : duration(2 ** (bucket + 1));
     })]);
     fill(this.table.table, ["time", ...HEATS.map(([title]) => title)], lines);
+  }
+}
+
+/** How long commits took, of all logs and of the one of the dataset that is chosen. */
+class CommitPanel extends HeatMaps {
+  constructor() {
+    super();
+    const about = "Calls that wait until what was written lasts, as fsync does, and each write that is synchronous: the colour tells how many took that long. 99 of 100 were faster than the line. That of one file system or volume is shown when it is chosen below.";
+    const { section } = panel("waits", "How long commits take", about, "wide");
+    this.section = section;
+    const grid = make("div", { class: "maps few" });
+    section.append(grid);
+    this.all = this.map(grid, "All", 0, () => "dataset=0");
+    this.own = this.map(grid, "The one that is chosen", 0, () => `dataset=${known.datasetId}`);
+    this.table = detailsTable(section, "Time in which 99 of 100 commits were done");
+    this.table.details.addEventListener("toggle", () => this.show());
+  }
+
+  update() {
+    this.own.box.hidden = known.datasetId === null;
+    this.own.title = known.dataset ?? "";
+    say(this.own.name, this.own.title);
+    const subjects = known.datasetId === null ? ["dataset=0"] : ["dataset=0", `dataset=${known.datasetId}`];
+    if (!this.fetchNew(subjects) && known.range <= 300) this.show();
+  }
+
+  show() {
+    for (const map of [this.all, this.own]) {
+      this.tell(map);
+      map.plot.draw();
+    }
+    if (!this.table.details.open) return;
+    const lines = this.columns(this.all).slice(-24).reverse().map(([time, pairs]) => {
+      const bucket = slowest(pairs);
+      return [clock(time), bucket === null ? "–" : duration(2 ** (bucket + 1))];
+    });
+    fill(this.table.table, ["time", "all"], lines);
   }
 }
 
@@ -857,7 +904,7 @@ function notice() {
 const tiles = new Tiles();
 const chart = (id) => new SeriesPanel(CHARTS.find((one) => one.id === id));
 const panels = [chart("reads"), chart("bytes"), new HeatPanel(), new GroupPanel(), chart("operations")];
-panels.push(...["log", "commits", "held", "memory", "misses", "l2arc"].map(chart));
+panels.push(...["log", "commits", "held"].map(chart), new CommitPanel(), ...["memory", "misses", "l2arc"].map(chart));
 panels.push(new DatasetPanel(), new WorkPanel(), new ReportPanel(), new ClientPanel(), new VdevPanel(), new EventPanel());
 
 /** Sections that can be seen, and those that come into view soon: nothing else costs anything. */
