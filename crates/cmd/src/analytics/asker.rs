@@ -15,7 +15,7 @@ use protocol::rundir::{self, RunDir};
 use protocol::wire::{PoolReply, Request};
 
 use super::clients::{ClientRates, ClientWatch};
-use super::commits::{CommitTimes, CommitWatch};
+use super::commits::{CommitHistograms, CommitWatch};
 use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
 use super::kept::{MinuteWriter, file_of};
@@ -201,7 +201,7 @@ impl SeenPool {
         }
         let number = at_s / COLUMN_S;
         let ended = self.column.take_if(|(open, _)| *open != number);
-        let commits = if self.column.is_none() { self.commits_since() } else { CommitTimes::new() };
+        let commits = if self.column.is_none() { self.commits_since() } else { CommitHistograms::new() };
         hub.change(id, |pool| {
             (pool.heard, pool.failure) = (Instant::now(), None);
             pool.name.clone_from(&self.name);
@@ -237,10 +237,10 @@ impl SeenPool {
     }
 
     /// How long commits took since the last time that was asked for. A pool that is not written has none.
-    fn commits_since(&mut self) -> CommitTimes {
+    fn commits_since(&mut self) -> CommitHistograms {
         match self.connection.ask(&Request::Logs) {
             Ok(PoolReply::Logs(logs)) => self.commits.since(logs.commits),
-            _ => CommitTimes::new(),
+            _ => CommitHistograms::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use format::ids::DatasetId;
 
 /// Histograms of times, by dataset: those of [`DatasetId::NONE`] are of all together.
-pub type CommitTimes = Vec<(DatasetId, Vec<u64>)>;
+pub type CommitHistograms = Vec<(DatasetId, Vec<u64>)>;
 
 /// The commits of a pool, as they were seen last.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct CommitWatch {
 
 impl CommitWatch {
     /// What was added since the last time; of a log that was opened anew, all that it has.
-    pub fn since(&mut self, now: CommitTimes) -> CommitTimes {
+    pub fn since(&mut self, now: CommitHistograms) -> CommitHistograms {
         let mut all = Vec::new();
         let mut since = vec![(DatasetId::NONE, Vec::new())];
         for (dataset, times) in &now {
