@@ -98,48 +98,62 @@ impl Channel {
     pub(crate) fn invalidate_from(&self, node: u64, from: u64) -> Result<()> {
         // the bound of what the kernel can express; no length is all of it
         let from = from.min(i64::MAX as u64);
-        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(from).u64(0))
+        self.notify(&invalidation(node, from))
     }
 
     /// Has the kernel drop what it keeps of a node, but for its contents. That waits for nobody.
     pub(crate) fn forget_attributes(&self, node: u64) -> Result<()> {
-        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(NO_CONTENTS).u64(0))
+        self.notify(&invalidation(node, NO_CONTENTS))
     }
 
     /// Tells the kernel bytes of a node's contents, and so that it is at least as long.
     pub(crate) fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         let out = Out::default().u64(node).u64(offset).u32(bytes.len() as u32).u32(0);
-        self.notify(NOTIFY_STORE, &out.bytes(bytes))
+        self.notify(&notice(NOTIFY_STORE, &out.bytes(bytes)))
     }
 
     /// Has the kernel drop what it keeps of a name, and what is mounted there.
     pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        self.notify_of_name(directory, name, 0)
+        self.notify(&notice_of_name(directory, name, 0))
     }
 
     /// Has the kernel ask again for a name; what is mounted there stays if it still is the same directory.
     pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        self.notify_of_name(directory, name, EXPIRE_ONLY)
+        self.notify(&expiry(directory, name))
     }
 
     /// Has the kernel send again what was read and not answered, with a mark. Errors: it cannot.
     pub(crate) fn resend(&self) -> Result<()> {
-        self.notify(NOTIFY_RESEND, &[])
+        self.notify(&notice(NOTIFY_RESEND, &[]))
     }
 
-    fn notify_of_name(&self, directory: u64, name: &[u8], flags: u32) -> Result<()> {
-        let out = Out::default().u64(directory).u32(name.len() as u32).u32(flags);
-        self.notify(NOTIFY_INVAL_ENTRY, &out.bytes(name).bytes(&[0]))
-    }
-
-    fn notify(&self, code: i32, what: &[u8]) -> Result<()> {
-        let header = Out::default().u32((OUT_HEADER_BYTES + what.len()) as u32).u32(code.cast_unsigned()).u64(0);
-        match self.send(&[IoSlice::new(&header), IoSlice::new(what)]) {
+    fn notify(&self, notice: &[u8]) -> Result<()> {
+        match self.send(&[IoSlice::new(notice)]) {
             // it keeps nothing of that
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(std::io::Error::from(errno).into()),
         }
     }
+}
+
+/// The message that has the kernel drop what it keeps of a node, but of its contents only those from a byte on.
+pub(crate) fn invalidation(node: u64, from: u64) -> Vec<u8> {
+    notice(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(from).u64(0))
+}
+
+/// The message that has the kernel ask again for a name.
+pub(crate) fn expiry(directory: u64, name: &[u8]) -> Vec<u8> {
+    notice_of_name(directory, name, EXPIRE_ONLY)
+}
+
+fn notice_of_name(directory: u64, name: &[u8], flags: u32) -> Vec<u8> {
+    let out = Out::default().u64(directory).u32(name.len() as u32).u32(flags);
+    notice(NOTIFY_INVAL_ENTRY, &out.bytes(name).bytes(&[0]))
+}
+
+fn notice(code: i32, what: &[u8]) -> Vec<u8> {
+    let header = Out::default().u32((OUT_HEADER_BYTES + what.len()) as u32).u32(code.cast_unsigned()).u64(0);
+    [&*header, what].concat()
 }
 
 impl AsFd for Channel {

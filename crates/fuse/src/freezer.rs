@@ -28,6 +28,7 @@ use export::Gate;
 use zpl::{DirEntry, FileKind, LostChanges, ObjectId};
 
 use crate::accesses::Accesses;
+use crate::channel::{expiry, invalidation};
 use crate::entries::Entries;
 use crate::negotiated::Negotiated;
 use crate::node::{ROOT, SNAPSHOTS};
@@ -250,22 +251,23 @@ impl<S: Source> Freezer<S> {
         }
     }
 
-    /// Has the kernel drop what it keeps of objects that lost changes, and ask again for the names that directories among
-    /// them have. A name that is not there any more leads it to an object that is stale, or to a file that was moved there
-    /// in the time that was lost: of that name nobody knows.
-    pub(crate) fn forget_lost(&self, lost: &[LostChanges]) {
-        let live = self.trees.live();
+    /// What the kernel is to be told of objects that lost changes: to drop what it keeps of them, and to ask again for the
+    /// names that directories among them have. A name that is not there any more leads it to an object that is stale, or to a
+    /// file that was moved there in the time that was lost: of that name nobody knows.
+    pub(crate) fn notices_of_lost(&self, lost: &[LostChanges]) -> Vec<Vec<u8>> {
+        let (live, mut notices) = (self.trees.live(), Vec::new());
         for lost in lost {
             let Ok(node) = live.node(lost.object) else { continue };
-            self.notifier.invalidate(node);
+            notices.push(invalidation(node, 0));
             // what is no directory has no names
             let _ = live.tree.readdir(lost.object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
-                    self.notifier.expire_name(node, &entry.name);
+                    notices.push(expiry(node, &entry.name));
                 }
                 ControlFlow::Continue(())
             });
         }
+        notices
     }
 
     /// Whether a name of the old root is not in the new one, or another file's there.

@@ -40,7 +40,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::{Inheritance, InheritedMount, KeepRequest, Keeper, KeptMount, KeptThing, RevivalPlan};
+use crate::keeper::{Inheritance, InheritedMount, KeepRequest, Keeper, KeptFiles, KeptMount, KeptThing, RevivalPlan};
 use crate::messages::{makes_no_sense, receive, send, socket_pair};
 use crate::options::{MountOptions, Unmount};
 use crate::{device, mountinfo, point};
@@ -49,6 +49,9 @@ use crate::{device, mountinfo, point};
 pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, and that process may start no other: \
     export the pool, and import it again";
 
+/// So many messages for the kernel are in one of ours: of each at most three hundred bytes or, with long names, a thousand,
+/// which become up to four times as many.
+const MESSAGES_AT_ONCE: usize = 12;
 /// How long it may take to find out what is at a path.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
@@ -61,15 +64,6 @@ struct HelperInner {
     origin: Origin,
     idle: Mutex<Option<Running>>,
     revival: Mutex<PlannedRevival>,
-}
-
-/// What a keeper is given beside mounts.
-#[derive(Debug)]
-pub struct KeptFiles {
-    /// What the place of the process is claimed with.
-    pub claim: OwnedFd,
-    /// Where is said what goes wrong.
-    pub log: OwnedFd,
 }
 
 /// What the first helper is told once there is a mount that it keeps: until then, it is to keep nothing.
@@ -136,6 +130,8 @@ enum HelperRequest {
     End(i32),
     /// Of what outlives this process: only the first one is asked.
     Keep(KeepRequest),
+    /// Send these messages to the kernel; the connection comes along.
+    Tell(Vec<Vec<u8>>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -354,15 +350,33 @@ impl Helper {
         }
     }
 
+    /// Sends messages to the kernel, on this connection of a mount. Errors: there is no helper.
+    pub(crate) fn tell_kernel(&self, connection: BorrowedFd<'_>, messages: &[Vec<u8>]) -> Result<()> {
+        for some in messages.chunks(MESSAGES_AT_ONCE) {
+            self.ask_with(&HelperRequest::Tell(some.to_vec()), Some(connection), None)?;
+        }
+        Ok(())
+    }
+
     /// Has a helper do it. Errors: its own; `Interrupted` if it takes longer than `limit`.
     fn ask(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<(HelperAnswer, Option<OwnedFd>)> {
+        self.ask_with(request, None, limit)
+    }
+
+    /// The same; a descriptor comes along.
+    fn ask_with(
+        &self,
+        request: &HelperRequest,
+        fd: Option<BorrowedFd<'_>>,
+        limit: Option<Duration>,
+    ) -> Result<(HelperAnswer, Option<OwnedFd>)> {
         let idle = self.idle().take();
-        let asked = idle.map(|running| running.ask(request, limit).map(|answer| answer.zip(Some(running))));
+        let asked = idle.map(|running| running.ask_with(request, fd, limit).map(|answer| answer.zip(Some(running))));
         let ((answer, fd), running) = match asked.transpose()?.flatten() {
             Some(answered) => answered,
             None => {
                 let running = self.0.origin.start()?;
-                (running.ask(request, limit)?.ok_or_else(ended_early)?, running)
+                (running.ask_with(request, fd, limit)?.ok_or_else(ended_early)?, running)
             }
         };
         self.idle().get_or_insert(running);
@@ -470,6 +484,16 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
 /// The same for one process.
 fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Child>) -> Result<()> {
     while let Some((request, fd)) = receive(socket)? {
+        if let HelperRequest::Tell(messages) = &request {
+            let connection = fd.ok_or_else(makes_no_sense)?;
+            // what the kernel does not keep it need not forget
+            for message in messages {
+                let _ = nix::unistd::write(&connection, message);
+            }
+            drop(connection);
+            send(socket, &HelperAnswer::Done, None)?;
+            continue;
+        }
         if let HelperRequest::Keep(request) = request {
             match keeper.answer(request, fd) {
                 Ok(Some((thing, fd))) => send(socket, &HelperAnswer::Kept(thing), Some(fd))?,
@@ -533,7 +557,7 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
             children.push(child);
             return Ok((HelperAnswer::Started { pid }, Some(socket)));
         }
-        HelperRequest::Keep(_) => return Err(makes_no_sense()),
+        HelperRequest::Keep(_) | HelperRequest::Tell(_) => return Err(makes_no_sense()),
         HelperRequest::End(pid) => {
             let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
             child.map_or(Ok(()), Child::kill)?;

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use base::{Error, Kind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, geteuid, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, geteuid, getppid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::messages::socket_pair;
@@ -41,7 +41,7 @@ use crate::options::MountOptions;
 /// In that time deaths are counted.
 const DEATHS_TIME: Duration = Duration::from_secs(60);
 /// How long a process may take to be gone whose socket is closed.
-const DYING_TIME: Duration = Duration::from_secs(30);
+const DYING_TIME: Duration = Duration::from_secs(20);
 
 /// A mount as it is handed over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,6 +63,15 @@ pub struct RevivalPlan {
     pub pool: String,
     /// So many deaths within a minute, and no other one is started.
     pub deaths_max: u64,
+}
+
+/// What a keeper is given beside mounts.
+#[derive(Debug)]
+pub struct KeptFiles {
+    /// What the place of the process is claimed with.
+    pub claim: OwnedFd,
+    /// Where is said what goes wrong.
+    pub log: OwnedFd,
 }
 
 /// What the process before left to this one.
@@ -238,7 +247,11 @@ impl Keeper {
     pub(crate) fn revive(&mut self) -> Option<OwnedFd> {
         let (begin, plan) = self.begin.clone().zip(self.plan.clone()).filter(|_| !self.mounts.is_empty())?;
         // it has locks, and may be writing
-        self.process.wait_for_end();
+        if !self.process.wait_for_end() {
+            self.say("the pool's process does not end, as the kernel waits for it: its mounts end");
+            self.abort();
+            return None;
+        }
         self.deaths.retain(|death| death.elapsed() < DEATHS_TIME);
         let program = match self.next.take() {
             Some(program) => program,
@@ -275,6 +288,15 @@ impl Keeper {
         Ok((command.spawn()?, socket))
     }
 
+    /// Has the kernel end the mounts, also if another process has a connection yet.
+    fn abort(&self) {
+        for kept in &self.mounts {
+            let minor = kept.mount.dev.rsplit(':').next().unwrap_or_default();
+            // without that folder, they end when the last connection is closed
+            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        }
+    }
+
     fn say(&self, what: &str) {
         // where there is no log, nobody can be told
         let _ = self.log.as_ref().map(|mut log| log.write_all(format!("{what}\n").as_bytes()));
@@ -282,18 +304,25 @@ impl Keeper {
 }
 
 impl ServingProcess {
-    /// Waits until it is dead, and all that it had open is closed.
-    fn wait_for_end(&mut self) {
+    /// Waits until it is dead, and all that it had open is closed. False if that takes too long.
+    fn wait_for_end(&mut self) -> bool {
         match self {
-            ServingProcess::Parent(Some(process)) => {
-                let limit = rustix::event::Timespec { tv_sec: DYING_TIME.as_secs() as i64, tv_nsec: 0 };
-                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit));
+            ServingProcess::Parent(process) => process.as_ref().is_none_or(has_ended),
+            ServingProcess::Child(child) => {
+                // it may have closed its socket only
+                let _ = child.kill();
+                let pid = Pid::from_raw(child.id().cast_signed());
+                let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+                process.as_ref().is_none_or(has_ended) && child.wait().is_ok()
             }
-            ServingProcess::Parent(None) => {}
-            // it may have closed its socket only
-            ServingProcess::Child(child) => drop(child.kill().and_then(|()| child.wait())),
         }
     }
+}
+
+/// Waits until a process is dead; false if that takes too long.
+fn has_ended(process: &OwnedFd) -> bool {
+    let limit = rustix::event::Timespec { tv_sec: DYING_TIME.as_secs() as i64, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) != Ok(0)
 }
 
 impl Program {

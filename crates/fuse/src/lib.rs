@@ -97,8 +97,8 @@ mod write_back;
 mod xattr;
 
 pub use flags::Project;
-pub use helper::{Helper, KeptFiles, NO_HELPER, help};
-pub use keeper::{Inheritance, InheritedMount, RevivalPlan};
+pub use helper::{Helper, NO_HELPER, help};
+pub use keeper::{Inheritance, InheritedMount, KeptFiles, RevivalPlan};
 pub use mount::{Mount, SETTLE_MAX, adopt, clear_dead_mounts, mount, unmount_all};
 pub use mountinfo::{MountInfo, MountTable, all as all_mounts};
 pub use node::object_of;

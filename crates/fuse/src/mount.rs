@@ -176,9 +176,15 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
     mount.serve(session, channel.clone())?;
     channel.resend()?;
     if !lost.is_empty() {
-        // it may first want answers to other requests, and there may be many names
-        let env = told.env().clone();
-        env.spawn("fuse-lost", move || told.forget_lost(&lost)).then_some(()).ok_or_else(no_thread)?;
+        let (env, helper, dataset) = (told.env().clone(), helper.clone(), mount.fs_name.clone());
+        // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
+        // the kernel for them, it does not die, and nobody gives them
+        let tell = move || {
+            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost)) {
+                tracing::warn!(dataset, "the kernel may show changes that were lost: {error}");
+            }
+        };
+        env.spawn("fuse-lost", tell).then_some(()).ok_or_else(no_thread)?;
     }
     Ok(mount)
 }

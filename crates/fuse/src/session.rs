@@ -105,9 +105,9 @@ impl<S: Source> Session<S> {
         self.notifier.connected(channel);
     }
 
-    /// As of [`Freezer::forget_lost`].
-    pub(crate) fn forget_lost(&self, lost: &[LostChanges]) {
-        self.freezer.forget_lost(lost);
+    /// As of [`Freezer::notices_of_lost`].
+    pub(crate) fn notices_of_lost(&self, lost: &[LostChanges]) -> Vec<Vec<u8>> {
+        self.freezer.notices_of_lost(lost)
     }
 
     /// What freezes it, for as long as it is there.

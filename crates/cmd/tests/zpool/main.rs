@@ -193,13 +193,10 @@ impl World {
         let lock = self.dir.join("run").join(format!("{pool}.lock"));
         let is_open = |process: &Path| {
             // its keeper has the lock, too
-            if !std::fs::read(process.join("cmdline"))
-                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == b"serve"))
-            {
-                return false;
-            }
+            let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
             let files = process.join("fd").read_dir().into_iter().flatten().flatten();
-            files.map(|file| file.path().read_link()).any(|link| link.is_ok_and(|link| link == lock))
+            let has_lock = files.map(|file| file.path().read_link()).any(|link| link.is_ok_and(|link| link == lock));
+            has_lock && !line.ends_with(b"mount-helper\0")
         };
         let processes = Path::new("/proc").read_dir().unwrap().flatten().map(|entry| entry.path());
         let process = processes.into_iter().find(|process| is_open(process)).expect("the pool has a process");

@@ -356,6 +356,8 @@ fn upgrades_under_load() {
     // a shell that has a script of that name is no pool's process
     fs::write(pool.world.dir.join("upgrade"), "sleep 1000; :").unwrap();
     let mut unfit = Command::new("/bin/sh").arg("upgrade").current_dir(&pool.world.dir).spawn().unwrap();
+    let line = format!("/proc/{}/cmdline", unfit.id());
+    wait_for("the shell", || fs::read(&line).is_ok_and(|line| line.ends_with(b"upgrade\0")));
     assert_eq!(pool.ask_for_upgrade(unfit.id()), Answer::Done(PoolReply::HandedOver));
     wait_for("the program before", || pool.is_served_by_another(&before));
     let process = pool.world.process_of("tank");

@@ -17,6 +17,9 @@ use zio::alloc::Serving;
 use super::vdevs::no_such_device;
 use super::{DeviceOpener, LivePool};
 
+/// How often groups are let go on by one command, while devices come back.
+const RESUMES_MAX: usize = 4;
+
 impl LivePool {
     /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
     /// lets the pool go on if it is suspended. Leaves that are offline stay so. Errors: `NotFound`; `Io` if the
@@ -44,13 +47,26 @@ impl LivePool {
         }
         self.notify("vdev_clear", vdev.map(|_| tree.vdev(id)));
         self.multihost().take_back()?;
-        self.txgs().resume()?;
+        self.resume(open)?;
         self.wake_jobs();
         if self.needs_resilver() {
             // it has begun when this returns, unless devices fail again
             return self.sync_now().or_else(|error| if error.kind() == Kind::Suspended { Ok(()) } else { Err(error) });
         }
         Ok(())
+    }
+
+    /// Lets suspended groups go on. A request that an old descriptor has under way may fail only then, and its leaf is taken
+    /// for dead though the device is back: so that is looked at again. Errors: as of [`dmu::Txgs::resume`].
+    fn resume(&self, open: DeviceOpener<'_>) -> Result<()> {
+        let mut resumed = self.txgs().resume();
+        for _ in 1..RESUMES_MAX {
+            if !resumed.as_ref().is_err_and(|error| error.kind() == Kind::Io) || !self.open_anew(open) {
+                break;
+            }
+            resumed = self.txgs().resume();
+        }
+        resumed
     }
 
     /// Uses leaves below a vdev again that are faulted or away. Whether any is in another state now.
