@@ -142,7 +142,7 @@ impl RunDir {
         let stem = stem(name);
         let lock = self.lock(&stem)?;
         let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
-        Ok(RunDirClaim { dir, stem, is_listening: false, lock: lock })
+        Ok(RunDirClaim { dir, stem, is_listening: false, lock })
     }
 
     /// The same with the lock of a process that has died, which others had open, too. Errors: likewise.
@@ -150,7 +150,7 @@ impl RunDir {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| Error::new(Kind::Exists, "pool already exists"))?;
         let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
-        Ok(RunDirClaim { dir, stem: stem(name), is_listening: false, lock: lock })
+        Ok(RunDirClaim { dir, stem: stem(name), is_listening: false, lock })
     }
 
     /// The log of the pool `name`, empty.
