@@ -91,11 +91,6 @@ impl FactFile {
         }
     }
 
-    /// Whether a fact was lost since this was last declared complete.
-    pub fn is_incomplete(&self) -> bool {
-        self.slots.lock().is_incomplete
-    }
-
     /// What was lost is none any more.
     pub fn set_complete(&self) {
         let mut slots = self.slots.lock();
@@ -170,7 +165,7 @@ mod tests {
         assert_eq!(read(&file).facts, [fact(1, 10), fact(3, 30)]);
         file.put(fact(3, 31)).unwrap();
         assert_eq!(read(&file).of(3).collect::<Vec<_>>(), [[31, 7], [30, 7]], "the slot is used again");
-        assert!(!file.is_incomplete() && !read(&file).is_incomplete);
+        assert!(!file.slots.lock().is_incomplete && !read(&file).is_incomplete);
     }
 
     #[test]
@@ -178,9 +173,9 @@ mod tests {
         let file = FactFile::new().unwrap();
         let fact = Fact { kind: 1, numbers: [0; 2] };
         let slots: Vec<FactSlot> = (0..SLOTS_MAX).map(|_| file.put(fact).unwrap()).collect();
-        assert!(!file.is_incomplete());
+        assert!(!file.slots.lock().is_incomplete);
         assert_eq!(file.put(fact), None);
-        assert!(file.is_incomplete() && read(&file).is_incomplete);
+        assert!(file.slots.lock().is_incomplete && read(&file).is_incomplete);
         slots.into_iter().for_each(|slot| file.take(slot));
         file.set_complete();
         assert_eq!(read(&file), FoundFacts::default());

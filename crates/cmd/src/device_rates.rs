@@ -12,6 +12,12 @@ pub struct DeviceRates {
     pub bytes: [f64; 2],
 }
 
+/// How much a counter grew in a second, of two looks that were so many seconds apart; one that came anew counts from 0.
+pub fn rate(before: u64, now: u64, seconds: f64) -> f64 {
+    let grown = if now < before { now } else { now - before };
+    if seconds > 0.0 { grown as f64 / seconds } else { 0.0 }
+}
+
 impl DeviceRates {
     /// Of a vdev between two looks at its pool; zeros of one that was not there at both.
     pub fn of(before: &IoReport, now: &IoReport, vdev: Guid) -> DeviceRates {
@@ -22,12 +28,7 @@ impl DeviceRates {
 
     /// Of two looks that were so many seconds apart.
     fn between(before: &IoCounters, now: &IoCounters, seconds: f64) -> DeviceRates {
-        let rate = |before: u64, now: u64| match seconds > 0.0 {
-            // one that came anew counts from 0
-            true => (if now < before { now } else { now - before }) as f64 / seconds,
-            false => 0.0,
-        };
-        let rates = |before: &[u64; 2], now: &[u64; 2]| [0, 1].map(|side| rate(before[side], now[side]));
+        let rates = |before: &[u64; 2], now: &[u64; 2]| [0, 1].map(|side| rate(before[side], now[side], seconds));
         DeviceRates { operations: rates(&before.operations, &now.operations), bytes: rates(&before.bytes, &now.bytes) }
     }
 }

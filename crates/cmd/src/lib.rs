@@ -58,6 +58,7 @@ mod device_rates;
 mod distinct;
 mod emulate;
 mod exporter;
+mod file_paths;
 pub mod fuzzing;
 mod getopt;
 mod groups;

@@ -165,11 +165,8 @@ impl IscsiExport {
     /// Its initiators.
     pub fn clients(&self) -> Vec<ClientReport> {
         let Some(listening) = self.listening.lock().upgrade() else { return Vec::new() };
-        let told = |client: ServedClient<String>| {
-            let ServedClient { number, name, disk, sums } = client;
-            clients::of("iscsi", &disk, ServedClient { number, name, disk: (), sums })
-        };
-        listening.server.clients().into_iter().map(told).collect()
+        let told = |client: &ServedClient<String>| clients::of("iscsi", &client.disk, client);
+        listening.server.clients().iter().map(told).collect()
     }
 
     /// Errors: `Busy` if initiators use the volume of that guid.

@@ -103,13 +103,12 @@ impl NbdExport {
     pub fn clients(&self) -> Vec<ClientReport> {
         let Some(listening) = self.listening.lock().upgrade() else { return Vec::new() };
         let view = self.disks.pool.view();
-        let told = |client: ServedClient<u64>| {
-            let ServedClient { number, name, disk, sums } = client;
+        let told = |client: &ServedClient<u64>| {
             // one that was just destroyed has no name any more
-            let volume = view.dsl().name_of(DatasetId::new(disk)).unwrap_or_default();
-            clients::of("nbd", &volume, ServedClient { number, name, disk: (), sums })
+            let volume = view.dsl().name_of(DatasetId::new(client.disk)).unwrap_or_default();
+            clients::of("nbd", &volume, client)
         };
-        listening.server.clients().into_iter().map(told).collect()
+        listening.server.clients().iter().map(told).collect()
     }
 
     /// Errors: `Busy` if clients use a dataset.

@@ -126,7 +126,7 @@ impl VhostExport {
         let told = |volume: &Arc<VhostVolume>| {
             let client = volume.server.client()?;
             let name = volume.door.lock().0.clone();
-            Some(clients::of("vhost", &name, client))
+            Some(clients::of("vhost", &name, &client))
         };
         served.iter().filter_map(told).collect()
     }

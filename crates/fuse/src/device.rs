@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -47,6 +47,12 @@ pub(crate) fn set_flags(point: &Path, options: &MountOptions) -> Result<()> {
         Err(Errno::EBUSY) => Err(busy(point)),
         Err(errno) => Err(at(point, "cannot remount", errno)),
     }
+}
+
+/// What breaks the connection of the file system with that device number when it is written to.
+pub(crate) fn abort_path(dev: &str) -> PathBuf {
+    let minor = dev.rsplit(':').next().unwrap_or_default();
+    PathBuf::from(format!("/sys/fs/fuse/connections/{minor}/abort"))
 }
 
 /// Unmounts device `dev` from `point`. That it is not mounted there any more is no error; `Busy` if it is in use, or

@@ -296,6 +296,9 @@ impl Helper {
 
     /// A mount has ended, and is kept no more.
     pub(crate) fn release(&self, dev: &str) {
+        if !self.0.revival.lock().has_mounts {
+            return;
+        }
         // without a helper, nothing is kept
         let _ = self.ask_first(KeepRequest::Release(dev.to_owned()), None);
     }
@@ -484,25 +487,7 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
 /// The same for one process.
 fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Child>) -> Result<()> {
     while let Some((request, fd)) = receive(socket)? {
-        if let HelperRequest::Tell(messages) = &request {
-            let connection = fd.ok_or_else(makes_no_sense)?;
-            // what the kernel does not keep it need not forget
-            for message in messages {
-                let _ = nix::unistd::write(&connection, message);
-            }
-            drop(connection);
-            send(socket, &HelperAnswer::Done, None)?;
-            continue;
-        }
-        if let HelperRequest::Keep(request) = request {
-            match keeper.answer(request, fd) {
-                Ok(Some((thing, fd))) => send(socket, &HelperAnswer::Kept(thing), Some(fd))?,
-                Ok(None) => send(socket, &HelperAnswer::Done, None)?,
-                Err(error) => send(socket, &HelperAnswer::failed(&error), None)?,
-            }
-            continue;
-        }
-        let (answer, connection) = match answer(request, children) {
+        let (answer, connection) = match answer(request, fd, keeper, children) {
             Ok((answer, connection)) => (answer, connection),
             Err(error) => (HelperAnswer::failed(&error), None),
         };
@@ -517,7 +502,12 @@ fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Chil
     Ok(())
 }
 
-fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAnswer, Option<OwnedFd>)> {
+fn answer(
+    request: HelperRequest,
+    fd: Option<OwnedFd>,
+    keeper: &mut Keeper,
+    children: &mut Vec<Child>,
+) -> Result<(HelperAnswer, Option<OwnedFd>)> {
     let answer = match request {
         HelperRequest::MakeFolders(options) => HelperAnswer::Count(point::make_folders(&options)?),
         HelperRequest::RemoveFolders(options, count) => {
@@ -557,7 +547,18 @@ fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAn
             children.push(child);
             return Ok((HelperAnswer::Started { pid }, Some(socket)));
         }
-        HelperRequest::Keep(_) | HelperRequest::Tell(_) => return Err(makes_no_sense()),
+        HelperRequest::Keep(request) => match keeper.answer(request, fd)? {
+            Some((thing, fd)) => return Ok((HelperAnswer::Kept(thing), Some(fd))),
+            None => HelperAnswer::Done,
+        },
+        HelperRequest::Tell(messages) => {
+            let connection = fd.ok_or_else(makes_no_sense)?;
+            for message in messages {
+                // what the kernel does not keep it need not forget
+                let _ = nix::unistd::write(&connection, &message);
+            }
+            HelperAnswer::Done
+        }
         HelperRequest::End(pid) => {
             let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
             child.map_or(Ok(()), Child::kill)?;

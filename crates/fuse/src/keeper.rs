@@ -35,6 +35,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, getppid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use crate::device;
 use crate::messages::socket_pair;
 use crate::options::MountOptions;
 
@@ -189,11 +190,7 @@ impl Keeper {
     }
 
     /// Does what is asked for. Errors: a descriptor that has to come along did not.
-    pub(crate) fn answer(
-        &mut self,
-        request: KeepRequest,
-        fd: Option<OwnedFd>,
-    ) -> Result<Option<(KeptThing, BorrowedFd<'_>)>> {
+    pub(crate) fn answer(&mut self, request: KeepRequest, fd: Option<OwnedFd>) -> Result<Option<(KeptThing, OwnedFd)>> {
         let with_fd = || fd.ok_or_else(|| Error::corrupt("no descriptor came along"));
         match request {
             KeepRequest::Mount(mount) => {
@@ -223,7 +220,10 @@ impl Keeper {
             }
             KeepRequest::Next(process) => self.next = process.map(Program::of_upgrade).transpose()?,
             KeepRequest::Retire => (self.plan, self.claim, self.log) = (None, None, None),
-            KeepRequest::Take(number) => return Ok(self.thing(number)),
+            KeepRequest::Take(number) => {
+                let thing = self.thing(number).map(|(thing, fd)| Ok((thing, fd.try_clone_to_owned()?)));
+                return thing.transpose();
+            }
         }
         Ok(None)
     }
@@ -277,9 +277,7 @@ impl Keeper {
             }
         }
     }
-}
 
-impl Keeper {
     fn start(&self, program: &Program, args: &[&str]) -> Result<(Child, OwnedFd)> {
         let (socket, its) = socket_pair()?;
         let mut command = Command::new(program.path());
@@ -291,9 +289,8 @@ impl Keeper {
     /// Has the kernel end the mounts, also if another process has a connection yet.
     fn abort(&self) {
         for kept in &self.mounts {
-            let minor = kept.mount.dev.rsplit(':').next().unwrap_or_default();
             // without that folder, they end when the last connection is closed
-            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+            let _ = std::fs::write(device::abort_path(&kept.mount.dev), "1");
         }
     }
 

@@ -8,10 +8,10 @@
 //!   4 place of a snapshot       place, dataset      snapshots
 //! ```
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::{Fact, FactFile, FactSlot, FoundFacts};
+use zpl::{LostChanges, Unsettled};
 
 /// Kinds of facts: those above but the first, which is `zil`'s.
 pub(crate) const STORED: u64 = 2;
@@ -25,12 +25,24 @@ pub(crate) struct Legacy {
     file: Option<Arc<FactFile>>,
     /// What was noted before. `None`: it is a new mount.
     before: Option<Arc<FoundFacts>>,
+    lost: Arc<LostObjects>,
+}
+
+/// What was lost with the process before.
+#[derive(Default)]
+pub(crate) struct LostObjects {
+    pub(crate) objects: Vec<LostChanges>,
+    /// All objects may have lost something, as there were too many to be noted.
+    pub(crate) are_all: bool,
 }
 
 impl Legacy {
     /// A mount whose facts are noted there, and that has those of the process before.
     pub(crate) fn new(file: Arc<FactFile>, before: Option<FoundFacts>) -> Legacy {
-        Legacy { file: Some(file), before: before.map(Arc::new) }
+        let lost =
+            |before: &FoundFacts| LostObjects { objects: Unsettled::lost(before), are_all: before.is_incomplete };
+        let lost = Arc::new(before.as_ref().map(lost).unwrap_or_default());
+        Legacy { file: Some(file), before: before.map(Arc::new), lost }
     }
 
     /// Where facts are noted.
@@ -55,19 +67,14 @@ impl Legacy {
         self.before.is_some()
     }
 
-    /// What that process noted.
-    pub(crate) fn before(&self) -> Option<&FoundFacts> {
-        self.before.as_deref()
+    /// What was lost with that process.
+    pub(crate) fn lost(&self) -> Arc<LostObjects> {
+        self.lost.clone()
     }
 
     /// The numbers of all its facts of a kind.
     pub(crate) fn inherited(&self, kind: u64) -> impl Iterator<Item = [u64; 2]> {
         self.before.iter().flat_map(move |facts| facts.of(kind))
-    }
-
-    /// The first numbers of these, each once.
-    pub(crate) fn inherited_firsts(&self, kind: u64) -> HashSet<u64> {
-        self.inherited(kind).map(|[first, _]| first).collect()
     }
 }
 

@@ -5,18 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Error, Kind, Mutex, Result};
-use zpl::{LostChanges, ObjectId, Unsettled};
+use zpl::{LostChanges, ObjectId};
 
 use crate::legacy::{Legacy, NotedFact};
 
 /// The files of one mount that lost something, and were not told yet.
-#[derive(Default)]
 pub(crate) struct Losses {
     untold: Mutex<UntoldLosses>,
     is_any: AtomicBool,
 }
 
-#[derive(Default)]
 struct UntoldLosses {
     /// With each its fact, for the process after this one.
     objects: HashMap<ObjectId, Option<NotedFact>>,
@@ -27,11 +25,10 @@ struct UntoldLosses {
 impl Losses {
     /// Those of the process before.
     pub(crate) fn new(legacy: &Legacy) -> Losses {
-        let Some(before) = legacy.before() else { return Losses::default() };
-        let lost = Unsettled::lost(before);
+        let lost = legacy.lost();
         let note = |lost: &LostChanges| (lost.object, legacy.note_fact(lost.fact()));
         let untold =
-            UntoldLosses { objects: lost.iter().map(note).collect(), all_but: before.is_incomplete.then(HashSet::new) };
+            UntoldLosses { objects: lost.objects.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
         let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
         Losses { untold: Mutex::new(untold), is_any }
     }

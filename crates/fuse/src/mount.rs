@@ -31,6 +31,7 @@ use base::{Env, Error, FactFile, FoundFacts, Kind, Mutex, Result};
 use zpl::{ObjectId, Unsettled};
 
 use crate::channel::Channel;
+use crate::device;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::keeper::{InheritedMount, KeptMount};
@@ -92,19 +93,7 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     };
     let channel = Arc::new(channel);
     // it is unmounted if it is dropped before it is served
-    let mount = Mount {
-        fs_name: options.fs_name.clone(),
-        point: attached.point,
-        dev: attached.dev,
-        freezer: session.freezer(),
-        channel: Arc::downgrade(&channel),
-        life,
-        helper: helper.clone(),
-        kept: Mutex::new(options.clone()),
-        options,
-        remountable: session.remountable().clone(),
-        is_writable: session.is_writable(),
-    };
+    let mount = Mount::of(&session, (attached.point, attached.dev), options, &channel, life, helper);
     serve::shake_hands(&session, &channel)?;
     // not before: what the handshake says is the most
     set_readahead(&mount.dev, mount.options.readahead_bytes);
@@ -139,48 +128,35 @@ pub fn adopt<S: Source>(
 
 fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env, helper: &Helper) -> Result<Mount> {
     let InheritedMount { kept: KeptMount { options, point, dev, flags }, connection, facts: file } = inherited;
-    let facts = FoundFacts::read(file)?;
-    let lost = Unsettled::lost(&facts);
-    if !lost.is_empty() || facts.is_incomplete {
-        let all = if facts.is_incomplete { " at least" } else { "" };
+    let life = Arc::new(Life::default());
+    let legacy = begin_legacy(&*source, Some(FoundFacts::read(file)?))?;
+    let lost = legacy.lost();
+    if !lost.objects.is_empty() || lost.are_all {
+        let all = if lost.are_all { " at least" } else { "" };
         tracing::warn!(
             dataset = options.fs_name,
             "{} files lost changes{all}: the next fsync of each fails",
-            lost.len()
+            lost.objects.len()
         );
     }
-    let life = Arc::new(Life::default());
-    let legacy = begin_legacy(&*source, Some(facts))?;
     let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
     session.negotiated().restore(flags);
     let channel = Arc::new(Channel::kept(connection));
     session.connected(channel.clone());
-    let mount = Mount {
-        fs_name: options.fs_name.clone(),
-        point,
-        dev,
-        freezer: session.freezer(),
-        channel: Arc::downgrade(&channel),
-        life,
-        helper: helper.clone(),
-        remountable: session.remountable().clone(),
-        is_writable: session.is_writable(),
-        kept: Mutex::new(options.clone()),
-        options,
-    };
-    session.trees().inherit(&lost)?;
+    let mount = Mount::of(&session, (point, dev), options, &channel, life, helper);
+    session.trees().inherit(&lost.objects)?;
     if let Some(file) = legacy.file() {
         helper.keep_facts(&mount.dev, file.as_fd())?;
     }
     let told = session.clone();
     mount.serve(session, channel.clone())?;
     channel.resend()?;
-    if !lost.is_empty() {
+    if !lost.objects.is_empty() {
         let (env, helper, dataset) = (told.env().clone(), helper.clone(), mount.fs_name.clone());
         // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
         // the kernel for them, it does not die, and nobody gives them
         let tell = move || {
-            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost)) {
+            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost.objects)) {
                 tracing::warn!(dataset, "the kernel may show changes that were lost: {error}");
             }
         };
@@ -197,6 +173,30 @@ fn begin_legacy<S: Source>(source: &S, before: Option<FoundFacts>) -> Result<Leg
 }
 
 impl Mount {
+    /// One that `session` answers for on `channel`, at a place that is a path and a device number.
+    fn of<S: Source>(
+        session: &Arc<Session<S>>,
+        (point, dev): (PathBuf, String),
+        options: MountOptions,
+        channel: &Arc<Channel>,
+        life: Arc<Life>,
+        helper: &Helper,
+    ) -> Mount {
+        Mount {
+            fs_name: options.fs_name.clone(),
+            point,
+            dev,
+            freezer: session.freezer(),
+            channel: Arc::downgrade(channel),
+            life,
+            helper: helper.clone(),
+            kept: Mutex::new(options.clone()),
+            options,
+            remountable: session.remountable().clone(),
+            is_writable: session.is_writable(),
+        }
+    }
+
     /// Has the helper keep it. Errors: the kernel cannot; there is no helper.
     fn keep(&self, flags: u64, channel: &Channel, file: &FactFile) -> Result<()> {
         if flags & init::HAS_RESEND == 0 {
@@ -423,8 +423,7 @@ impl Mount {
     /// fusermount3's has not. It is the mounting user's to write, where that file system is mounted at all; when the
     /// connection has gone, it does nothing.
     fn connection(&self) -> Option<File> {
-        let minor = self.dev.rsplit(':').next().unwrap_or_default();
-        let opened = File::options().write(true).open(format!("/sys/fs/fuse/connections/{minor}/abort"));
+        let opened = File::options().write(true).open(device::abort_path(&self.dev));
         opened
             .inspect_err(|error| tracing::debug!(point = %self.point.display(), "connection not aborted: {error}"))
             .ok()

@@ -52,7 +52,7 @@ impl<S: Source> NameRequests<S> {
         let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
         body.skip(4)?;
         let name = body.name()?.to_vec();
-        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let (reply, before) = self.repeats.begin_new(reply);
         let work = move |names: &Self| {
             let made = names.create_name(parent, &name, &new_file(asker, node_kind(mode, rdev)?, mode, umask));
             names.made_before(before, (parent, &name), made)
@@ -65,7 +65,7 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn mkdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
-        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let (reply, before) = self.repeats.begin_new(reply);
         let work = move |names: &Self| {
             let made = match parent {
                 SNAPSHOTS => names.take_snapshot(&name, asker.0),
@@ -90,7 +90,7 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn symlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
-        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let (reply, before) = self.repeats.begin_new(reply);
         let work = move |names: &Self| {
             let made = names.create_name(parent, &name, &new_file(asker, NewKind::Symlink(&target), 0o777, 0));
             names.made_before(before, (parent, &name), made)
@@ -103,10 +103,10 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn create(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, task, asker) = (header.node, Asker::of(header), (header.uid, header.gid));
         let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
-        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let (reply, before) = self.repeats.begin_new(reply);
         // one that made the file before opens it now
-        let if_new = if before.is_some() { 0 } else { libc::O_EXCL };
-        let how = (flags & (!libc::O_EXCL | if_new), body.u32()? & OPEN_KILL_SUIDGID != 0, task);
+        let flags = if before.is_some() { flags & !libc::O_EXCL } else { flags };
+        let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0, task);
         let name = body.name()?.to_vec();
         let work =
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
@@ -144,7 +144,7 @@ impl<S: Source> NameRequests<S> {
         if self.trees.is_writable() && !are_together(node, parent) {
             return reply.refuse(libc::EXDEV);
         }
-        let (reply, before) = self.repeats.begin(reply, || ObjectId::NONE);
+        let (reply, before) = self.repeats.begin_new(reply);
         let work = move |names: &Self| names.made_before(before, (parent, &name), names.link_name(node, parent, &name));
         self.parking.change(self, work, move |names, made| names.answer_entry("link", parent, made, reply));
         Ok(())
@@ -153,7 +153,7 @@ impl<S: Source> NameRequests<S> {
     /// UNLINK.
     pub(crate) fn unlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, name) = (header.node, body.name()?.to_vec());
-        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
+        let (reply, before) = self.begin_at(reply, parent, &name);
         let work = move |names: &Self| match names.is_removed(before, parent, &name)? {
             true => Ok(()),
             false => names.unlink_name(parent, &name),
@@ -165,7 +165,7 @@ impl<S: Source> NameRequests<S> {
     /// RMDIR.
     pub(crate) fn rmdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, user, name) = (header.node, header.uid, body.name()?.to_vec());
-        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
+        let (reply, before) = self.begin_at(reply, parent, &name);
         let work = move |names: &Self| match parent {
             SNAPSHOTS => done_before(before, names.trees.snapshots().destroy(&name, user)),
             _ if names.is_removed(before, parent, &name)? => Ok(()),
@@ -194,7 +194,7 @@ impl<S: Source> NameRequests<S> {
         if self.trees.is_writable() && !are_together(parent, new_parent) {
             return reply.refuse(libc::EXDEV);
         }
-        let (reply, before) = self.repeats.begin(reply, || self.object_at(parent, &name).unwrap_or(ObjectId::NONE));
+        let (reply, before) = self.begin_at(reply, parent, &name);
         let is_exchange = flags == libc::RENAME_EXCHANGE;
         let work = move |names: &Self| match is_of_snapshot {
             true => done_before(before, names.trees.snapshots().rename(&name, &new_name, uid)),
@@ -203,6 +203,11 @@ impl<S: Source> NameRequests<S> {
         };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rename", parent, done, reply));
         Ok(())
+    }
+
+    /// A request begins that takes a name away, as of [`Repeats::begin`].
+    fn begin_at(&self, reply: Reply, parent: u64, name: &[u8]) -> (Reply, Option<ObjectId>) {
+        self.repeats.begin(reply, || self.object_at(parent, name).unwrap_or(ObjectId::NONE))
     }
 
     /// The object of a name that may change, 0 if there is none. Errors: those of looking.

@@ -31,6 +31,11 @@ impl Repeats {
         Repeats { legacy, begun }
     }
 
+    /// A request begins that makes something, as of [`Repeats::begin`]: nothing is at its name.
+    pub(crate) fn begin_new(&self, reply: Reply) -> (Reply, Option<ObjectId>) {
+        self.begin(reply, || ObjectId::NONE)
+    }
+
     /// A request begins that is not to be done twice, and will be answered by this. `object` says what is at its name, 0
     /// being nothing. If it had begun before, what was at the name then.
     pub(crate) fn begin(&self, reply: Reply, object: impl FnOnce() -> ObjectId) -> (Reply, Option<ObjectId>) {

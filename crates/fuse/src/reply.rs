@@ -42,11 +42,9 @@ impl Reply {
     }
 
     /// The same, with a fact that holds until the answer is given.
-    pub(crate) fn noted(self, noted: Option<NotedFact>) -> Reply {
-        // the fields are not moved out of it, as it is dropped with an answer
-        let mut reply = self;
-        reply.noted = noted;
-        reply
+    pub(crate) fn noted(mut self, noted: Option<NotedFact>) -> Reply {
+        self.noted = noted;
+        self
     }
 
     /// The request is one that gets no answer.

@@ -70,7 +70,7 @@ impl WriteBack {
         negotiated: Arc<Negotiated>,
         legacy: Legacy,
     ) -> Arc<WriteBack> {
-        let inherited = legacy.inherited_firsts(STORED);
+        let inherited: HashSet<u64> = legacy.inherited(STORED).map(|[node, _]| node).collect();
         // the kernel may have pages of them for as long as the mount is there
         inherited.iter().filter_map(|node| legacy.note(STORED, [*node, 0])).for_each(NotedFact::stays);
         Arc::new_cyclic(|this| WriteBack {

@@ -141,16 +141,19 @@ impl RunDir {
     pub fn claim(&self, name: &str) -> Result<RunDirClaim> {
         let stem = stem(name);
         let lock = self.lock(&stem)?;
-        let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
-        Ok(RunDirClaim { dir, stem, is_listening: false, lock })
+        self.claimed(stem, lock)
     }
 
     /// The same with the lock of a process that has died, which others had open, too. Errors: likewise.
     pub fn claim_again(&self, name: &str, lock: File) -> Result<RunDirClaim> {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| Error::new(Kind::Exists, "pool already exists"))?;
+        self.claimed(stem(name), lock)
+    }
+
+    fn claimed(&self, stem: String, lock: Flock<File>) -> Result<RunDirClaim> {
         let dir = RunDir { path: self.path.clone(), folder: self.folder.try_clone()? };
-        Ok(RunDirClaim { dir, stem: stem(name), is_listening: false, lock })
+        Ok(RunDirClaim { dir, stem, is_listening: false, lock })
     }
 
     /// The log of the pool `name`, empty.

@@ -6,6 +6,7 @@ use protocol::client_report::{ClientReport, ClientsReport};
 use serde::Serialize;
 
 use super::series::rounded;
+use crate::device_rates::rate;
 
 /// Clients that are shown.
 const CLIENTS_MAX: usize = 64;
@@ -29,12 +30,8 @@ impl ClientWatch {
         let none = ClientReport::default();
         let one = |client: &ClientReport| {
             let before = known.get(&key(client)).copied().unwrap_or(&none);
-            let rate = |now: u64, before: u64| {
-                let grown = if now < before { now } else { now - before };
-                if seconds > 0.0 { grown as f64 / seconds } else { 0.0 }
-            };
-            let operation = |at: usize| rate(client.operations[at], before.operations[at]);
-            let bytes = |at: usize| rate(client.bytes[at], before.bytes[at]);
+            let operation = |at: usize| rate(before.operations[at], client.operations[at], seconds);
+            let bytes = |at: usize| rate(before.bytes[at], client.bytes[at], seconds);
             let rates = [operation(0), bytes(0), operation(1), bytes(1), operation(2)];
             ClientRates(client.protocol.clone(), client.name.clone(), client.volume.clone(), rates.map(rounded))
         };

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::{Mutex, UserOp, UserRequest};
-use format::ids::{DatasetId, ObjectId};
 use protocol::client::{self, Connection};
 use protocol::tap::{self, TapSubject};
-use protocol::wire::{PoolReply, Request};
 use serde::Serialize;
 
 use super::series::rounded;
+use crate::device_rates::rate;
+use crate::file_paths::paths_of;
 use crate::taps::{OpenTap, TapBatch};
 
 /// How often requests are taken, and how long is waited before a tap is tried again.
@@ -202,7 +202,7 @@ impl RecentSums {
             (std::cmp::Reverse((read + written, reads + writes)), object)
         });
         let more = sums.len().saturating_sub(FILES_MAX);
-        let rate = |count: u64| rounded(if seconds > 0.0 { count as f64 / seconds } else { 0.0 });
+        let rate = |count: u64| rounded(rate(0, count, seconds));
         let file = |(object, sums): (u64, ObjectSums)| FileRates(object.to_string(), None, sums.map(rate));
         let files = sums.into_iter().take(FILES_MAX).map(file).collect();
         let lost = rate(self.0.iter().map(|taken| taken.lost).sum());
@@ -265,15 +265,12 @@ impl FileNames<'_> {
         if self.connection.is_none() {
             self.connection = client::connect(self.pool).ok().flatten();
         }
-        let objects = objects.iter().filter_map(|object| object.parse().ok().map(ObjectId::new)).collect();
-        let request = Request::Paths { dataset: DatasetId::new(dataset), objects };
-        match self.connection.as_mut()?.ask(&request) {
-            Ok(PoolReply::Paths(paths)) => Some(paths),
-            _ => {
-                self.connection = None;
-                None
-            }
+        let objects: Vec<u64> = objects.iter().filter_map(|object| object.parse().ok()).collect();
+        let paths = paths_of(self.connection.as_mut()?, dataset, &objects).ok();
+        if paths.is_none() {
+            self.connection = None;
         }
+        paths
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use protocol::kstat::KstatTable;
 
+use crate::device_rates::rate;
+
 /// The pools in use, as they were seen last.
 #[derive(Default)]
 pub struct Watch {
@@ -118,10 +120,7 @@ impl Seen {
 
     fn count(&self, name: &str) -> Count {
         let [before, all] = [&self.before, &self.now].map(|table| table.get(name));
-        // a file system that was mounted anew counts from 0
-        let grown = if all < before { all } else { all - before };
-        let seconds = self.seconds();
-        Count { per_s: if seconds > 0.0 { grown as f64 / seconds } else { 0.0 }, all }
+        Count { per_s: rate(before, all, self.seconds()), all }
     }
 
     fn dataset(&self) -> Option<DatasetCounts> {

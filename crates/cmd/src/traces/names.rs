@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use format::ids::{DatasetId, ObjectId};
 use protocol::client::{self, Connection};
-use protocol::wire::{PATHS_MAX, PoolReply, Request};
+use protocol::wire::PATHS_MAX;
 use trace::TraceRequest;
+
+use crate::file_paths::paths_of;
 
 /// Files whose names are asked for.
 const FILES_MAX: usize = 1 << 16;
@@ -62,11 +63,7 @@ impl FileNamer {
     }
 
     fn ask(&mut self, dataset: u64, objects: &[u64]) -> Result<Vec<Option<String>>, String> {
-        let objects = objects.iter().map(|object| ObjectId::new(*object)).collect();
-        match self.connection.ask(&Request::Paths { dataset: DatasetId::new(dataset), objects }) {
-            Ok(PoolReply::Paths(paths)) => Ok(paths),
-            Ok(_) => Err(format!("cannot open '{}': its process answers another question", self.pool)),
-            Err(error) => Err(format!("cannot open '{}': {}", self.pool, error.what())),
-        }
+        let paths = paths_of(&mut self.connection, dataset, objects);
+        paths.map_err(|error| format!("cannot open '{}': {}", self.pool, error.what()))
     }
 }

@@ -5,13 +5,13 @@ use protocol::client_report::ClientReport;
 use protocol::words::one_line;
 
 /// A client of a volume of that name.
-pub fn of(protocol: &str, volume: &str, client: ServedClient<()>) -> ClientReport {
+pub fn of<D>(protocol: &str, volume: &str, client: &ServedClient<D>) -> ClientReport {
     let ServedClient { number, name, sums, .. } = client;
     ClientReport {
         protocol: protocol.to_owned(),
-        number,
+        number: *number,
         // an initiator may call itself anything
-        name: one_line(&name),
+        name: one_line(name),
         volume: volume.to_owned(),
         operations: sums.operations,
         bytes: sums.bytes,
