@@ -25,11 +25,12 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use export::Gate;
-use zpl::{DirEntry, FileKind, LostChanges, ObjectId};
+use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::channel::{expiry, invalidation};
 use crate::entries::Entries;
+use crate::legacy::LostObjects;
 use crate::negotiated::Negotiated;
 use crate::node::{ROOT, SNAPSHOTS};
 use crate::notifier::Notifier;
@@ -254,13 +255,13 @@ impl<S: Source> Freezer<S> {
     /// What the kernel is to be told of objects that lost changes: to drop what it keeps of them, and to ask again for the
     /// names that directories among them have. A name that is not there any more leads it to an object that is stale, or to a
     /// file that was moved there in the time that was lost: of that name nobody knows.
-    pub(crate) fn notices_of_lost(&self, lost: &[LostChanges]) -> Vec<Vec<u8>> {
+    pub(crate) fn notices_of_lost(&self, lost: &LostObjects) -> Vec<Vec<u8>> {
         let (live, mut notices) = (self.trees.live(), Vec::new());
-        for lost in lost {
-            let Ok(node) = live.node(lost.object) else { continue };
+        for object in lost.objects() {
+            let Ok(node) = live.node(object) else { continue };
             notices.push(invalidation(node, 0));
             // what is no directory has no names
-            let _ = live.tree.readdir(lost.object, 0, &mut |entry| {
+            let _ = live.tree.readdir(object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
                     notices.push(expiry(node, &entry.name));
                 }

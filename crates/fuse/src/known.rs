@@ -7,6 +7,7 @@ use export::Parking;
 use zpl::ObjectId;
 
 use crate::faults::FaultLog;
+use crate::legacy::NotedFact;
 use crate::node::NodeId;
 use crate::opened::OpenFiles;
 use crate::tree::{FileTree, Source};
@@ -31,12 +32,15 @@ impl<S: Source> KnownNodes<S> {
         KnownNodes { trees, files, faults, parking }
     }
 
-    /// The kernel is told of a node, and that the file has this generation.
-    pub(crate) fn told(&self, node: u64, generation: u64) {
-        if self.trees.is_writable()
-            && let NodeId::InTree { tree: 0, object } = NodeId::parse(node)
-        {
-            self.trees.known().add(object, generation);
+    /// The kernel is told of a node, and that the file has this generation. The fact, if there is one, is to hold until it has
+    /// heard of it.
+    #[must_use]
+    pub(crate) fn told(&self, node: u64, generation: u64) -> Option<NotedFact> {
+        match NodeId::parse(node) {
+            NodeId::InTree { tree: 0, object } if self.trees.is_writable() => {
+                self.trees.known().add(object, generation)
+            }
+            _ => None,
         }
     }
 

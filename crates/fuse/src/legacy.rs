@@ -6,17 +6,20 @@
 //!   2 open to be stored into    node                write_back
 //!   3 begun, and not answered   unique, object      repeats
 //!   4 place of a snapshot       place, dataset      snapshots
+//!   5 lost with its names       object, generation  lookup_counts, until the kernel knows another file of that number
 //! ```
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Fact, FactFile, FactSlot, FoundFacts};
-use zpl::{LostChanges, Unsettled};
+use zpl::{LostChanges, ObjectId, Unsettled};
 
-/// Kinds of facts: those above but the first, which is `zil`'s.
+/// Kinds of facts: those above but the first, which `zil` makes.
 pub(crate) const STORED: u64 = 2;
 pub(crate) const BEGUN: u64 = 3;
 pub(crate) const PLACE: u64 = 4;
+const GONE: u64 = 5;
 
 /// What one mount has of others, and leaves to them.
 #[derive(Clone, Default)]
@@ -31,17 +34,49 @@ pub(crate) struct Legacy {
 /// What was lost with the process before.
 #[derive(Default)]
 pub(crate) struct LostObjects {
-    pub(crate) objects: Vec<LostChanges>,
+    /// Those that are there.
+    pub(crate) changed: Vec<ObjectId>,
+    /// Those that are not, with their generation: made in the time that was lost.
+    pub(crate) gone: HashMap<ObjectId, u64>,
     /// All objects may have lost something, as there were too many to be noted.
     pub(crate) are_all: bool,
 }
 
+impl LostObjects {
+    /// Of what was noted; `generation` is that of the object that has a number now.
+    fn of(before: &FoundFacts, generation: impl Fn(ObjectId) -> Option<u64>) -> LostObjects {
+        let mut lost = LostObjects { are_all: before.is_incomplete, ..LostObjects::default() };
+        let earlier = before.of(GONE).map(|[object, born]| (ObjectId::new(object), Some(born)));
+        let noted = Unsettled::lost(before).into_iter().map(|LostChanges { object, born }| (object, born));
+        for (object, born) in earlier.chain(noted) {
+            match born.filter(|&born| generation(object) != Some(born)) {
+                Some(born) => drop(lost.gone.insert(object, born)),
+                None => lost.changed.push(object),
+            }
+        }
+        lost
+    }
+
+    /// Whether nothing was lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.gone.is_empty() && !self.are_all
+    }
+
+    /// All that are known.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.changed.iter().chain(self.gone.keys()).copied()
+    }
+}
+
 impl Legacy {
-    /// A mount whose facts are noted there, and that has those of the process before.
-    pub(crate) fn new(file: Arc<FactFile>, before: Option<FoundFacts>) -> Legacy {
-        let lost =
-            |before: &FoundFacts| LostObjects { objects: Unsettled::lost(before), are_all: before.is_incomplete };
-        let lost = Arc::new(before.as_ref().map(lost).unwrap_or_default());
+    /// A mount whose facts are noted there, and that has those of the process before; `generation` is that of the object that
+    /// has a number now.
+    pub(crate) fn new(
+        file: Arc<FactFile>,
+        before: Option<FoundFacts>,
+        generation: impl Fn(ObjectId) -> Option<u64>,
+    ) -> Legacy {
+        let lost = Arc::new(before.as_ref().map(|before| LostObjects::of(before, generation)).unwrap_or_default());
         Legacy { file: Some(file), before: before.map(Arc::new), lost }
     }
 
@@ -55,8 +90,17 @@ impl Legacy {
         self.note_fact(Fact { kind, numbers })
     }
 
-    /// The same, of a fact that another part of the pool has made.
-    pub(crate) fn note_fact(&self, fact: Fact) -> Option<NotedFact> {
+    /// Notes that an object lost changes.
+    pub(crate) fn note_changed(&self, object: ObjectId) -> Option<NotedFact> {
+        self.note_fact(LostChanges { object, born: None }.fact())
+    }
+
+    /// Notes that an object is not there any more which the kernel may know.
+    pub(crate) fn note_gone(&self, object: ObjectId, generation: u64) -> Option<NotedFact> {
+        self.note(GONE, [object.get(), generation])
+    }
+
+    fn note_fact(&self, fact: Fact) -> Option<NotedFact> {
         let file = self.file.as_ref()?;
         let slot = file.put(fact)?;
         Some(NotedFact { file: file.clone(), slot: Some(slot) })
@@ -96,5 +140,43 @@ impl Drop for NotedFact {
         if let Some(slot) = self.slot.take() {
             self.file.take(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_told_until_its_number_is_anothers() {
+        let [changed, gone, logged] = [7, 8, 9].map(ObjectId::new);
+        // generations, as the process after the death finds them
+        let there =
+            |object: ObjectId| [(7, 1), (9, 5)].into_iter().find(|known| known.0 == object.get()).map(|known| known.1);
+        let next = |file: &Arc<FactFile>, there: &dyn Fn(ObjectId) -> Option<u64>| {
+            let before = FoundFacts::read(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+            Legacy::new(Arc::new(FactFile::new().unwrap()), Some(before), there)
+        };
+        let file = Arc::new(FactFile::new().unwrap());
+        let first = Legacy::new(file.clone(), None, |_| None);
+        assert!(first.lost().is_empty());
+        for (object, born) in [(changed, None), (gone, Some(3)), (gone, Some(4)), (logged, Some(5))] {
+            first.note_fact(LostChanges { object, born }.fact()).unwrap().stays();
+        }
+        let second = next(&file, &there);
+        let lost = second.lost();
+        let mut found = lost.changed.clone();
+        found.sort_unstable();
+        assert_eq!((found, lost.gone.clone()), (vec![changed, logged], [(gone, 4)].into()));
+        // nobody was told: neither of the change nor, with another file of that number, that the first one is gone
+        let told = second.note_changed(changed);
+        let noted = second.note_gone(gone, 4);
+        let is_another = |object: ObjectId| if object == gone { Some(6) } else { there(object) };
+        let third = next(second.file().unwrap(), &is_another);
+        assert_eq!((&third.lost().changed, &third.lost().gone), (&vec![changed], &[(gone, 4)].into()));
+        drop((told, noted));
+        assert!(next(second.file().unwrap(), &is_another).lost().is_empty());
     }
 }

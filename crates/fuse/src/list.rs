@@ -15,6 +15,7 @@ use crate::attr::{FuseEntry, kind_bits, made_up_directory};
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
+use crate::legacy::NotedFact;
 use crate::lifetimes::{AttrLifetime, NameLifetime};
 use crate::node::{CONTROL, CONTROL_NAME, OpenTree, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
 use crate::reply::{Listing, Reply};
@@ -95,7 +96,9 @@ impl<S: Source> ListRequests<S> {
     pub(crate) fn readdirplus(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (cookie, room) = listing(&mut body)?;
         let entries = self.names_and_attributes(header.node, cookie, room);
-        self.faults.answer("readdir", header.node, entries, reply, |reply, entries| reply.bytes(&entries));
+        self.faults.answer("readdir", header.node, entries, reply, |reply, (entries, facts)| {
+            reply.noted(facts).bytes(&entries);
+        });
         Ok(())
     }
 
@@ -113,8 +116,8 @@ impl<S: Source> ListRequests<S> {
     }
 
     /// The same with attributes, as READDIRPLUS lists them.
-    fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
-        let mut listing = Listing::new(room);
+    fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<(Listing, Vec<NotedFact>)> {
+        let (mut listing, mut facts) = (Listing::new(room), Vec::new());
         let name_ttl = self.entries.name_ttl(node);
         let result = self.list(node, cookie, &mut |entry| {
             let (told, is_sure) = self.listed_attributes(node, &entry);
@@ -123,11 +126,11 @@ impl<S: Source> ListRequests<S> {
                 return ControlFlow::Break(());
             }
             if !entry.is_dot() {
-                self.known.told(told.attr.ino, told.generation);
+                facts.extend(self.known.told(told.attr.ino, told.generation));
             }
             ControlFlow::Continue(())
         });
-        answer(result, listing)
+        Ok((answer(result, listing)?, facts))
     }
 
     /// Lists the directory `node` after `cookie`.

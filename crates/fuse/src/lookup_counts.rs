@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::{Mutex, MutexGuard};
 use zpl::ObjectId;
 
+use crate::legacy::NotedFact;
 use crate::node::ROOT;
 
 /// Parts that are locked apart from each other: more than threads that take requests.
@@ -40,14 +41,16 @@ pub(crate) struct LookupCounts {
 }
 
 /// What the kernel knows of an object.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct LookupCount {
     count: u64,
     /// Tells the file from others that have the object's number.
     generation: u64,
     is_orphan: bool,
-    /// It is a file of a root that was replaced.
+    /// It is a file of a root that was replaced, or one that was lost with the process before.
     is_stale: bool,
+    /// Of a file that was lost: tells the process after this one.
+    noted: Option<NotedFact>,
     /// What the kernel takes for its size, where that may not be its size.
     kernel_size: Option<KernelSize>,
 }
@@ -80,14 +83,17 @@ impl LookupCounts {
     }
 
     /// The kernel may know objects of which another process told it: these have no name, and wait for its forget, and
-    /// these are not there any more.
-    pub(crate) fn inherit(&self, orphans: &[ObjectId], stale: &[ObjectId]) {
+    /// these are not there any more, which is noted.
+    pub(crate) fn inherit(&self, orphans: &[ObjectId], gone: impl Iterator<Item = (ObjectId, Option<NotedFact>)>) {
         self.is_inherited.store(true, Ordering::SeqCst);
         for &object in orphans {
             self.shard(object).entry(object).or_default().is_orphan = true;
         }
-        for &object in stale {
-            if !std::mem::replace(&mut self.shard(object).entry(object).or_default().is_stale, true) {
+        for (object, noted) in gone {
+            let mut shard = self.shard(object);
+            let known = shard.entry(object).or_default();
+            known.noted = noted;
+            if !std::mem::replace(&mut known.is_stale, true) {
                 self.n_stale.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -99,8 +105,9 @@ impl LookupCounts {
     }
 
     /// The kernel is told of an object, and that the file has this generation. It is not stale then: if the generation
-    /// is another, the kernel makes no use of the old node any more; if not, the file is back with a newer root.
-    pub(crate) fn add(&self, object: ObjectId, generation: u64) {
+    /// is another, the kernel makes no use of the old node any more; if not, the file is back with a newer root. The fact that
+    /// it was lost holds until the kernel has heard of it.
+    pub(crate) fn add(&self, object: ObjectId, generation: u64) -> Option<NotedFact> {
         let mut shard = self.shard(object);
         let known = shard.entry(object).or_default();
         known.count += 1;
@@ -111,9 +118,10 @@ impl LookupCounts {
             self.put_size(known, None);
         }
         known.generation = generation;
+        known.noted.take()
     }
 
-    /// Is it a file of a root that was replaced?
+    /// Is it a file of a root that was replaced, or one that was lost?
     pub(crate) fn is_stale(&self, object: ObjectId) -> bool {
         self.n_stale.load(Ordering::Relaxed) > 0 && self.shard(object).get(&object).is_some_and(|known| known.is_stale)
     }
@@ -202,13 +210,13 @@ impl LookupCounts {
         let mut shard = self.shard(object);
         let Some(hold) = shard.get_mut(&object) else { return false };
         hold.count = hold.count.saturating_sub(count);
-        let gone = *hold;
-        if gone.count == 0 {
-            shard.remove(&object);
-            self.n_stale.fetch_sub(usize::from(gone.is_stale), Ordering::SeqCst);
-            self.n_sizes.fetch_sub(usize::from(gone.kernel_size.is_some()), Ordering::SeqCst);
+        if hold.count > 0 {
+            return false;
         }
-        gone.count == 0 && gone.is_orphan
+        let Some(gone) = shard.remove(&object) else { return false };
+        self.n_stale.fetch_sub(usize::from(gone.is_stale), Ordering::SeqCst);
+        self.n_sizes.fetch_sub(usize::from(gone.kernel_size.is_some()), Ordering::SeqCst);
+        gone.is_orphan
     }
 
     /// An object lost its last name. Is it one that nobody knows?
@@ -242,7 +250,7 @@ mod tests {
     fn what_another_process_told_of_is_forgotten_too() {
         let counts = LookupCounts::new();
         let [orphan, stale, other] = [7, 8, 9].map(ObjectId::new);
-        counts.inherit(&[orphan], &[stale]);
+        counts.inherit(&[orphan], [(stale, None)].into_iter());
         assert!(counts.remove(orphan, 3), "it waited for this");
         assert!(counts.is_stale(stale) && !counts.remove(stale, 1) && !counts.is_stale(stale));
         // one that was unlinked since is used by programs that opened it before
@@ -283,7 +291,7 @@ mod tests {
     #[test]
     fn what_is_not_the_same_is_stale_until_it_is_forgotten() {
         let counts = LookupCounts::new();
-        (2..5).for_each(|object| counts.add(ObjectId::new(object), 10));
+        (2..5).for_each(|object| drop(counts.add(ObjectId::new(object), 10)));
         counts.add(ROOT, 0);
         assert!(!counts.orphan(ObjectId::new(2)) && !counts.orphan(ObjectId::new(3)));
         let none = HashMap::new();
@@ -311,7 +319,7 @@ mod tests {
     fn sizes_that_the_kernel_does_not_know() {
         let counts = LookupCounts::new();
         let [shorter, longer, same, gone] = [2, 3, 4, 5].map(ObjectId::new);
-        [shorter, longer, same, gone].iter().for_each(|object| counts.add(*object, 10));
+        [shorter, longer, same, gone].iter().for_each(|object| drop(counts.add(*object, 10)));
         let before = [(shorter, 100), (longer, 5), (same, 7), (gone, 9)].into();
         let now = |object: ObjectId| [None, None, Some(10), Some(50), Some(7), None][object.get() as usize];
         counts.renew(&before, |object, _| now(object));

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Error, Kind, Mutex, Result};
-use zpl::{LostChanges, ObjectId};
+use zpl::ObjectId;
 
 use crate::legacy::{Legacy, NotedFact};
 
@@ -26,9 +26,9 @@ impl Losses {
     /// Those of the process before.
     pub(crate) fn new(legacy: &Legacy) -> Losses {
         let lost = legacy.lost();
-        let note = |lost: &LostChanges| (lost.object, legacy.note_fact(lost.fact()));
+        let note = |object: &ObjectId| (*object, legacy.note_changed(*object));
         let untold =
-            UntoldLosses { objects: lost.objects.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
+            UntoldLosses { objects: lost.changed.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
         let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
         Losses { untold: Mutex::new(untold), is_any }
     }
@@ -38,12 +38,24 @@ impl Losses {
         if !self.is_any.load(Ordering::Relaxed) {
             return done;
         }
-        let mut untold = self.untold.lock();
-        let is_known = untold.objects.remove(&object).is_some();
-        let is_one_of_all = untold.all_but.as_mut().is_some_and(|told| told.insert(object));
-        match is_known || is_one_of_all {
+        match self.untold.lock().take(object) {
             true => Err(Error::new(Kind::Io, "changes of it were lost when the pool's process died")),
             false => done,
         }
+    }
+
+    /// A file was made, which may have the number of one that lost something.
+    pub(crate) fn made(&self, object: ObjectId) {
+        if self.is_any.load(Ordering::Relaxed) {
+            self.untold.lock().take(object);
+        }
+    }
+}
+
+impl UntoldLosses {
+    /// Whether an object lost something and was not told; it is taken to be told then.
+    fn take(&mut self, object: ObjectId) -> bool {
+        let is_known = self.objects.remove(&object).is_some();
+        self.all_but.as_mut().is_some_and(|told| told.insert(object)) || is_known
     }
 }

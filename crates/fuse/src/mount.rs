@@ -131,12 +131,13 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
     let life = Arc::new(Life::default());
     let legacy = begin_legacy(&*source, Some(FoundFacts::read(file)?))?;
     let lost = legacy.lost();
-    if !lost.objects.is_empty() || lost.are_all {
+    if !lost.is_empty() {
         let all = if lost.are_all { " at least" } else { "" };
         tracing::warn!(
             dataset = options.fs_name,
-            "{} files lost changes{all}: the next fsync of each fails",
-            lost.objects.len()
+            "{} files lost changes{all}: the next fsync of each fails; {} were lost that were new",
+            lost.changed.len(),
+            lost.gone.len()
         );
     }
     let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
@@ -144,19 +145,18 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
     let channel = Arc::new(Channel::kept(connection));
     session.connected(channel.clone());
     let mount = Mount::of(&session, (point, dev), options, &channel, life, helper);
-    session.trees().inherit(&lost.objects)?;
     if let Some(file) = legacy.file() {
         helper.keep_facts(&mount.dev, file.as_fd())?;
     }
     let told = session.clone();
     mount.serve(session, channel.clone())?;
     channel.resend()?;
-    if !lost.objects.is_empty() {
+    if lost.objects().next().is_some() {
         let (env, helper, dataset) = (told.env().clone(), helper.clone(), mount.fs_name.clone());
         // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
         // the kernel for them, it does not die, and nobody gives them
         let tell = move || {
-            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost.objects)) {
+            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost)) {
                 tracing::warn!(dataset, "the kernel may show changes that were lost: {error}");
             }
         };
@@ -169,7 +169,8 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
 fn begin_legacy<S: Source>(source: &S, before: Option<FoundFacts>) -> Result<Legacy> {
     let file = Arc::new(FactFile::new()?);
     source.keep_unsettled(&Arc::new(Unsettled::new(file.clone())))?;
-    Ok(Legacy::new(file, before))
+    let tree = source.tree();
+    Ok(Legacy::new(file, before, |object| tree.stat(object).ok().map(|stat| stat.generation)))
 }
 
 impl Mount {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use export::Parking;
-use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr, Whiteout};
+use zpl::{New, NewKind, ObjectId, RenameMode, SetAttr, Stat, Whiteout};
 
 use crate::asker::Asker;
 use crate::attr::{FuseEntry, library_dev};
@@ -13,6 +13,7 @@ use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
 use crate::lifetimes::NameLifetime;
+use crate::losses::Losses;
 use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
 use crate::repeats::Repeats;
@@ -32,6 +33,7 @@ pub(crate) struct NameRequests<S: Source> {
     pub(crate) negotiated: Arc<Negotiated>,
     pub(crate) write_back: Arc<WriteBack>,
     pub(crate) repeats: Arc<Repeats>,
+    pub(crate) losses: Arc<Losses>,
     pub(crate) attributes: Arc<AttributeRequests<S>>,
 }
 
@@ -112,7 +114,7 @@ impl<S: Source> NameRequests<S> {
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("create", parent, made, reply, |reply, (entry, writing)| {
-                names.known.told(entry.attr.ino, entry.generation);
+                let reply = reply.noted(names.known.told(entry.attr.ino, entry.generation));
                 names.write_back.opened(entry.attr.ino, flags);
                 reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.open_flags(writing));
             });
@@ -128,7 +130,7 @@ impl<S: Source> NameRequests<S> {
         let work = move |names: &Self| names.create_unnamed(parent, &new_file(asker, NewKind::File, mode, umask));
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
-                names.known.told(entry.attr.ino, entry.generation);
+                let reply = reply.noted(names.known.told(entry.attr.ino, entry.generation));
                 names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
                 names.write_back.opened(entry.attr.ino, flags);
                 // it has no name that could hold
@@ -252,8 +254,7 @@ impl<S: Source> NameRequests<S> {
 
     fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<FuseEntry>, reply: Reply) {
         self.faults.answer(request, parent, entry, reply, |reply, entry| {
-            self.known.told(entry.attr.ino, entry.generation);
-            reply.entry(&entry, self.entries.name_ttl(parent));
+            reply.noted(self.known.told(entry.attr.ino, entry.generation)).entry(&entry, self.entries.name_ttl(parent));
         });
     }
 
@@ -301,11 +302,16 @@ impl<S: Source> NameRequests<S> {
 
     fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<FuseEntry> {
         let directory = self.trees.new_name(node, name)?;
-        self.entries.of_new(&self.trees.live().tree.create(directory, name, new)?)
+        self.entry_of_made(&self.trees.live().tree.create(directory, name, new)?)
     }
 
     fn create_unnamed(&self, node: u64, new: &New<'_>) -> Result<FuseEntry> {
-        self.entries.of_new(&self.trees.live().tree.create_unnamed(self.trees.changeable(node)?, new)?)
+        self.entry_of_made(&self.trees.live().tree.create_unnamed(self.trees.changeable(node)?, new)?)
+    }
+
+    fn entry_of_made(&self, stat: &Stat) -> Result<FuseEntry> {
+        self.losses.made(stat.ino);
+        self.entries.of_new(stat)
     }
 
     /// `open` with `O_CREAT`: the kernel has seen that there is no such name, but where names have

@@ -27,13 +27,13 @@ pub(crate) struct Reply {
     unique: u64,
     /// `None` when it has been given, or if none is due.
     channel: Option<Arc<Channel>>,
-    /// That the request is being done: it holds until the answer is given.
-    noted: Option<NotedFact>,
+    /// What holds until the answer is given.
+    noted: Vec<NotedFact>,
 }
 
 impl Reply {
     pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
-        Reply { unique, channel: Some(channel), noted: None }
+        Reply { unique, channel: Some(channel), noted: Vec::new() }
     }
 
     /// The number of the request, with the mark of one that came before.
@@ -41,9 +41,9 @@ impl Reply {
         self.unique
     }
 
-    /// The same, with a fact that holds until the answer is given.
-    pub(crate) fn noted(mut self, noted: Option<NotedFact>) -> Reply {
-        self.noted = noted;
+    /// The same, with facts that hold until the answer is given.
+    pub(crate) fn noted(mut self, noted: impl IntoIterator<Item = NotedFact>) -> Reply {
+        self.noted.extend(noted);
         self
     }
 

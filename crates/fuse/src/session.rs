@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use base::{Data, Env, Mutex, Result};
 use export::{Gate, Parking};
-use zpl::LostChanges;
 
 use crate::accesses::Accesses;
 use crate::attributes::AttributeRequests;
@@ -18,7 +17,7 @@ use crate::faults::FaultLog;
 use crate::flags::FlagRequests;
 use crate::freezer::{Freeze, Freezer};
 use crate::known::KnownNodes;
-use crate::legacy::Legacy;
+use crate::legacy::{Legacy, LostObjects};
 use crate::life::{Life, MountStage};
 use crate::list::ListRequests;
 use crate::losses::Losses;
@@ -95,18 +94,13 @@ impl<S: Source> Session<S> {
         &self.negotiated
     }
 
-    /// What the mount shows.
-    pub(crate) fn trees(&self) -> &Trees<S> {
-        &self.trees
-    }
-
     /// There is a connection to the kernel.
     pub(crate) fn connected(&self, channel: Arc<Channel>) {
         self.notifier.connected(channel);
     }
 
     /// As of [`Freezer::notices_of_lost`].
-    pub(crate) fn notices_of_lost(&self, lost: &[LostChanges]) -> Vec<Vec<u8>> {
+    pub(crate) fn notices_of_lost(&self, lost: &LostObjects) -> Vec<Vec<u8>> {
         self.freezer.notices_of_lost(lost)
     }
 
@@ -263,6 +257,7 @@ impl<S: Source> SharedParts<S> {
             negotiated: self.negotiated.clone(),
             write_back: self.write_back.clone(),
             repeats: self.repeats.clone(),
+            losses: self.losses.clone(),
             attributes,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
-use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, LostChanges, ObjectId};
+use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, ObjectId};
 
 use crate::legacy::Legacy;
 use crate::lookup_counts::LookupCounts;
@@ -59,6 +59,12 @@ impl<S: Source> Trees<S> {
     pub(crate) fn new(source: Arc<S>, env: &Env, options: MountOptions, legacy: &Legacy) -> Result<Trees<S>> {
         let live = OpenTree::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
+        let known = LookupCounts::new();
+        if legacy.is_inherited() {
+            // programs may have files without a name open
+            let note = |(&object, &born): (&ObjectId, &u64)| (object, legacy.note_gone(object, born));
+            known.inherit(&live.tree.unlinked()?, legacy.lost().gone.iter().map(note));
+        }
         Ok(Trees {
             snapshots: Snapshots::new(source.clone(), env.clone(), &options.fs_name, legacy),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
@@ -66,7 +72,7 @@ impl<S: Source> Trees<S> {
             remountable: Arc::new(Remountable::new(&options)),
             options,
             live: RwLock::new(live),
-            known: LookupCounts::new(),
+            known,
             is_freezing: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             source,
@@ -105,19 +111,6 @@ impl<S: Source> Trees<S> {
             tree.stat(object).ok().filter(|stat| stat.generation == generation).map(|stat| stat.size)
         });
         *self.live.write() = OpenTree::live(tree);
-    }
-
-    /// Takes over what the kernel knows since another process: files without a name that programs may have open, and files
-    /// that were made in the time that was lost. Errors: those of reading the pool.
-    pub(crate) fn inherit(&self, lost: &[LostChanges]) -> Result<()> {
-        let tree = self.live().tree;
-        let is_gone = |lost: &&LostChanges| {
-            let there = tree.stat(lost.object).map(|stat| stat.generation);
-            lost.born.is_some_and(|born| there.ok() != Some(born))
-        };
-        let stale: Vec<ObjectId> = lost.iter().filter(is_gone).map(|lost| lost.object).collect();
-        self.known.inherit(&tree.unlinked()?, &stale);
-        Ok(())
     }
 
     /// There is no live tree any more.

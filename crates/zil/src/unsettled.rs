@@ -53,7 +53,7 @@ pub struct LostChanges {
 }
 
 impl LostChanges {
-    /// The fact that tells of them, for another file.
+    /// The fact that tells of them.
     pub fn fact(self) -> Fact {
         Fact { kind: CHANGED, numbers: [self.object.get(), self.born.unwrap_or(0)] }
     }
@@ -144,12 +144,13 @@ impl Unsettled {
         }
     }
 
-    /// What the facts of a process before tell: the objects, each once.
+    /// What the facts of a process before tell: the objects, each once. Of several that had the same number, the last one is
+    /// told.
     pub fn lost(facts: &FoundFacts) -> Vec<LostChanges> {
         let mut lost: HashMap<ObjectId, Option<u64>> = HashMap::new();
         for [object, born] in facts.of(CHANGED) {
             let known = lost.entry(ObjectId::new(object)).or_default();
-            *known = known.or((born != 0).then_some(born));
+            *known = (*known).max((born != 0).then_some(born));
         }
         lost.into_iter().map(|(object, born)| LostChanges { object, born }).collect()
     }

@@ -40,6 +40,9 @@ struct Replay<'a> {
     zpl: &'a Zpl,
     /// Files that may have something behind their end, as whole blocks were written.
     tails: HashSet<ObjectId>,
+    /// Files without a name. They stay, as programs may have them open over the death of a process; one of which a record
+    /// gives the number to a new file was not in use any more.
+    orphans: HashSet<ObjectId>,
 }
 
 impl Zpl {
@@ -49,7 +52,7 @@ impl Zpl {
     pub fn replay_log(&self) -> Result<Option<Replayed>> {
         let live = self.live()?;
         let Some(log) = live.log() else { return Ok(None) };
-        let mut replay = Replay { zpl: self, tails: HashSet::new() };
+        let mut replay = Replay { zpl: self, tails: HashSet::new(), orphans: self.unlinked()?.into_iter().collect() };
         live.set_replaying(true);
         let replayed = log.replay(&mut |record| replay.record(record));
         let cut = replay.cut_tails();
@@ -77,10 +80,13 @@ impl Replay<'_> {
             return Err(Error::new(Kind::Unsupported, "a name of which case does not count"));
         }
         match intent {
-            Intent::Create(create) => self.zpl.replay_create(create),
+            Intent::Create(create) => {
+                self.free_number(create.born.object)?;
+                self.zpl.replay_create(create)
+            }
             Intent::Remove { dir, name, is_rmdir } => {
-                let orphan = self.zpl.remove_name(*dir, name, *is_rmdir)?;
-                self.reclaim(orphan)
+                self.orphans.extend(self.zpl.remove_name(*dir, name, *is_rmdir)?);
+                Ok(())
             }
             Intent::Link { dir, object, name } => self.zpl.add_link(*object, *dir, name).map(drop),
             Intent::Rename(rename) => self.rename(rename),
@@ -122,19 +128,20 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn rename(&self, rename: &Rename<'_>) -> Result<()> {
+    fn rename(&mut self, rename: &Rename<'_>) -> Result<()> {
         let (mode, whiteout) = match &rename.how {
             Renamed::Replaced => (RenameMode::Replace, None),
             Renamed::Exchanged => (RenameMode::Exchange, None),
             Renamed::Whiteout(born) => (RenameMode::Replace, Some(born)),
         };
-        let orphan = self.zpl.move_name(rename.from, rename.to, mode, whiteout)?;
-        self.reclaim(orphan)
+        whiteout.map_or(Ok(()), |born| self.free_number(born.object))?;
+        self.orphans.extend(self.zpl.move_name(rename.from, rename.to, mode, whiteout)?);
+        Ok(())
     }
 
-    /// What lost its last name goes at once, as nobody has it open.
-    fn reclaim(&self, orphan: Option<ObjectId>) -> Result<()> {
-        orphan.map_or(Ok(()), |ino| self.zpl.reclaim(ino))
+    /// A record gives a number to a new file.
+    fn free_number(&mut self, number: ObjectId) -> Result<()> {
+        if self.orphans.remove(&number) { self.zpl.reclaim(number) } else { Ok(()) }
     }
 
     /// A write of a whole block, of which `len` bytes from `offset` on were written. Later records may say that
