@@ -336,6 +336,8 @@ fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
         Err(e) => (vec![format!("cannot mount: {e}")], Vec::new()),
     };
     notes.iter().chain(&failures).for_each(|line| notify.err(line));
+    // a process that takes over is heard by its log alone
+    failures.iter().for_each(|line| tracing::warn!("{line}"));
     if !failures.is_empty() && mounts.verb == "import" {
         notify.err("Import was successful, but unable to mount some datasets");
     }

@@ -20,26 +20,31 @@ use super::{World, can_mount};
 /// A pool whose mounts outlive its process.
 struct Surviving {
     world: World,
+    name: &'static str,
     mnt: PathBuf,
 }
 
 impl Surviving {
     /// `None` where nothing can be mounted, or the kernel sends no request twice.
     fn new(name: &str, options: &str) -> Option<Surviving> {
+        Surviving::named(name, "tank", options)
+    }
+
+    fn named(name: &str, pool: &'static str, options: &str) -> Option<Surviving> {
         if !can_mount(name) {
             return None;
         }
         let world = World::new(name, &[]);
         world.tune("cenote_deaths_max", 1000);
         File::create(world.dir.join("disk")).unwrap().set_len(512 << 20).unwrap();
-        world.check(&format!("create -R DIR/mnt -O org.cenote:reattach=on {options} tank DIR/disk"), 0, "");
-        let log = fs::read_to_string(world.dir.join("run/tank.log")).unwrap();
+        world.check(&format!("create -R DIR/mnt -O org.cenote:reattach=on {options} {pool} DIR/disk"), 0, "");
+        let log = fs::read_to_string(world.dir.join(format!("run/{pool}.log"))).unwrap();
         if log.contains("its mount ends with this process") {
             eprintln!("SKIPPED {name}: the kernel is older than Linux 6.9");
             return None;
         }
-        let mnt = world.dir.join("mnt/tank");
-        Some(Surviving { world, mnt })
+        let mnt = world.dir.join("mnt").join(pool);
+        Some(Surviving { world, name: pool, mnt })
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -48,8 +53,8 @@ impl Surviving {
 
     /// Kills the process, and returns when another one serves the pool.
     fn kill(&self) {
-        let before = self.world.process_of("tank");
-        self.world.kill("tank");
+        let before = self.world.process_of(self.name);
+        self.world.kill(self.name);
         wait_for("the next process", || self.is_served_by_another(&before));
     }
 
@@ -62,13 +67,13 @@ impl Surviving {
     }
 
     fn is_served_by_another(&self, before: &str) -> bool {
-        let told = self.world.told("zpool list -Ho health tank");
-        told == ("ONLINE\n".to_owned(), 0) && self.world.process_of("tank") != before
+        let told = self.world.told(&format!("zpool list -Ho health {}", self.name));
+        told == ("ONLINE\n".to_owned(), 0) && self.world.process_of(self.name) != before
     }
 
     /// Everything can be unmounted, and no process is left.
     fn leaves(&self) {
-        self.world.check("export tank", 0, "");
+        self.world.check(&format!("export {}", self.name), 0, "");
         let run = self.world.dir.join("run");
         let is_ours = |process: fs::DirEntry| {
             let environment = fs::read(process.path().join("environ")).unwrap_or_default();
@@ -248,7 +253,7 @@ fn no_request_is_done_twice() {
         let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
         let created = command.args(create.split(' ')).env("CENOTE_FAIL", format!("fuse/reply/{every}")).status();
         assert!(created.unwrap().success());
-        let pool = Surviving { mnt: world.dir.join("mnt/tank"), world };
+        let pool = Surviving { mnt: world.dir.join("mnt/tank"), name: "tank", world };
         change_all_ways(&pool);
         // it dies at replies that an export causes, too
         wait_for("the export", || pool.world.told("zpool export tank").1 == 0);
@@ -392,17 +397,18 @@ fn upgrades_under_load() {
 
 #[test]
 fn what_cannot_be_upgraded_goes_on() {
-    let Some(pool) = Surviving::new("reattachrefused", "") else { return };
-    assert_eq!(pool.world.zfs("create -o org.cenote:reattach=off tank/other"), (String::new(), 0));
-    let (told, code) = pool.world.told("upgrade tank");
-    assert!(code == 1 && told.contains("tank/other ends with its process"), "{told}");
+    // its own name: the process of another world's pool takes away all dead mounts of that name
+    let Some(pool) = Surviving::named("reattachrefused", "refused", "") else { return };
+    assert_eq!(pool.world.zfs("create -o org.cenote:reattach=off refused/other"), (String::new(), 0));
+    let (told, code) = pool.world.told("upgrade refused");
+    assert!(code == 1 && told.contains("refused/other ends with its process"), "{told}");
     fs::write(pool.at("file"), "1").unwrap();
     fs::write(pool.at("other/file"), "2").unwrap();
     let (told, code) = pool.world.told("upgrade none");
     assert_eq!((&*told, code), ("cenote upgrade: cannot open 'none': no such pool\n", 1));
     // one dies with the process, and is mounted again by the next
     let open = File::open(pool.at("other/file")).unwrap();
-    pool.world.check("sync tank", 0, "");
+    pool.world.check("sync refused", 0, "");
     pool.kill();
     assert_eq!(open.metadata().unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
     wait_for("the other mount", || fs::read_to_string(pool.at("other/file")).is_ok_and(|read| read == "2"));
