@@ -55,6 +55,12 @@ impl OrphanQueue {
         Ok(table.entries()?.iter().filter_map(|entry| entry.value.first_object()).collect())
     }
 
+    /// Whether an object is in it.
+    pub(crate) fn contains(&self, ino: ObjectId) -> Result<bool> {
+        let table = Zap::open(self.objset.object(self.table)?)?;
+        Ok(table.lookup(key(ino).as_bytes())?.is_some())
+    }
+
     /// A file was made without a name.
     pub(crate) fn add_unnamed(&self, ino: ObjectId) {
         self.unnamed.lock().insert(ino);

@@ -40,9 +40,6 @@ struct Replay<'a> {
     zpl: &'a Zpl,
     /// Files that may have something behind their end, as whole blocks were written.
     tails: HashSet<ObjectId>,
-    /// Files without a name. They stay, as programs may have them open over the death of a process; one of which a record
-    /// gives the number to a new file was not in use any more.
-    orphans: HashSet<ObjectId>,
 }
 
 impl Zpl {
@@ -52,7 +49,7 @@ impl Zpl {
     pub fn replay_log(&self) -> Result<Option<Replayed>> {
         let live = self.live()?;
         let Some(log) = live.log() else { return Ok(None) };
-        let mut replay = Replay { zpl: self, tails: HashSet::new(), orphans: self.unlinked()?.into_iter().collect() };
+        let mut replay = Replay { zpl: self, tails: HashSet::new() };
         live.set_replaying(true);
         let replayed = log.replay(&mut |record| replay.record(record));
         let cut = replay.cut_tails();
@@ -84,10 +81,7 @@ impl Replay<'_> {
                 self.free_number(create.born.object)?;
                 self.zpl.replay_create(create)
             }
-            Intent::Remove { dir, name, is_rmdir } => {
-                self.orphans.extend(self.zpl.remove_name(*dir, name, *is_rmdir)?);
-                Ok(())
-            }
+            Intent::Remove { dir, name, is_rmdir } => self.zpl.remove_name(*dir, name, *is_rmdir).map(drop),
             Intent::Link { dir, object, name } => self.zpl.add_link(*object, *dir, name).map(drop),
             Intent::Rename(rename) => self.rename(rename),
             Intent::Write { object, offset, data: WrittenData::Here(data), .. } => {
@@ -128,20 +122,20 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn rename(&mut self, rename: &Rename<'_>) -> Result<()> {
+    fn rename(&self, rename: &Rename<'_>) -> Result<()> {
         let (mode, whiteout) = match &rename.how {
             Renamed::Replaced => (RenameMode::Replace, None),
             Renamed::Exchanged => (RenameMode::Exchange, None),
             Renamed::Whiteout(born) => (RenameMode::Replace, Some(born)),
         };
         whiteout.map_or(Ok(()), |born| self.free_number(born.object))?;
-        self.orphans.extend(self.zpl.move_name(rename.from, rename.to, mode, whiteout)?);
-        Ok(())
+        self.zpl.move_name(rename.from, rename.to, mode, whiteout).map(drop)
     }
 
-    /// A record gives a number to a new file.
-    fn free_number(&mut self, number: ObjectId) -> Result<()> {
-        if self.orphans.remove(&number) { self.zpl.reclaim(number) } else { Ok(()) }
+    /// A record gives a number to a new file. A file without a name stays, as a program may have it open over the death of a
+    /// process; one that has this number was not in use any more.
+    fn free_number(&self, number: ObjectId) -> Result<()> {
+        if self.zpl.live()?.orphans().contains(number)? { self.zpl.reclaim(number) } else { Ok(()) }
     }
 
     /// A write of a whole block, of which `len` bytes from `offset` on were written. Later records may say that
