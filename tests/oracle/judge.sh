@@ -22,6 +22,14 @@ judge() {
     export JUDGE=$1
 }
 
+# no_revival DIR: a process of a pool that is killed is not followed by another one, so that a kill is a power cut; DIR is
+# made for tunables.
+no_revival() {
+    export CENOTE_PARAMETERS=$1
+    mkdir -p "$1"
+    echo 0 >"$1/cenote_deaths_max"
+}
+
 # maker DIR: the judge that made this case of the corpus, or can speak for who made it.
 maker() { sed -E 's/.*"maker":"openzfs","version":"([0-9]+\.[0-9]+).*/\1/; t; s/.*/2.1/' "$1/case.json"; }
 

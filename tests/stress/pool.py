@@ -35,12 +35,14 @@ def say(*words):
 class Pool:
     """A pool over sparse files in a folder of its own, with its own run folder."""
 
-    def __init__(self, layout="mirror", mib=512):
+    def __init__(self, layout="mirror", mib=512, deaths_max=0):
+        """After `deaths_max` deaths in a minute no other process goes on with its mounts."""
         self.dir = tempfile.mkdtemp(prefix="mount-stress.", dir=os.environ.get("TMPDIR", "/var/tmp"))
         self.mnt = f"{self.dir}/mnt/{POOL}"
-        self.env = dict(os.environ, CENOTE_RUN=f"{self.dir}/run")
+        self.env = dict(os.environ, CENOTE_RUN=f"{self.dir}/run", CENOTE_PARAMETERS=f"{self.dir}/parameters")
         os.mkdir(f"{self.dir}/img")
         os.mkdir(f"{self.dir}/run", 0o755)
+        self.deaths_max(deaths_max)
         self.layout, self.mib = layout, mib
 
     def __enter__(self):
@@ -58,6 +60,11 @@ class Pool:
             print(f"left: {self.dir}")
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
+
+    def deaths_max(self, count):
+        os.makedirs(f"{self.dir}/parameters", exist_ok=True)
+        with open(f"{self.dir}/parameters/cenote_deaths_max", "w") as file:
+            file.write(str(count))
 
     def run(self, *words, check=True, timeout=600):
         done = subprocess.run([CENOTE, *words], env=self.env, timeout=timeout, text=True,

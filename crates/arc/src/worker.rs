@@ -88,6 +88,7 @@ impl ArcWorker {
             let is_calm = self.calm.look([store.size(), base::free_bytes()]);
             if is_calm {
                 base::give_memory_back();
+                base::give_program_back();
             }
             if store.nodes.take_gone() || is_calm {
                 base::give_small_memory_back();

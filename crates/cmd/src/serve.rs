@@ -26,6 +26,11 @@ pub fn run(args: &[OsString]) -> ExitCode {
     {
         return daemon::revive(&begin.to_string_lossy(), &pool.to_string_lossy());
     }
+    if let [flag, _, pool] = args
+        && flag == "--stand-in"
+    {
+        return daemon::stand_in(&pool.to_string_lossy());
+    }
     if args.iter().any(|arg| arg == "--create") {
         return daemon::create(args.iter().any(|arg| arg == "--notify"));
     }

@@ -79,4 +79,4 @@ pub mod volumes;
 pub mod zedlets;
 
 pub use file_room::FileRoom;
-pub use process::{create, import, revive};
+pub use process::{create, import, revive, stand_in};

@@ -191,7 +191,12 @@ pub fn run() -> ExitCode {
 
 fn serve(asked: &UnixStream, cachefile: Option<PathBuf>) -> Result<()> {
     let caches = Arc::new(Mutex::new(cachefile.into_iter().collect::<BTreeSet<_>>()));
-    while let Some((wish, mut reply)) = beside::receive::<Wish>(asked, MESSAGE_BYTES_MAX)? {
+    let wait = || {
+        // that may take days
+        base::give_program_back();
+        beside::receive::<Wish>(asked, MESSAGE_BYTES_MAX)
+    };
+    while let Some((wish, mut reply)) = wait()? {
         let Some(reply) = reply.pop().map(UnixStream::from) else { continue };
         let caches = caches.clone();
         let fulfil = move || {

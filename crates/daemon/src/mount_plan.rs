@@ -231,7 +231,7 @@ pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, moun
     options.page_cache = options.direct != Direct::Always && !says(PAGE_CACHE, "off");
     options.keep_pages = number(Property::Primarycache)? == PRIMARYCACHE_ALL;
     options.writeback_cache = says(WRITEBACK, "on");
-    options.reattach = says(REATTACH, "on");
+    options.reattach = !says(REATTACH, "off");
     Ok(options)
 }
 
@@ -280,7 +280,7 @@ pub(super) fn mountpoint_text(dataset: &str, sourced: &Sourced, altroot: Option<
 const PAGE_CACHE: &str = "org.cenote:pagecache";
 /// That by which they use the kernel's write-back cache, if it is `on`.
 const WRITEBACK: &str = "org.cenote:writeback";
-/// That by which they outlive the pool's process, if it is `on`.
+/// That by which they end with the pool's process, if it is `off`.
 const REATTACH: &str = "org.cenote:reattach";
 const CANMOUNT_OFF: u64 = 0;
 const CANMOUNT_NOAUTO: u64 = 2;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use export::Export;
 use format::ids::{DatasetId, ObjectId};
-use fuse::{Helper, InheritedMount, Mount, MountOptions, MountTable, Unmount};
+use fuse::{AdoptedMount, Helper, InheritedMount, LostObjects, Mount, MountOptions, MountTable, Unmount};
+use pool::LivePool;
 use protocol::datasets::Mounted;
 use zpl::Zpl;
 
@@ -68,8 +69,11 @@ impl Mounts {
     pub fn adopt(&self, pool: &Arc<ServedPool>, inherited: InheritedMount, env: &Env) -> Result<()> {
         let options = inherited.options().clone();
         let open = || FileSystem::open(pool, &self.exports, &options, env, false).map(Arc::new);
-        let (mount, source) = fuse::adopt(open, inherited, env, &self.helper)?;
+        let AdoptedMount { mount, source, lost } = fuse::adopt(open, inherited, env, &self.helper)?;
         tracing::info!(dataset = options.fs_name, point = %mount.point().display(), "goes on being served");
+        if let (false, Ok(pool)) = (lost.is_empty(), pool.live()) {
+            tell_lost(pool, &options.fs_name, &source.live(), &lost);
+        }
         self.add(mount, source, options);
         Ok(())
     }
@@ -278,4 +282,19 @@ impl MountedDataset {
             options: words.iter().filter(|(_, is_on)| *is_on).map(|(word, _)| (*word).to_owned()).collect(),
         }
     }
+}
+
+/// Tells in the log and in events what was lost with the process before.
+fn tell_lost(pool: &LivePool, dataset: &str, files: &Zpl, lost: &LostObjects) {
+    let all = if lost.are_all { " at least" } else { "" };
+    tracing::warn!(
+        dataset,
+        "{} files lost changes{all}: the next fsync of each fails; {} were lost that were new",
+        lost.changed.len(),
+        lost.gone.len()
+    );
+    let path = |object| files.path_of(object).ok().map(|path| String::from_utf8_lossy(&path).into_owned());
+    let changed = lost.changed.iter().map(|&object| (object, path(object)));
+    let gone = lost.gone.keys().map(|&object| (object, None));
+    pool.notify_of_lost_files(dataset, changed.chain(gone), lost.are_all);
 }

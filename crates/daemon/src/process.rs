@@ -1,16 +1,18 @@
 //! Being the process of a pool: from a request to import or make it, until it ends.
 
 mod own;
+mod stand_in;
 
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::process::{ChildStdin, ExitCode};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
 use format::ids::Guid;
-use fuse::{Helper, Inheritance, KeptFiles};
+use fuse::{Helper, Inheritance, InheritedMount, KeptFiles};
 use nix::sys::signal::SigSet;
 use pool::LivePool;
 use protocol::create::CreateRequest;
@@ -34,6 +36,8 @@ use crate::served::Served;
 use crate::verbs::Host;
 use crate::volume_exports::VolumeExports;
 use crate::{confine, descriptors, leftovers, listen_helper, log, panics, revival, server, told, verbs, zedlets};
+
+pub use stand_in::stand_in;
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
 /// sees what it says.
@@ -129,6 +133,8 @@ fn environment() -> Env {
     env
 }
 
+/// Most groups that are open, or being written, at a time.
+const GROUPS_UNDER_WAY_MAX: usize = 3;
 /// Longest description of a new pool, in bytes.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
@@ -241,13 +247,15 @@ fn serve(
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     descriptors::check_room(0).map_err(failed)?;
-    let listener = claim.listen(listen_helper::bind).map_err(failed)?;
+    let kept = ready.inheritance.lock().listener.take().and_then(|kept| claim.listen_again(kept));
+    let listener = kept.map_or_else(|| claim.listen(listen_helper::bind), Ok).map_err(failed)?;
     let dir = claim.dir();
     notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
-    let files = || Ok(KeptFiles { claim: claim.lock()?, log: std::io::stderr().as_fd().try_clone_to_owned()? });
-    let revival = Revival::new(helper.clone(), files().map_err(failed)?, places.is_temporary);
+    let kept = kept_files(&claim, &listener).map_err(failed)?;
+    let revival = Revival::new(helper.clone(), kept, places.is_temporary);
 
+    pass_lost_groups(&pool, &ready.inheritance.lock().mounts).map_err(failed)?;
     let (end, ended) = mpsc::channel();
     let session = ProcessFacts {
         load_guid: Guid::new(random_u64()),
@@ -298,6 +306,12 @@ fn serve(
 }
 
 /// What a client is told first.
+/// What the next process has of this one, beside its mounts.
+fn kept_files(claim: &RunDirClaim, listener: &UnixListener) -> base::Result<KeptFiles> {
+    let (listener, log) = (listener.as_fd().try_clone_to_owned()?, std::io::stderr().as_fd().try_clone_to_owned()?);
+    Ok(KeptFiles { claim: claim.lock()?, listener, log })
+}
+
 fn hello(name: &str, guid: Guid) -> wire::Hello {
     wire::Hello { protocol: wire::PROTOCOL, pool: name.to_owned(), guid, pid: std::process::id(), ..Default::default() }
 }
@@ -323,6 +337,18 @@ fn give_out(served: &Served, name: &str, mounts: &Mounting<'_>, ready: &Ready<'_
         mount_all(served, mounts, ready.notify);
     }
     served.give_out_volumes();
+    Ok(())
+}
+
+/// Begins behind the groups that the process before had under way, if files were made in them: the kernel knows such a file by
+/// its number and, as its generation, the number of that group, so a new file must not have both.
+fn pass_lost_groups(pool: &ServedPool, inherited: &[InheritedMount]) -> base::Result<()> {
+    // where nobody knows, it may be so
+    if inherited.iter().any(|mount| mount.may_have_lost_files().unwrap_or(true)) {
+        for _ in 0..GROUPS_UNDER_WAY_MAX {
+            pool.sync(true)?;
+        }
+    }
     Ok(())
 }
 

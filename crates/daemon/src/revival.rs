@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use base::tunables::CENOTE_DEATHS_MAX;
 use base::{Env, Result};
+use format::ids::Guid;
 use fuse::{Helper, KeptFiles, RevivalPlan};
 use pool::Pool;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use crate::import::ImportOptions;
 #[derive(Serialize, Deserialize)]
 struct RevivedPool {
     guid: String,
+    name: String,
     /// Its name until it is exported, if that is not the one in its labels.
     temporary_name: Option<String>,
     devices: Vec<PathBuf>,
@@ -50,8 +52,14 @@ pub(crate) fn begin(options: &ImportOptions) -> String {
 /// The import that both say. `None` if they make no sense.
 pub(crate) fn import_of(begin: &str, pool: &str) -> Option<ImportOptions> {
     let lasting: ImportOptions = serde_json::from_str(begin).ok()?;
-    let RevivedPool { guid, temporary_name, devices } = serde_json::from_str(pool).ok()?;
+    let RevivedPool { guid, temporary_name, devices, .. } = serde_json::from_str(pool).ok()?;
     Some(ImportOptions { search: devices, pool: Some(guid), new_name: temporary_name, ..lasting })
+}
+
+/// The name and the guid of the pool. `None` if they make no sense.
+pub(crate) fn named(pool: &str) -> Option<(String, Guid)> {
+    let RevivedPool { guid, name, .. } = serde_json::from_str(pool).ok()?;
+    Some((name, Guid::new(guid.parse().ok()?)))
 }
 
 impl Revival {
@@ -65,6 +73,7 @@ impl Revival {
     pub fn renew(&self, pool: &Pool, env: &Env) {
         let revived = RevivedPool {
             guid: pool.guid().to_string(),
+            name: pool.name().to_owned(),
             temporary_name: self.is_temporary.then(|| pool.name().to_owned()),
             devices: pool.tree().leaves().map(|leaf| PathBuf::from(leaf.name())).collect(),
         };
@@ -108,7 +117,7 @@ mod tests {
             search: vec!["/dev".into()],
             ..ImportOptions::default()
         };
-        let pool = r#"{"guid":"7","temporary_name":null,"devices":["/dev/a"]}"#;
+        let pool = r#"{"guid":"7","name":"tank","temporary_name":null,"devices":["/dev/a"]}"#;
         let expect = ImportOptions {
             props: vec![line("altroot", "/mnt"), line("readonly", "on")],
             mount_options: Some("noexec".to_owned()),
@@ -117,6 +126,7 @@ mod tests {
             ..ImportOptions::default()
         };
         assert_eq!(import_of(&begin(&options), pool), Some(expect));
+        assert_eq!(named(pool), Some(("tank".to_owned(), Guid::new(7))));
         assert_eq!(import_of("{}", pool), None);
         assert_eq!(import_of(&begin(&options), "[]"), None);
     }

@@ -23,7 +23,7 @@ use pool::{
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
-use protocol::wire::{PoolReply, Request};
+use protocol::wire::{Answer, PoolReply, Request};
 
 use self::cachefile::CacheEntry;
 use crate::exports::Exports;
@@ -35,6 +35,7 @@ use crate::mounts::Mounts;
 use crate::network_door::NetworkAccess;
 use crate::process_end::ProcessEnd;
 use crate::revival::Revival;
+use crate::server::AnswersRequests;
 use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
@@ -212,14 +213,6 @@ impl Served {
         self.env.tunables()
     }
 
-    /// Guids of the pool, of the vdevs of its tree, and of its spares and cache devices.
-    pub fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>) {
-        let view = self.pool.view();
-        let vdevs = view.tree().iter().map(vdev::Vdev::guid).collect();
-        let aux = view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_guid("guid")).collect();
-        (view.guid(), vdevs, aux)
-    }
-
     /// Lets others have the devices. Nothing may be written any more.
     pub fn release_devices(&self) {
         self.locks.release();
@@ -230,21 +223,6 @@ impl Served {
         let end = self.end.lock();
         // it may have ended already
         let _ = end.send(why);
-    }
-
-    /// Answers a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
-    /// it, as many as [`Request::descriptors`] says.
-    pub fn answer(
-        &self,
-        request: &Request,
-        descriptors: Vec<OwnedFd>,
-        part: &mut dyn FnMut(PoolReply) -> Result<()>,
-    ) -> Result<PoolReply> {
-        self.env.failpoint("answer");
-        if request.needs_group() {
-            self.pool.check_running()?;
-        }
-        self.answer_running(request, descriptors, part)
     }
 
     fn answer_running(
@@ -412,6 +390,36 @@ impl Served {
     fn clear(&self, vdev: Option<Guid>, history: &str) -> Result<PoolReply> {
         self.pool.clear(vdev)?;
         self.pool.record(history).map(|()| PoolReply::Done)
+    }
+}
+
+impl AnswersRequests for Served {
+    fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>) {
+        let view = self.pool.view();
+        let vdevs = view.tree().iter().map(vdev::Vdev::guid).collect();
+        let aux = view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_guid("guid")).collect();
+        (view.guid(), vdevs, aux)
+    }
+
+    fn answer(
+        &self,
+        request: &Request,
+        descriptors: Vec<OwnedFd>,
+        part: &mut dyn FnMut(PoolReply) -> Result<()>,
+    ) -> Result<PoolReply> {
+        self.env.failpoint("answer");
+        if request.needs_group() {
+            self.pool.check_running()?;
+        }
+        self.answer_running(request, descriptors, part)
+    }
+
+    fn answered(&self, last: &Answer) {
+        match last {
+            Answer::Done(PoolReply::Exported) => self.end(ProcessEnd::Exported),
+            Answer::Done(PoolReply::HandedOver) => self.end(ProcessEnd::HandedOver),
+            _ => {}
+        }
     }
 }
 

@@ -17,14 +17,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Error, Kind, Mutex, Result};
+use format::ids::Guid;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use protocol::beside;
 use protocol::wire::{self, Answer, Hello, PoolReply, Request};
 
-use crate::process_end::ProcessEnd;
-use crate::served::Served;
 use crate::stranger_share::{PatientStream, StrangerShare};
+
+/// What answers requests.
+pub trait AnswersRequests: Send + Sync + 'static {
+    /// The guids of the pool, of its vdevs, and of its spares and cache devices.
+    fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>);
+    /// AnswersRequests a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
+    /// it, as many as [`Request::descriptors`] says.
+    fn answer(
+        &self,
+        request: &Request,
+        descriptors: Vec<OwnedFd>,
+        part: &mut dyn FnMut(PoolReply) -> Result<()>,
+    ) -> Result<PoolReply>;
+    /// One that may ask for everything was given the last part of an answer.
+    fn answered(&self, last: &Answer);
+}
 
 /// Most connections of users that may do everything, of one other user, and of all others.
 const OF_OWNER_MAX: usize = 128;
@@ -39,8 +54,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const READ_OUT_TIME: Duration = Duration::from_secs(5);
 const READ_OUT_BYTES_MAX: usize = 64 << 20;
 
-/// Answers clients for as long as the process lives.
-pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
+/// AnswersRequests clients for as long as the process lives.
+pub fn listen<A: AnswersRequests>(listener: &UnixListener, served: &Arc<A>, hello: &Hello) {
     let (guests, share) = (Arc::new(Guests::default()), Arc::new(StrangerShare::default()));
     for stream in listener.incoming() {
         let stream = match stream {
@@ -59,7 +74,7 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
         let Some(guest) = guests.seat(&stream, stranger) else { continue };
         let (served, hello, share) = (served.clone(), hello.clone(), share.clone());
         let talk = move |idle_time| {
-            if let Err(e) = talk(stream, &guest, idle_time, (&served, &share), &hello) {
+            if let Err(e) = talk(stream, &guest, idle_time, (&*served, &share), &hello) {
                 tracing::debug!("connection ends: {e}");
             }
         };
@@ -160,11 +175,11 @@ impl Drop for Guest {
     }
 }
 
-fn talk(
+fn talk<A: AnswersRequests>(
     mut stream: UnixStream,
     guest: &Guest,
     idle_time: Duration,
-    (served, share): (&Served, &StrangerShare),
+    (served, share): (&A, &StrangerShare),
     hello: &Hello,
 ) -> Result<()> {
     stream.set_read_timeout(Some(idle_time))?;
@@ -191,11 +206,7 @@ fn talk(
                 let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
                 let last = last_of(served.answer(&request, descriptors, part));
                 wire::send(&mut stream, &last)?;
-                match last {
-                    Answer::Done(PoolReply::Exported) => served.end(ProcessEnd::Exported),
-                    Answer::Done(PoolReply::HandedOver) => served.end(ProcessEnd::HandedOver),
-                    _ => {}
-                }
+                served.answered(&last);
             }
         }
         guest.note(true);
@@ -230,13 +241,13 @@ fn last_of(result: Result<PoolReply>) -> Answer {
     result.map_or_else(|e| failed(&e), Answer::Done)
 }
 
-/// Answers one that may only ask, within what all of these may take together. Errors: the connection ends, also as the
+/// AnswersRequests one that may only ask, within what all of these may take together. Errors: the connection ends, also as the
 /// answer is not taken.
-fn answer_stranger(
+fn answer_stranger<A: AnswersRequests>(
     stream: &UnixStream,
     request: &Request,
     descriptors: Vec<OwnedFd>,
-    served: &Served,
+    served: &A,
     (share, user): (&StrangerShare, u32),
 ) -> Result<()> {
     let mut patient = PatientStream::new(stream, PATIENCE);

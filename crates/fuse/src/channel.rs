@@ -106,6 +106,11 @@ impl Channel {
         self.notify(&invalidation(node, NO_CONTENTS))
     }
 
+    /// Whether the kernel has a node; what it keeps of that, but for its contents, it drops.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        self.send(&[IoSlice::new(&invalidation(node, NO_CONTENTS))]) != Err(Errno::ENOENT)
+    }
+
     /// Tells the kernel bytes of a node's contents, and so that it is at least as long.
     pub(crate) fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         let out = Out::default().u64(node).u64(offset).u32(bytes.len() as u32).u32(0);

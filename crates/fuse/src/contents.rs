@@ -263,6 +263,11 @@ impl<S: Source> ContentRequests<S> {
     fn write_and_sync(&self, order: WriteOrder, data: Data<'_>) -> Result<usize> {
         let written = self.write_data(order, data)?;
         order.sync.map_or(Ok(()), |SyncFirst { data_only }| self.sync(order.node, data_only))?;
+        if order.from_cache && self.write_back.outlives_process() {
+            // until it is answered the kernel has the page. Whoever stored into it may never ask for an fsync, as SQLite does
+            // not for the index of its log, and go on with that after the process has died
+            self.trees.live().tree.sync(self.trees.changeable(order.node)?, true)?;
+        }
         Ok(written)
     }
 

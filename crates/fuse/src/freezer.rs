@@ -95,13 +95,10 @@ impl<S: Source> Freeze for Freezer<S> {
         if !self.trees.is_writable() {
             return Err(Error::new(Kind::Unsupported, "it is mounted so that it can only be read: unmount it first"));
         }
-        if self.trees.known().is_inherited() {
-            let why = "the kernel knows files of it since before the pool's process died: unmount it first";
-            return Err(Error::new(Kind::Unsupported, why));
-        }
         if self.negotiated.keeps_written() {
             return Err(Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first"));
         }
+        self.adopt_known()?;
         let mut frozen = self.frozen.lock();
         self.trees.set_freezing(true);
         // when it was closed once, all answers that let the kernel keep something have been given
@@ -165,6 +162,9 @@ impl<S: Source> Freeze for Freezer<S> {
     }
 
     fn acls_changed(&self) {
+        if let Err(error) = self.adopt_known() {
+            tracing::warn!("the kernel may keep ACLs of files that it knows from another process: {error}");
+        }
         // the kernel keeps them with attributes
         let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
         known.chain([ROOT]).for_each(|known| self.notifier.forget_attributes(known.get()));
@@ -192,6 +192,28 @@ impl<S: Source> Freeze for Freezer<S> {
 }
 
 impl<S: Source> Freezer<S> {
+    /// Finds out which files the kernel knows from the process before, if there was one: it is asked about each object, as it
+    /// has no list. Errors: those of reading which objects there are.
+    fn adopt_known(&self) -> Result<()> {
+        let (live, known) = (self.trees.live(), self.trees.known());
+        if !known.is_inherited() {
+            return Ok(());
+        }
+        let mut last = ObjectId::new(0);
+        while let Some(object) = live.tree.next_object(last)? {
+            // what has no attributes is no file
+            if object != live.tree.root()
+                && let Ok(stat) = live.tree.stat(object)
+                && live.node(object).is_ok_and(|node| self.notifier.knows(node))
+            {
+                known.adopt(object, stat.generation);
+            }
+            last = object;
+        }
+        known.all_adopted();
+        Ok(())
+    }
+
     /// Takes the new root, if there is one.
     fn replace(&self, sizes: &HashMap<ObjectId, u64>) -> Result<bool> {
         match self.trees.source().reopened() {

@@ -24,9 +24,10 @@
 //! a time; if none is idle another is started, so that a mountpoint that does not answer holds up nobody
 //! else.
 
+mod help;
+
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,10 +41,12 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::{Inheritance, InheritedMount, KeepRequest, Keeper, KeptFiles, KeptMount, KeptThing, RevivalPlan};
+pub use help::help;
+
+use crate::keeper::{Inheritance, InheritedMount, KeepRequest, KeptFiles, KeptMount, KeptThing, RevivalPlan};
 use crate::messages::{makes_no_sense, receive, send, socket_pair};
 use crate::options::{MountOptions, Unmount};
-use crate::{device, mountinfo, point};
+use crate::point;
 
 /// What an error says if there is no helper any more, nor can there be: somebody killed it.
 pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, and that process may start no other: \
@@ -188,6 +191,7 @@ impl Helper {
                     inheritance.mounts.push(InheritedMount { kept, connection, facts });
                 }
                 (HelperAnswer::Kept(KeptThing::Claim), Some(claim)) => inheritance.claim = Some(claim),
+                (HelperAnswer::Kept(KeptThing::Listener), Some(listener)) => inheritance.listener = Some(listener),
                 (HelperAnswer::Done, _) => break,
                 _ => return Err(makes_no_sense()),
             }
@@ -238,7 +242,8 @@ impl Helper {
         if revival.plan.as_ref().is_some_and(|(told, _)| *told == plan) {
             return Ok(());
         }
-        let files = KeptFiles { claim: files.claim.try_clone()?, log: files.log.try_clone()? };
+        let KeptFiles { claim, listener, log } = files;
+        let files = KeptFiles { claim: claim.try_clone()?, listener: listener.try_clone()?, log: log.try_clone()? };
         revival.plan = Some((plan, files));
         self.tell_revival(&revival)
     }
@@ -252,6 +257,7 @@ impl Helper {
     fn tell_revival(&self, revival: &PlannedRevival) -> Result<()> {
         let Some((plan, files)) = revival.plan.as_ref().filter(|_| revival.has_mounts) else { return Ok(()) };
         self.ask_first(KeepRequest::Claim, Some(files.claim.as_fd()))?;
+        self.ask_first(KeepRequest::Listener, Some(files.listener.as_fd()))?;
         self.ask_first(KeepRequest::Log, Some(files.log.as_fd()))?;
         self.ask_first(KeepRequest::Plan(plan.clone()), None).map(drop)
     }
@@ -263,6 +269,11 @@ impl Helper {
             return Err(Error::new(Kind::Unsupported, "nothing is mounted that outlives its process"));
         }
         self.ask_first(KeepRequest::Next(process), None).map(drop)
+    }
+
+    /// Another process serves the mounts when this one, which stands in for it, has ended. Errors: there is no helper.
+    pub fn serve_again(&self) -> Result<()> {
+        self.ask_first(KeepRequest::Again, None).map(drop)
     }
 
     /// No other process is started from now on. Errors: there is no helper, which comes to the same.
@@ -470,102 +481,6 @@ impl Drop for Running {
             tracing::debug!("the mount helper: {error}");
         }
     }
-}
-
-/// Is a helper: does what is asked for on `socket` until its other end is closed.
-///
-/// Errors: `socket` is none, or what comes from there makes no sense.
-pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
-    let (mut keeper, mut children) = (Keeper::new(), Vec::new());
-    let mut outcome = help_one(socket, &mut keeper, &mut children);
-    while let Some(next) = keeper.revive() {
-        outcome = help_one(next.as_fd(), &mut keeper, &mut children);
-    }
-    outcome
-}
-
-/// The same for one process.
-fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Child>) -> Result<()> {
-    while let Some((request, fd)) = receive(socket)? {
-        let (answer, connection) = match answer(request, fd, keeper, children) {
-            Ok((answer, connection)) => (answer, connection),
-            Err(error) => (HelperAnswer::failed(&error), None),
-        };
-        let sent = send(socket, &answer, connection.as_ref().map(AsFd::as_fd));
-        drop(connection);
-        if let (Err(_), HelperAnswer::Attached { point, dev }) = (&sent, &answer) {
-            // it was mounted for a process that is dead by now; if this fails, the next import finds it
-            drop(device::detach_device(Path::new(point), dev, Unmount::Lazy));
-        }
-        sent?;
-    }
-    Ok(())
-}
-
-fn answer(
-    request: HelperRequest,
-    fd: Option<OwnedFd>,
-    keeper: &mut Keeper,
-    children: &mut Vec<Child>,
-) -> Result<(HelperAnswer, Option<OwnedFd>)> {
-    let answer = match request {
-        HelperRequest::MakeFolders(options) => HelperAnswer::Count(point::make_folders(&options)?),
-        HelperRequest::RemoveFolders(options, count) => {
-            point::remove_folders(&options, count);
-            HelperAnswer::Done
-        }
-        HelperRequest::ClearDead { point, subtype } => {
-            HelperAnswer::Count(device::clear_dead(Path::new(&point), &subtype)?)
-        }
-        HelperRequest::Attach(options) => {
-            let folder = point::find(&options)?;
-            let point = folder.real_path()?;
-            let connection = device::attach(&folder, &point, &options)?;
-            // the descriptor would keep the mount in use
-            drop(folder);
-            let mount = mountinfo::at(&point)?.filter(|mount| mount.fs_type.starts_with("fuse"));
-            let dev =
-                mount.ok_or_else(|| Error::new(Kind::Missing, format!("{} was unmounted at once", point.display())))?;
-            return Ok((HelperAnswer::Attached { point: point.into(), dev: dev.dev }, Some(connection)));
-        }
-        HelperRequest::SetFlags { point, options } => {
-            device::set_flags(Path::new(&point), &options)?;
-            HelperAnswer::Done
-        }
-        HelperRequest::Detach { point, dev, how } => {
-            device::detach_device(Path::new(&point), &dev, how)?;
-            HelperAnswer::Done
-        }
-        HelperRequest::Look(point) => {
-            HelperAnswer::Device(mountinfo::dev_text(std::fs::symlink_metadata(point)?.dev()))
-        }
-        HelperRequest::Another => {
-            children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));
-            let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-            let (child, socket) = spawn(Path::new("/proc/self/exe"), &args)?;
-            let pid = child.id().cast_signed();
-            children.push(child);
-            return Ok((HelperAnswer::Started { pid }, Some(socket)));
-        }
-        HelperRequest::Keep(request) => match keeper.answer(request, fd)? {
-            Some((thing, fd)) => return Ok((HelperAnswer::Kept(thing), Some(fd))),
-            None => HelperAnswer::Done,
-        },
-        HelperRequest::Tell(messages) => {
-            let connection = fd.ok_or_else(makes_no_sense)?;
-            for message in messages {
-                // what the kernel does not keep it need not forget
-                let _ = nix::unistd::write(&connection, &message);
-            }
-            HelperAnswer::Done
-        }
-        HelperRequest::End(pid) => {
-            let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
-            child.map_or(Ok(()), Child::kill)?;
-            HelperAnswer::Done
-        }
-    };
-    Ok((answer, None))
 }
 
 /// Starts a helper's process; with it comes our end of its socket.

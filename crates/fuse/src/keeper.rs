@@ -18,7 +18,8 @@
 //! is that of a command `upgrade` of the same user, which runs just then.
 //!
 //! A connection that nobody keeps is closed by the kernel: programs get ENOTCONN. So whatever goes wrong here ends as it
-//! would without a keeper, and nothing waits for ever: a process that dies too often in a minute is not started again.
+//! would without a keeper, and nothing waits for ever: in the place of a process that dies too often in a minute one is started
+//! that opens no disk, and fails every request, until somebody clears the pool.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,10 +31,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{Error, Kind, Result};
+use base::{Error, FoundFacts, Kind, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, getppid, pidfd_open};
 use serde::{Deserialize, Serialize};
+use zpl::Unsettled;
 
 use crate::device;
 use crate::messages::socket_pair;
@@ -71,6 +73,8 @@ pub struct RevivalPlan {
 pub struct KeptFiles {
     /// What the place of the process is claimed with.
     pub claim: OwnedFd,
+    /// Where it listens for commands: those that come while there is no process wait for the next one.
+    pub listener: OwnedFd,
     /// Where is said what goes wrong.
     pub log: OwnedFd,
 }
@@ -82,6 +86,8 @@ pub struct Inheritance {
     pub mounts: Vec<InheritedMount>,
     /// What it claimed its place with.
     pub claim: Option<OwnedFd>,
+    /// Where it listened for commands.
+    pub listener: Option<OwnedFd>,
 }
 
 /// A mount that the process before served.
@@ -95,6 +101,13 @@ impl InheritedMount {
     /// The dataset, and how it is mounted.
     pub fn options(&self) -> &MountOptions {
         &self.kept.options
+    }
+
+    /// Whether files may have been lost that the kernel knows, as they were in no group yet, nor in the log. Errors: the
+    /// facts cannot be read.
+    pub fn may_have_lost_files(&self) -> Result<bool> {
+        let facts = FoundFacts::read(self.facts.try_clone()?)?;
+        Ok(facts.is_incomplete || Unsettled::lost(&facts).iter().any(|lost| lost.born.is_some()))
     }
 }
 
@@ -111,6 +124,8 @@ pub(crate) enum KeepRequest {
     Release(String),
     /// It comes along.
     Claim,
+    /// It comes along.
+    Listener,
     /// The file comes along where is said what goes wrong.
     Log,
     /// What another process is told first: once, by a process that has opened no device yet.
@@ -118,6 +133,8 @@ pub(crate) enum KeepRequest {
     Plan(RevivalPlan),
     /// Whose program is started next: that of a process of the same user that runs the command `upgrade`.
     Next(Option<u32>),
+    /// Deaths are forgotten: another process is to serve the mounts, after the one that stands in for it.
+    Again,
     /// The process ends in order.
     Retire,
     /// The thing of that number is wanted, for the process after.
@@ -131,12 +148,14 @@ pub(crate) enum KeptThing {
     /// Of the mount before.
     Facts,
     Claim,
+    Listener,
 }
 
 /// What a helper keeps.
 pub(crate) struct Keeper {
     mounts: Vec<KeptByHelper>,
     claim: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
     log: Option<File>,
     begin: Option<String>,
     plan: Option<RevivalPlan>,
@@ -146,6 +165,8 @@ pub(crate) struct Keeper {
     programs: [Program; 2],
     process: ServingProcess,
     deaths: Vec<Instant>,
+    /// The process only stands in: every request of the mounts fails.
+    stands_in: bool,
 }
 
 struct KeptByHelper {
@@ -179,6 +200,7 @@ impl Keeper {
         Keeper {
             mounts: Vec::new(),
             claim: None,
+            listener: None,
             log: None,
             begin: None,
             plan: None,
@@ -186,6 +208,7 @@ impl Keeper {
             programs: [Program::Own, Program::Own],
             process,
             deaths: Vec::new(),
+            stands_in: false,
         }
     }
 
@@ -209,6 +232,7 @@ impl Keeper {
             }
             KeepRequest::Release(dev) => self.release(&dev),
             KeepRequest::Claim => self.claim = Some(with_fd()?),
+            KeepRequest::Listener => self.listener = Some(with_fd()?),
             KeepRequest::Plan(plan) => {
                 self.plan = Some(plan);
                 // it serves the mounts: its program is good
@@ -219,7 +243,13 @@ impl Keeper {
                 self.begin.get_or_insert(begin);
             }
             KeepRequest::Next(process) => self.next = process.map(Program::of_upgrade).transpose()?,
-            KeepRequest::Retire => (self.plan, self.claim, self.log) = (None, None, None),
+            KeepRequest::Again => {
+                self.deaths.clear();
+                self.stands_in = false;
+            }
+            KeepRequest::Retire => {
+                (self.plan, self.claim, self.listener, self.log) = (None, None, None, None);
+            }
             KeepRequest::Take(number) => {
                 let thing = self.thing(number).map(|(thing, fd)| Ok((thing, fd.try_clone_to_owned()?)));
                 return thing.transpose();
@@ -228,14 +258,16 @@ impl Keeper {
         Ok(None)
     }
 
-    /// The things that are handed over, by number: a mount, its facts, ..., the claim.
+    /// The things that are handed over, by number: a mount, its facts, ..., the claim, where it is listened.
     fn thing(&self, number: usize) -> Option<(KeptThing, BorrowedFd<'_>)> {
         let whole = self.mounts.iter().filter_map(|kept| Some((kept, kept.facts.as_ref()?)));
         let mounts = whole.flat_map(|(kept, facts)| {
             let mount = KeptThing::Mount(Box::new(kept.mount.clone()));
             [(mount, kept.connection.as_fd()), (KeptThing::Facts, facts.as_fd())]
         });
-        mounts.chain(self.claim.iter().map(|claim| (KeptThing::Claim, claim.as_fd()))).nth(number)
+        let claim = self.claim.iter().map(|claim| (KeptThing::Claim, claim.as_fd()));
+        let listener = self.listener.iter().map(|listener| (KeptThing::Listener, listener.as_fd()));
+        mounts.chain(claim).chain(listener).nth(number)
     }
 
     fn release(&mut self, dev: &str) {
@@ -261,11 +293,14 @@ impl Keeper {
             }
         };
         self.programs[0] = program.clone();
-        if self.deaths.len() as u64 >= plan.deaths_max {
-            self.say("the pool's process has died too often: its mounts end, and the pool is to be imported again");
+        let may_not_die = self.deaths.len() as u64 >= plan.deaths_max;
+        if may_not_die && (self.stands_in || plan.deaths_max == 0) {
+            self.say("the pool's process has died, and its mounts end: the pool is to be imported again");
             return None;
         }
-        let args = ["serve", "--revive", &begin, &plan.pool];
+        self.stands_in = may_not_die;
+        let how = if may_not_die { "--stand-in" } else { "--revive" };
+        let args = ["serve", how, &begin, &plan.pool];
         match self.start(&program, &args).or_else(|_| self.start(&Program::Own, &args)) {
             Ok((child, socket)) => {
                 self.process = ServingProcess::Child(child);

@@ -33,13 +33,13 @@ pub(crate) struct Legacy {
 
 /// What was lost with the process before.
 #[derive(Default)]
-pub(crate) struct LostObjects {
-    /// Those that are there.
-    pub(crate) changed: Vec<ObjectId>,
+pub struct LostObjects {
+    /// Those that are there: the next fsync of each fails.
+    pub changed: Vec<ObjectId>,
     /// Those that are not, with their generation: made in the time that was lost.
-    pub(crate) gone: HashMap<ObjectId, u64>,
+    pub gone: HashMap<ObjectId, u64>,
     /// All objects may have lost something, as there were too many to be noted.
-    pub(crate) are_all: bool,
+    pub are_all: bool,
 }
 
 impl LostObjects {
@@ -58,7 +58,7 @@ impl LostObjects {
     }
 
     /// Whether nothing was lost.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.gone.is_empty() && !self.are_all
     }
 

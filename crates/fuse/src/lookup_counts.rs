@@ -104,6 +104,16 @@ impl LookupCounts {
         self.is_inherited.load(Ordering::SeqCst)
     }
 
+    /// The kernel knows this object from the process before, as a file of this generation, unless there is more known of it.
+    pub(crate) fn adopt(&self, object: ObjectId, generation: u64) {
+        self.shard(object).entry(object).or_insert(LookupCount { generation, ..LookupCount::default() });
+    }
+
+    /// All objects are counted that the kernel knows from the process before.
+    pub(crate) fn all_adopted(&self) {
+        self.is_inherited.store(false, Ordering::SeqCst);
+    }
+
     /// The kernel is told of an object, and that the file has this generation. It is not stale then: if the generation
     /// is another, the kernel makes no use of the old node any more; if not, the file is back with a newer root. The fact that
     /// it was lost holds until the kernel has heard of it.

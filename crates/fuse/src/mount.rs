@@ -35,7 +35,7 @@ use crate::device;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::keeper::{InheritedMount, KeptMount};
-use crate::legacy::Legacy;
+use crate::legacy::{Legacy, LostObjects};
 use crate::life::{Life, MountStage};
 use crate::lobby::{Lobby, LobbyGuest, Stay, no_thread};
 use crate::mountinfo::{self, MountInfo, MountTable};
@@ -107,6 +107,16 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     Ok(mount)
 }
 
+/// A mount that goes on being served.
+pub struct AdoptedMount<S> {
+    /// It.
+    pub mount: Mount,
+    /// Its dataset.
+    pub source: Arc<S>,
+    /// What was lost with the process before.
+    pub lost: Arc<LostObjects>,
+}
+
 /// Goes on serving a mount that another process served until it died, with requests that it had not answered. `open` opens
 /// its dataset. Errors: those of that, and of reading the root directory; the mount has ended then.
 pub fn adopt<S: Source>(
@@ -114,9 +124,9 @@ pub fn adopt<S: Source>(
     inherited: InheritedMount,
     env: &Env,
     helper: &Helper,
-) -> Result<(Mount, Arc<S>)> {
+) -> Result<AdoptedMount<S>> {
     let KeptMount { point, dev, .. } = inherited.kept.clone();
-    let adopted = open().and_then(|source| Ok((adopt_source(source.clone(), inherited, env, helper)?, source)));
+    let adopted = open().and_then(|source| adopt_source(source, inherited, env, helper));
     if adopted.is_err() {
         helper.release(&dev);
         if let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
@@ -126,21 +136,17 @@ pub fn adopt<S: Source>(
     adopted
 }
 
-fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env, helper: &Helper) -> Result<Mount> {
+fn adopt_source<S: Source>(
+    source: Arc<S>,
+    inherited: InheritedMount,
+    env: &Env,
+    helper: &Helper,
+) -> Result<AdoptedMount<S>> {
     let InheritedMount { kept: KeptMount { options, point, dev, flags }, connection, facts: file } = inherited;
     let life = Arc::new(Life::default());
     let legacy = begin_legacy(&*source, Some(FoundFacts::read(file)?))?;
     let lost = legacy.lost();
-    if !lost.is_empty() {
-        let all = if lost.are_all { " at least" } else { "" };
-        tracing::warn!(
-            dataset = options.fs_name,
-            "{} files lost changes{all}: the next fsync of each fails; {} were lost that were new",
-            lost.changed.len(),
-            lost.gone.len()
-        );
-    }
-    let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
+    let session = Session::new(source.clone(), options.clone(), env.clone(), life.clone(), &legacy)?;
     session.negotiated().restore(flags);
     let channel = Arc::new(Channel::kept(connection));
     session.connected(channel.clone());
@@ -152,7 +158,7 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
     mount.serve(session, channel.clone())?;
     channel.resend()?;
     if lost.objects().next().is_some() {
-        let (env, helper, dataset) = (told.env().clone(), helper.clone(), mount.fs_name.clone());
+        let (env, helper, dataset, lost) = (told.env().clone(), helper.clone(), mount.fs_name.clone(), lost.clone());
         // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
         // the kernel for them, it does not die, and nobody gives them
         let tell = move || {
@@ -162,7 +168,7 @@ fn adopt_source<S: Source>(source: Arc<S>, inherited: InheritedMount, env: &Env,
         };
         env.spawn("fuse-lost", tell).then_some(()).ok_or_else(no_thread)?;
     }
-    Ok(mount)
+    Ok(AdoptedMount { mount, source, lost })
 }
 
 /// Where facts about a mount are noted for the process after this one.

@@ -49,6 +49,11 @@ impl Notifier {
         self.tell(node, "old attributes", |channel| channel.forget_attributes(node));
     }
 
+    /// Whether the kernel has a node; what it keeps of its attributes it drops.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        self.0.get().is_none_or(|channel| channel.knows(node))
+    }
+
     /// Sends what is to be said of a node; if that fails, the kernel keeps `what`.
     fn tell(&self, node: u64, what: &str, send: impl FnOnce(&Channel) -> Result<()>) {
         if let Some(channel) = self.0.get()

@@ -238,6 +238,11 @@ pub trait FileTree: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// The lowest object number above `after` that is in use, also for what is no file.
+    fn next_object(&self, _after: ObjectId) -> Result<Option<ObjectId>> {
+        Ok(None)
+    }
+
     /// Changes attributes. `IsDirectory`, `Invalid` for the size of what has none; `TooBig`.
     fn set_attr(&self, _object: ObjectId, _set: &SetAttr) -> Result<Stat> {
         Err(read_only())
@@ -343,6 +348,10 @@ impl FileTree for Zpl {
 
     fn unlinked(&self) -> Result<Vec<ObjectId>> {
         if self.is_writable() { Zpl::unlinked(self) } else { Ok(Vec::new()) }
+    }
+
+    fn next_object(&self, after: ObjectId) -> Result<Option<ObjectId>> {
+        self.objset().next_object(after)
     }
 
     fn root(&self) -> ObjectId {

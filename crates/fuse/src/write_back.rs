@@ -86,6 +86,11 @@ impl WriteBack {
         })
     }
 
+    /// Whether another process may go on with the mount when this one dies.
+    pub(crate) fn outlives_process(&self) -> bool {
+        self.legacy.file().is_some()
+    }
+
     /// The kernel is about to be told that a file is open with these flags.
     pub(crate) fn opened(&self, node: u64, flags: i32) {
         if self.makes_dirty(flags) {

@@ -273,6 +273,16 @@ impl RunDirClaim {
         self.is_listening = true;
         Ok(listener)
     }
+
+    /// The pool's socket as the process before had it, with all that wait there. `None`: it is not found there any more.
+    pub fn listen_again(&mut self, listener: OwnedFd) -> Option<UnixListener> {
+        let listener = UnixListener::from(listener);
+        self.dir.connect(&self.stem).ok().flatten()?;
+        // the process that listens last is the one that clients are told of
+        rustix::net::listen(&listener, -1).ok()?;
+        self.is_listening = true;
+        Some(listener)
+    }
 }
 
 impl Drop for RunDirClaim {

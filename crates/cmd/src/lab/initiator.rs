@@ -34,11 +34,14 @@ pub fn check() -> Result<(), String> {
             return Err(format!("{program} is not installed (package {package})"));
         }
     }
-    // it says so before it wants to know more
+    // it looks for its driver when it has all parameters; nobody listens there
     let mut asked = Command::new(DAEMON);
-    asked.args(["--blockdev", "driver=iscsi,node-name=look"]).stdin(Stdio::null());
+    asked
+        .args(["--blockdev", "driver=iscsi,node-name=look,transport=tcp,portal=127.0.0.1:1,target=none"])
+        .stdin(Stdio::null());
     let said = asked.output().map_err(|e| format!("{DAEMON}: {e}"))?;
-    match String::from_utf8_lossy(&said.stderr).contains("Unknown driver") {
+    let said = String::from_utf8_lossy(&said.stderr);
+    match ["Unknown driver", "module block-block-iscsi not found"].iter().any(|what| said.contains(what)) {
         true => Err("QEMU's driver of iSCSI is not installed (package qemu-block-extra)".to_owned()),
         false => Ok(()),
     }

@@ -178,29 +178,15 @@ impl LabPlace {
 
     /// Destroys the pool, if there is one. Errors, for the user: it stays.
     pub fn end_pool(&self) -> Result<(), String> {
-        let Some(pid) = self.pool_process() else { return Ok(()) };
-        match self.cenote(&["zpool", "destroy", "-f", POOL]) {
-            Ok(_) => Ok(()),
-            Err(_) => self.kill_pool(pid),
+        if self.pool_process().is_none() {
+            return Ok(());
         }
+        // its devices may have gone
+        self.cenote(&["zpool", "destroy", "-f", POOL]).map(drop).or_else(|_| self.kill_left())
     }
 
-    /// Ends a pool's process whose devices have gone.
-    fn kill_pool(&self, pid: u32) -> Result<(), String> {
-        let process = i32::try_from(pid).map(Pid::from_raw).map_err(|_| "a process has no number".to_owned())?;
-        let _ = kill(process, Signal::SIGKILL);
-        let began = Instant::now();
-        while kill(process, None).is_ok() {
-            if began.elapsed() > END_TIME {
-                return Err(format!("the process {pid} of the pool {POOL} does not end"));
-            }
-            std::thread::sleep(POLL_TIME);
-        }
-        Ok(())
-    }
-
-    /// Ends commands and pools that a lab that was killed has begun, and that have no socket yet: they would take the devices
-    /// of this one for theirs. Errors, for the user: one does not end.
+    /// Ends commands and pools of this folder by force: those that cannot end, and those that a lab that was killed has begun,
+    /// and that have no socket yet: they would take the devices of this one for theirs. Errors, for the user: one does not end.
     fn kill_left(&self) -> Result<(), String> {
         let began = Instant::now();
         loop {

@@ -30,12 +30,15 @@ pub fn clear(args: &[OsString]) -> CommandResult {
         [name, device] => (name, Some(device)),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let Some(report) = report_of(name)? else { return Ok(false) };
+    let Some(mut pool) = pools::open(std::slice::from_ref(name), &mut false)?.pop() else { return Ok(false) };
     let failed = |why: &str| {
         let about = device.unwrap_or(name);
         Stop::Failed(format!("cannot clear errors for {about}: {why}"))
     };
-    let vdev = device.map(|device| find_used(&report, device)).transpose().map_err(failed)?;
+    let vdev = match device {
+        Some(device) => Some(find_used(&pool.report()?, device).map_err(failed)?),
+        None => None,
+    };
     let answer = connect(name)?.ask(&Request::Clear { vdev, history: history_line("clear", args) });
     answer.map(|_| true).map_err(|e| failed(words(&e)))
 }

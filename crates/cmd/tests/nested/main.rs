@@ -43,6 +43,9 @@ impl Nest {
         let alone = ALONE.lock();
         let dir = std::env::temp_dir().join(format!("cenote-nested-{name}-{}", std::process::id()));
         fs::create_dir_all(dir.join("img")).unwrap();
+        // a kill is to be a power cut
+        fs::create_dir(dir.join("parameters")).unwrap();
+        fs::write(dir.join("parameters/cenote_deaths_max"), "0").unwrap();
         File::create(dir.join("img/0")).unwrap().set_len(256 << 20).unwrap();
         let nest = Nest { dir, _alone: alone };
         nest.done("zpool create -o cachefile=none -R DIR/mnt nest DIR/img/0");
@@ -81,6 +84,7 @@ impl Nest {
     fn spawn(&self, mut command: Command, line: &str) -> Child {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
         command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", self.dir.join("run"));
+        command.env("CENOTE_PARAMETERS", self.dir.join("parameters"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

@@ -104,7 +104,9 @@ impl World {
             std::fs::create_dir_all(dir.join(case)).unwrap();
             corpus::case(case).extract(&dir.join(case)).unwrap();
         }
-        World { dir }
+        let world = World { dir };
+        world.tune("cenote_deaths_max", 0); // a kill is a power cut, but in `reattach`
+        world
     }
 
     fn zpool(&self, line: &str) -> Output {
@@ -113,9 +115,8 @@ impl World {
 
     /// Sets a tunable of all pools.
     fn tune(&self, name: &str, value: u64) {
-        let parameters = self.dir.join("parameters");
-        std::fs::create_dir_all(&parameters).unwrap();
-        std::fs::write(parameters.join(name), value.to_string()).unwrap();
+        std::fs::create_dir_all(self.dir.join("parameters")).unwrap();
+        std::fs::write(self.dir.join("parameters").join(name), value.to_string()).unwrap();
     }
 
     /// The program with a command line.

@@ -163,6 +163,10 @@ fn lost_changes_are_told_once() {
     assert_eq!(fs::read_to_string(pool.at("synced")).unwrap(), "synced");
     let names: Vec<_> = fs::read_dir(&pool.mnt).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
+    let (events, _) = pool.world.told("zpool events -v");
+    let lost: Vec<&str> = events.split("ereport.fs.cenote.changes_lost\n").skip(1).collect();
+    assert!(lost.iter().any(|event| event.contains("path = \"/kept\"")), "{events}");
+    assert!(!lost.iter().any(|event| event.contains("path = \"/synced\"")), "{events}");
     synced.sync_all().unwrap();
     assert_eq!(kept.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
     kept.sync_all().unwrap();
@@ -395,6 +399,54 @@ fn upgrades_under_load() {
     pool.leaves();
 }
 
+/// The next process goes back to a snapshot, and knows nothing of what the kernel was told by the one before.
+#[test]
+fn a_mount_goes_back_after_a_death() {
+    let Some(pool) = Surviving::new("reattachback", "-O snapdir=visible") else { return };
+    fs::create_dir(pool.at("folder")).unwrap();
+    for (name, contents) in [("same", "same"), ("changed", "earlier"), ("folder/moved", "moved"), ("removed", "again")]
+    {
+        fs::write(pool.at(name), contents).unwrap();
+    }
+    assert_eq!(pool.world.zfs("snapshot tank@before"), (String::new(), 0));
+    fs::write(pool.at("changed"), "later, and longer").unwrap();
+    fs::rename(pool.at("folder/moved"), pool.at("elsewhere")).unwrap();
+    fs::remove_file(pool.at("removed")).unwrap();
+    fs::write(pool.at("young"), "young").unwrap();
+    let open = |name: &str| OpenOptions::new().append(true).read(true).open(pool.at(name)).unwrap();
+    let [same, changed, moved, young] = ["same", "changed", "elsewhere", "young"].map(open);
+    let read = |file: &File| {
+        let mut bytes = [0; 64];
+        file.read_at(&mut bytes, 0).map(|len| String::from_utf8_lossy(&bytes[..len]).into_owned())
+    };
+    assert_eq!(read(&young).unwrap(), "young");
+    assert!(fs::metadata(pool.at("removed")).is_err(), "the kernel keeps that it is absent");
+    pool.world.check("sync tank", 0, "");
+    pool.kill();
+    assert_eq!(pool.world.zfs("rollback tank@before"), (String::new(), 0));
+    for (file, name, contents) in
+        [(&same, "same", "same"), (&changed, "changed", "earlier"), (&moved, "folder/moved", "moved")]
+    {
+        assert_eq!(read(file).unwrap(), contents, "{name}");
+        assert_eq!(fs::read_to_string(pool.at(name)).unwrap(), contents);
+        assert_eq!(file.metadata().unwrap().len(), contents.len() as u64);
+    }
+    assert_eq!(fs::read_to_string(pool.at("removed")).unwrap(), "again");
+    for absent in ["elsewhere", "young"] {
+        assert_eq!(fs::metadata(pool.at(absent)).unwrap_err().kind(), ErrorKind::NotFound, "{absent}");
+    }
+    assert_eq!(read(&young).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    // the end of the file is where it is now
+    (&changed).write_all(b", and more").unwrap();
+    assert_eq!(fs::read_to_string(pool.at("changed")).unwrap(), "earlier, and more");
+    // once more, with nothing new in between
+    pool.kill();
+    assert_eq!(pool.world.zfs("rollback tank@before"), (String::new(), 0));
+    assert_eq!(read(&changed).unwrap(), "earlier");
+    drop((same, changed, moved, young));
+    pool.leaves();
+}
+
 #[test]
 fn what_cannot_be_upgraded_goes_on() {
     // its own name: the process of another world's pool takes away all dead mounts of that name
@@ -415,20 +467,50 @@ fn what_cannot_be_upgraded_goes_on() {
     pool.leaves();
 }
 
-/// A process that dies again and again is not started for ever; its pool can be imported then.
+/// In the place of a process that dies again and again one stands in that fails all requests, until somebody asks for more.
 #[test]
 fn a_process_that_dies_too_often_stays_away() {
-    let Some(pool) = Surviving::new("reattachoften", "") else { return };
+    let Some(pool) = Surviving::named("reattachoften", "often", "") else { return };
     pool.world.tune("cenote_deaths_max", 2);
     fs::write(pool.at("file"), "1").unwrap();
-    pool.world.check("sync tank", 0, "");
-    pool.kill();
-    pool.world.kill("tank");
-    wait_for("the end of the mount", || {
-        fs::metadata(pool.at("file")).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
-    });
-    pool.world.check("import -R DIR/mnt -d DIR tank", 0, "");
+    pool.world.check("sync often", 0, "");
+    let open = File::open(pool.at("file")).unwrap();
+    let fails = || fs::read(pool.at("file")).is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+    let die = || {
+        pool.kill();
+        pool.world.kill("often");
+        wait_for("errors", fails);
+    };
+    die();
+    assert_eq!(open.read_at(&mut [0], 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    for line in ["zpool status often", "zpool list often", "zpool scrub often", "zfs list often"] {
+        let (told, code) = pool.world.told(line);
+        assert!(code != 0 && told.contains("died too often") && told.contains("zpool clear often"), "{line}: {told}");
+    }
+    let (told, code) = pool.world.told("zpool import -R DIR/mnt -d DIR often");
+    assert!(code == 1 && told.contains("already exists"), "{told}");
+    assert!(fails());
+    pool.world.check("clear often", 0, "");
+    pool.world.check("list -Ho health often", 0, "ONLINE\n");
+    let mut read = [0];
+    open.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!((&read, fs::read_to_string(pool.at("file")).unwrap().as_str()), (b"1", "1"));
+    // it leaves, too
+    die();
+    let (told, code) = pool.world.told("zpool export often");
+    assert!(code == 1 && told.contains("busy"), "{told}");
+    drop(open);
+    pool.world.check("export often", 0, "");
+    assert!(fs::read(pool.at("file")).is_err_and(|error| error.kind() == ErrorKind::NotFound));
+    pool.world.check("import -R DIR/mnt -d DIR often", 0, "");
     assert_eq!(fs::read_to_string(pool.at("file")).unwrap(), "1");
+    // one that dies while it stands in for another one ends the mounts
+    die();
+    pool.world.kill("often");
+    wait_for("the end of the mount", || {
+        fs::read(pool.at("file")).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    });
+    pool.world.check("import -R DIR/mnt -d DIR often", 0, "");
     pool.leaves();
 }
 

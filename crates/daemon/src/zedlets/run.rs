@@ -36,6 +36,8 @@ pub fn run() -> ExitCode {
     let mut input = BufReader::new(std::io::stdin());
     loop {
         let mut line = Vec::new();
+        // an event may not come for days
+        base::give_program_back();
         let mut bounded = std::io::Read::take(&mut input, LINE_BYTES_MAX);
         match bounded.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => break,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Bookmark, tunables};
+use format::ids::ObjectId;
 use format::nvlist::{NvList, Value};
 use vdev::{Aux, Health, LeafVdev, Vdev, VdevState};
 
@@ -18,6 +19,8 @@ use super::{LivePool, SyncContext};
 
 /// Blocks of a group that are reported as lost, at most.
 const LOST_MAX: usize = 20;
+/// Files of a dataset that are reported as having lost changes, at most.
+const LOST_FILES_MAX: usize = 100;
 /// The number of the error for wrong bytes in events: EBADE.
 const EBADE: i32 = 52;
 
@@ -166,6 +169,29 @@ impl LivePool {
         let guids = view.spares().iter().filter_map(|spare| spare.opt_u64("guid")).collect();
         payload.set("vdev_spare_guids", Value::U64s(guids));
         payload
+    }
+
+    /// Tells which files lost changes with a process that died: their objects and, of those that are there, their paths. With
+    /// `are_all` others of the dataset may have lost some, too. This is no class of OpenZFS.
+    pub fn notify_of_lost_files(
+        &self,
+        dataset: &str,
+        lost: impl Iterator<Item = (ObjectId, Option<String>)>,
+        are_all: bool,
+    ) {
+        let about = |object: Option<(ObjectId, Option<String>)>| {
+            let mut payload = self.about_pool();
+            payload.set("dataset", Value::Str(dataset.to_owned()));
+            if let Some((object, path)) = object {
+                payload.set("object", Value::U64(object.get()));
+                path.into_iter().for_each(|path| payload.set("path", Value::Str(path)));
+            }
+            payload
+        };
+        let all = are_all.then(|| about(None));
+        for payload in lost.take(LOST_FILES_MAX).map(|object| about(Some(object))).chain(all) {
+            self.events().post("ereport.fs.cenote.changes_lost", payload);
+        }
     }
 
     fn about_pool(&self) -> NvList {

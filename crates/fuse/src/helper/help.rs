@@ -1,0 +1,116 @@
+//! Being a mount helper: what is asked for is done, one thing at a time.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Child;
+
+use base::{Error, Kind, Result};
+
+use super::{HelperAnswer, HelperRequest, spawn};
+use crate::keeper::Keeper;
+use crate::messages::{makes_no_sense, receive, send};
+use crate::options::Unmount;
+use crate::{device, mountinfo, point};
+
+/// Is a helper: does what is asked for on `socket` until its other end is closed.
+///
+/// Errors: `socket` is none, or what comes from there makes no sense.
+pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
+    let (mut keeper, mut children) = (Keeper::new(), Vec::new());
+    let mut outcome = help_one(socket, &mut keeper, &mut children);
+    while let Some(next) = keeper.revive() {
+        outcome = help_one(next.as_fd(), &mut keeper, &mut children);
+    }
+    outcome
+}
+
+/// The same for one process.
+fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Child>) -> Result<()> {
+    let wait = || {
+        // that may take days
+        base::give_program_back();
+        receive(socket)
+    };
+    while let Some((request, fd)) = wait()? {
+        let (answer, connection) = match answer(request, fd, keeper, children) {
+            Ok((answer, connection)) => (answer, connection),
+            Err(error) => (HelperAnswer::failed(&error), None),
+        };
+        let sent = send(socket, &answer, connection.as_ref().map(AsFd::as_fd));
+        drop(connection);
+        if let (Err(_), HelperAnswer::Attached { point, dev }) = (&sent, &answer) {
+            // it was mounted for a process that is dead by now; if this fails, the next import finds it
+            drop(device::detach_device(Path::new(point), dev, Unmount::Lazy));
+        }
+        sent?;
+    }
+    Ok(())
+}
+
+fn answer(
+    request: HelperRequest,
+    fd: Option<OwnedFd>,
+    keeper: &mut Keeper,
+    children: &mut Vec<Child>,
+) -> Result<(HelperAnswer, Option<OwnedFd>)> {
+    let answer = match request {
+        HelperRequest::MakeFolders(options) => HelperAnswer::Count(point::make_folders(&options)?),
+        HelperRequest::RemoveFolders(options, count) => {
+            point::remove_folders(&options, count);
+            HelperAnswer::Done
+        }
+        HelperRequest::ClearDead { point, subtype } => {
+            HelperAnswer::Count(device::clear_dead(Path::new(&point), &subtype)?)
+        }
+        HelperRequest::Attach(options) => {
+            let folder = point::find(&options)?;
+            let point = folder.real_path()?;
+            let connection = device::attach(&folder, &point, &options)?;
+            // the descriptor would keep the mount in use
+            drop(folder);
+            let mount = mountinfo::at(&point)?.filter(|mount| mount.fs_type.starts_with("fuse"));
+            let dev =
+                mount.ok_or_else(|| Error::new(Kind::Missing, format!("{} was unmounted at once", point.display())))?;
+            return Ok((HelperAnswer::Attached { point: point.into(), dev: dev.dev }, Some(connection)));
+        }
+        HelperRequest::SetFlags { point, options } => {
+            device::set_flags(Path::new(&point), &options)?;
+            HelperAnswer::Done
+        }
+        HelperRequest::Detach { point, dev, how } => {
+            device::detach_device(Path::new(&point), &dev, how)?;
+            HelperAnswer::Done
+        }
+        HelperRequest::Look(point) => {
+            HelperAnswer::Device(mountinfo::dev_text(std::fs::symlink_metadata(point)?.dev()))
+        }
+        HelperRequest::Another => {
+            children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));
+            let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+            let (child, socket) = spawn(Path::new("/proc/self/exe"), &args)?;
+            let pid = child.id().cast_signed();
+            children.push(child);
+            return Ok((HelperAnswer::Started { pid }, Some(socket)));
+        }
+        HelperRequest::Keep(request) => match keeper.answer(request, fd)? {
+            Some((thing, fd)) => return Ok((HelperAnswer::Kept(thing), Some(fd))),
+            None => HelperAnswer::Done,
+        },
+        HelperRequest::Tell(messages) => {
+            let connection = fd.ok_or_else(makes_no_sense)?;
+            for message in messages {
+                // what the kernel does not keep it need not forget
+                let _ = nix::unistd::write(&connection, &message);
+            }
+            HelperAnswer::Done
+        }
+        HelperRequest::End(pid) => {
+            let child = children.iter_mut().find(|child| child.id().cast_signed() == pid);
+            child.map_or(Ok(()), Child::kill)?;
+            HelperAnswer::Done
+        }
+    };
+    Ok((answer, None))
+}
