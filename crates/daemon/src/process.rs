@@ -369,10 +369,13 @@ fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     }
 }
 
-/// The files of counters, and those of tunables, which are written at once.
+/// The files of counters and of tunables, written for the first time.
 fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::KstatFiles> {
     let made = kstat::KstatFiles::new(dir.path(), name).and_then(|mut files| {
         files.write_tunables(served.tunables())?;
+        // they are there when the import ends
+        let [own, shared] = served.kstats();
+        files.write(&own, &shared, served.now_ns())?;
         Ok(files)
     });
     made.inspect_err(|e| tracing::warn!("no counters are written: {e}")).ok()

@@ -10,7 +10,7 @@ use zpl::{Allocate, ObjectId};
 use crate::accesses::Accesses;
 use crate::asker::Asker;
 use crate::faults::FaultLog;
-use crate::losses::Losses;
+use crate::losses::{Losses, ToldLoss};
 use crate::negotiated::Negotiated;
 use crate::node::NodeId;
 use crate::notifier::Notifier;
@@ -20,7 +20,9 @@ use crate::reply::Reply;
 use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
-use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_CACHE, WRITE_KILL_SUIDGID, fopen};
+use crate::wire::{
+    FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_CACHE, WRITE_KILL_SUIDGID, fopen, opcode,
+};
 use crate::write_back::WriteBack;
 
 /// What is to be written: of which node, where, whether at its end, and whether set-id bits go.
@@ -159,8 +161,15 @@ impl<S: Source> ContentRequests<S> {
     pub(crate) fn fsync(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         body.skip(8)?;
         let (node, data_only) = (header.node, body.u32()? & FSYNC_FDATASYNC != 0);
+        // the kernel drops no name of a directory for as long as it waits for this
+        let is_file = header.opcode == opcode::FSYNC;
         let work = move |contents: &Self| contents.sync(node, data_only);
-        self.parking.change(self, work, move |contents, done| contents.faults.answer_done("fsync", node, done, reply));
+        self.parking.change(self, work, move |contents, done| {
+            let (done, reply) = contents.with_loss(node, is_file, done, reply);
+            let (faults, may_tell) = (contents.faults.clone(), is_file && done.is_err());
+            let answer = move || faults.answer_done("fsync", node, done, reply);
+            if may_tell { contents.losses.when_dropped(answer) } else { answer() }
+        });
         Ok(())
     }
 
@@ -196,6 +205,8 @@ impl<S: Source> ContentRequests<S> {
                 // nobody is to read what is nowhere
                 contents.write_back.drop_pages(node);
             }
+            let (done, reply) =
+                if write.sync.is_some() { contents.with_loss(node, true, done, reply) } else { (done, reply) };
             // it came in one request, so its length fits
             contents.faults.answer("write", node, done, reply, |reply, written| reply.count(written as u32));
         };
@@ -264,7 +275,7 @@ impl<S: Source> ContentRequests<S> {
         let written = self.write_data(order, data)?;
         order.sync.map_or(Ok(()), |SyncFirst { data_only }| self.sync(order.node, data_only))?;
         if order.from_cache && self.write_back.outlives_process() {
-            // until it is answered the kernel has the page. Whoever stored into it may never ask for an fsync, as SQLite does
+            // until it is answered the kernel has the page. A program that stored into it may never call fsync, as SQLite does
             // not for the index of its log, and go on with that after the process has died
             self.trees.live().tree.sync(self.trees.changeable(order.node)?, true)?;
         }
@@ -348,11 +359,21 @@ impl<S: Source> ContentRequests<S> {
         Ok(copied)
     }
 
+    /// The answer to a sync of a node: if the file lost something before, that.
+    fn with_loss<T>(&self, node: u64, is_file: bool, done: Result<T>, reply: Reply) -> (Result<T>, Reply) {
+        let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return (done, reply) };
+        let object = self.trees.live().object(object);
+        let told = if is_file { self.losses.tell(object) } else { self.losses.tell_of_names(object) };
+        match told.map(ToldLoss::into_answer) {
+            Some((error, fact)) => (Err(error), reply.noted(fact)),
+            None => (done, reply),
+        }
+    }
+
     fn sync(&self, node: u64, data_only: bool) -> Result<()> {
         match NodeId::parse(node) {
             NodeId::InTree { tree: 0, object } if self.trees.is_writable() => {
-                let object = self.trees.live_object(object)?;
-                self.losses.told(object, self.trees.live().tree.sync(object, data_only))
+                self.trees.live().tree.sync(self.trees.live_object(object)?, data_only)
             }
             // what never changes is on disk
             _ => Ok(()),

@@ -70,6 +70,12 @@ pub(crate) struct KnownName {
     object: ObjectId,
 }
 
+/// Sends messages to the kernel.
+pub(crate) type TellKernel<'a> = &'a mut dyn FnMut(&[Vec<u8>]) -> Result<()>;
+
+/// Messages that are kept until they are sent together, but for those of one directory.
+const MESSAGES_KEPT_MAX: usize = 1000;
+
 /// Freezes one mount.
 pub(crate) struct Freezer<S: Source> {
     pub(crate) trees: Arc<Trees<S>>,
@@ -274,23 +280,56 @@ impl<S: Source> Freezer<S> {
         }
     }
 
-    /// What the kernel is to be told of objects that lost changes: to drop what it keeps of them, and to ask again for the
-    /// names that directories among them have. A name that is not there any more leads it to an object that is stale, or to a
-    /// file that was moved there in the time that was lost: of that name nobody knows.
-    pub(crate) fn notices_of_lost(&self, lost: &LostObjects) -> Vec<Vec<u8>> {
-        let (live, mut notices) = (self.trees.live(), Vec::new());
-        for object in lost.objects() {
-            let Ok(node) = live.node(object) else { continue };
-            notices.push(invalidation(node, 0));
-            // what is no directory has no names
-            let _ = live.tree.readdir(object, 0, &mut |entry| {
-                if !matches!(&entry.name[..], b"." | b"..") {
-                    notices.push(expiry(node, &entry.name));
-                }
-                ControlFlow::Continue(())
-            });
+    /// Has the kernel drop, by `tell`, what it keeps of objects that lost changes. Errors: those of `tell`.
+    pub(crate) fn drop_lost(&self, lost: &LostObjects, tell: TellKernel<'_>) -> Result<()> {
+        let live = self.trees.live();
+        self.each_lost(
+            lost,
+            &mut |object, messages| {
+                messages.extend(live.node(object).ok().map(|node| invalidation(node, 0)));
+            },
+            tell,
+        )
+    }
+
+    /// Has the kernel ask again, by `tell`, for the names that directories among objects that lost changes have. A name that is
+    /// not there any more leads it to an object that is stale, or to a file that was moved there in the time that was lost: of
+    /// that name nobody knows. Errors: those of `tell`.
+    pub(crate) fn expire_lost(&self, lost: &LostObjects, tell: TellKernel<'_>) -> Result<()> {
+        let live = self.trees.live();
+        self.each_lost(
+            lost,
+            &mut |object, messages| {
+                let Ok(node) = live.node(object) else { return };
+                // what is no directory has no names
+                let _ = live.tree.readdir(object, 0, &mut |entry| {
+                    if !matches!(&entry.name[..], b"." | b"..") {
+                        messages.push(expiry(node, &entry.name));
+                    }
+                    ControlFlow::Continue(())
+                });
+            },
+            tell,
+        )
+    }
+
+    /// Tells the kernel what `put` makes of each object that lost changes, in portions.
+    fn each_lost(
+        &self,
+        lost: &LostObjects,
+        put: &mut dyn FnMut(ObjectId, &mut Vec<Vec<u8>>),
+        tell: TellKernel<'_>,
+    ) -> Result<()> {
+        let (live, mut messages) = (self.trees.live(), Vec::new());
+        let after = |last: &ObjectId| live.tree.next_object(*last).ok().flatten();
+        let all = std::iter::successors(after(&ObjectId::new(0)).filter(|_| lost.are_all), after);
+        for object in lost.objects().chain(all) {
+            put(object, &mut messages);
+            if messages.len() >= MESSAGES_KEPT_MAX {
+                tell(&std::mem::take(&mut messages))?;
+            }
         }
-        notices
+        tell(&messages)
     }
 
     /// Whether a name of the old root is not in the new one, or another file's there.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Error, Kind, Mutex, Result};
+use base::{Error, Kind, Mutex};
 use zpl::ObjectId;
 
 use crate::legacy::{Legacy, NotedFact};
@@ -13,7 +13,14 @@ use crate::legacy::{Legacy, NotedFact};
 pub(crate) struct Losses {
     untold: Mutex<UntoldLosses>,
     is_any: AtomicBool,
+    /// The kernel may have names that were lost, of directories that lost something.
+    has_lost_names: AtomicBool,
+    /// What comes after the kernel has dropped what it had of such files; `None` when it has.
+    waiting: Mutex<Option<Vec<Box<dyn FnOnce() + Send>>>>,
 }
+
+/// A loss that is being told.
+pub(crate) struct ToldLoss(Option<NotedFact>);
 
 struct UntoldLosses {
     /// With each its fact, for the process after this one.
@@ -30,18 +37,46 @@ impl Losses {
         let untold =
             UntoldLosses { objects: lost.changed.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
         let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
-        Losses { untold: Mutex::new(untold), is_any }
+        let waiting = Mutex::new((!lost.is_empty()).then(Vec::new));
+        Losses { untold: Mutex::new(untold), is_any, has_lost_names: AtomicBool::new(!lost.is_empty()), waiting }
     }
 
-    /// A sync of an object has this result; it fails if the object lost something before. Errors: `Io`, once.
-    pub(crate) fn told<T>(&self, object: ObjectId, done: Result<T>) -> Result<T> {
-        if !self.is_any.load(Ordering::Relaxed) {
-            return done;
+    /// Does `work` when the kernel has dropped what it had of files that lost something: a program that is told of a loss
+    /// is to find what is there, and not what was.
+    pub(crate) fn when_dropped(&self, work: impl FnOnce() + Send + 'static) {
+        let mut waiting = self.waiting.lock();
+        match &mut *waiting {
+            Some(list) => list.push(Box::new(work)),
+            None => {
+                drop(waiting);
+                work();
+            }
         }
-        match self.untold.lock().take(object) {
-            true => Err(Error::new(Kind::Io, "changes of it were lost when the pool's process died")),
-            false => done,
+    }
+
+    /// The kernel has dropped that, as far as it can be told.
+    pub(crate) fn dropped(&self) {
+        let waiting = self.waiting.lock().take();
+        waiting.into_iter().flatten().for_each(|work| work());
+    }
+
+    /// What is to be told of a file, once, in the place of how its sync ended.
+    pub(crate) fn tell(&self, object: ObjectId) -> Option<ToldLoss> {
+        self.is_any.load(Ordering::Relaxed).then(|| self.untold.lock().take(object)).flatten()
+    }
+
+    /// The same for a directory. While the kernel has names that were lost it is told each time: that cannot wait, as the
+    /// kernel drops no name of a directory that is being synced.
+    pub(crate) fn tell_of_names(&self, object: ObjectId) -> Option<ToldLoss> {
+        match self.has_lost_names.load(Ordering::SeqCst) {
+            true => self.untold.lock().contains(object).then_some(ToldLoss(None)),
+            false => self.tell(object),
         }
+    }
+
+    /// The kernel asks again for the names that it had of directories that lost something.
+    pub(crate) fn names_expired(&self) {
+        self.has_lost_names.store(false, Ordering::SeqCst);
     }
 
     /// A file was made, which may have the number of one that lost something.
@@ -52,10 +87,22 @@ impl Losses {
     }
 }
 
+impl ToldLoss {
+    /// What is answered, and the fact, which holds until it is: if this process dies before, the next one tells it.
+    pub(crate) fn into_answer(self) -> (Error, Option<NotedFact>) {
+        (Error::new(Kind::Io, "changes of it were lost when the pool's process died"), self.0)
+    }
+}
+
 impl UntoldLosses {
-    /// Whether an object lost something and was not told; it is taken to be told then.
-    fn take(&mut self, object: ObjectId) -> bool {
-        let is_known = self.objects.remove(&object).is_some();
-        self.all_but.as_mut().is_some_and(|told| told.insert(object)) || is_known
+    fn contains(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object) || self.all_but.as_ref().is_some_and(|told| !told.contains(&object))
+    }
+
+    /// That an object lost something and was not told; it is taken to be told then.
+    fn take(&mut self, object: ObjectId) -> Option<ToldLoss> {
+        let known = self.objects.remove(&object);
+        let is_new = self.all_but.as_mut().is_some_and(|told| told.insert(object));
+        (known.is_some() || is_new).then(|| ToldLoss(known.flatten()))
     }
 }

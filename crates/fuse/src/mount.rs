@@ -157,12 +157,13 @@ fn adopt_source<S: Source>(
     let told = session.clone();
     mount.serve(session, channel.clone())?;
     channel.resend()?;
-    if lost.objects().next().is_some() {
+    if !lost.is_empty() {
         let (env, helper, dataset, lost) = (told.env().clone(), helper.clone(), mount.fs_name.clone(), lost.clone());
         // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
         // the kernel for them, it does not die, and nobody gives them
         let tell = move || {
-            if let Err(error) = helper.tell_kernel(channel.as_fd(), &told.notices_of_lost(&lost)) {
+            let tell = &mut |messages: &[Vec<u8>]| helper.tell_kernel(channel.as_fd(), messages);
+            if let Err(error) = told.drop_lost(&lost, tell) {
                 tracing::warn!(dataset, "the kernel may show changes that were lost: {error}");
             }
         };

@@ -15,7 +15,7 @@ use crate::contents::ContentRequests;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::flags::FlagRequests;
-use crate::freezer::{Freeze, Freezer};
+use crate::freezer::{Freeze, Freezer, TellKernel};
 use crate::known::KnownNodes;
 use crate::legacy::{Legacy, LostObjects};
 use crate::life::{Life, MountStage};
@@ -99,9 +99,14 @@ impl<S: Source> Session<S> {
         self.notifier.connected(channel);
     }
 
-    /// As of [`Freezer::notices_of_lost`].
-    pub(crate) fn notices_of_lost(&self, lost: &LostObjects) -> Vec<Vec<u8>> {
-        self.freezer.notices_of_lost(lost)
+    /// Has the kernel drop, by `tell`, what it has of objects that lost changes; then programs are told. Errors: those
+    /// of `tell`.
+    pub(crate) fn drop_lost(&self, lost: &LostObjects, tell: TellKernel<'_>) -> Result<()> {
+        let dropped = self.freezer.drop_lost(lost, tell);
+        self.contents.losses.dropped();
+        let expired = self.freezer.expire_lost(lost, tell);
+        self.contents.losses.names_expired();
+        dropped.and(expired)
     }
 
     /// What freezes it, for as long as it is there.
