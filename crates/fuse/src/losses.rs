@@ -16,8 +16,11 @@ pub(crate) struct Losses {
     /// The kernel may have names that were lost, of directories that lost something.
     has_lost_names: AtomicBool,
     /// What comes after the kernel has dropped what it had of such files; `None` when it has.
-    waiting: Mutex<Option<Vec<Box<dyn FnOnce() + Send>>>>,
+    waiting: Mutex<Option<Vec<DelayedAnswer>>>,
 }
+
+/// What gives an answer.
+type DelayedAnswer = Box<dyn FnOnce() + Send>;
 
 /// A loss that is being told.
 pub(crate) struct ToldLoss(Option<NotedFact>);

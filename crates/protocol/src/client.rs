@@ -26,6 +26,9 @@ const ENDS_WITHIN: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 const DOES_NOT_ANSWER: &str = "does not answer";
 /// How long a process may take none of the bytes of a request: it reads one as soon as it comes.
 const WRITE_TIME: Duration = Duration::from_secs(20);
+/// For how long another attempt is made where a process closes the connection before it greets: it was just ending, and the
+/// next one listens at the same socket.
+const ENDING_TIME: Duration = Duration::from_secs(2);
 /// What is between two attempts to connect where many others wait.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(50);
 /// After how long without an answer a process is asked whether it lives: it greets others at any time.
@@ -124,21 +127,27 @@ fn greet_within(time: Duration, dir: &RunDir, stem: &str) -> Result<Option<Conne
         return Err(Error::new(Kind::Interrupted, what.clone()));
     }
     let began = Instant::now();
-    let stream = loop {
-        match dir.connect(stem) {
-            Ok(Some(stream)) => break stream,
+    loop {
+        let stream = match dir.connect(stem) {
+            Ok(Some(stream)) => stream,
             Ok(None) => return Ok(None),
             // more wait to be heard than may
-            Err(error) if error.kind() == Kind::Busy && began.elapsed() < time => std::thread::sleep(BACKLOG_PAUSE),
+            Err(error) if error.kind() == Kind::Busy && began.elapsed() < time => {
+                std::thread::sleep(BACKLOG_PAUSE);
+                continue;
+            }
             Err(error) if error.kind() == Kind::Busy => return Err(silent(socket, None)),
             Err(error) => return Err(error),
+        };
+        let process = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
+        match Connection::greet(stream, time) {
+            Err(error) if began.elapsed() < ENDING_TIME && (is_reset(&error) || error.kind() == Kind::Busy) => {
+                std::thread::sleep(BACKLOG_PAUSE);
+            }
+            Err(error) if is_reset(&error) => return Ok(None),
+            Err(error) if error.kind() == Kind::Io => return Err(silent(socket, process)),
+            greeted => return greeted.map(Some),
         }
-    };
-    let process = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
-    match Connection::greet(stream, time) {
-        Err(error) if is_reset(&error) => Ok(None),
-        Err(error) if error.kind() == Kind::Io => Err(silent(socket, process)),
-        greeted => greeted.map(Some),
     }
 }
 
