@@ -246,6 +246,8 @@ impl Keeper {
             KeepRequest::Again => {
                 self.deaths.clear();
                 self.stands_in = false;
+                // that the one which stands in ends is no death
+                self.next = Some(self.programs[1].clone());
             }
             KeepRequest::Retire => {
                 (self.plan, self.claim, self.listener, self.log) = (None, None, None, None);

@@ -39,8 +39,15 @@ pub fn clear(args: &[OsString]) -> CommandResult {
         Some(device) => Some(find_used(&pool.report()?, device).map_err(failed)?),
         None => None,
     };
-    let answer = connect(name)?.ask(&Request::Clear { vdev, history: history_line("clear", args) });
-    answer.map(|_| true).map_err(|e| failed(words(&e)))
+    let mut connection = connect(name)?;
+    match connection.ask(&Request::Clear { vdev, history: history_line("clear", args) }) {
+        Ok(PoolReply::HandedOver) => {
+            // it only stood in for the process that serves the pool next
+            connection.wait_for_end();
+            Ok(true)
+        }
+        answer => answer.map(|_| true).map_err(|e| failed(words(&e))),
+    }
 }
 
 /// `zpool reopen`.

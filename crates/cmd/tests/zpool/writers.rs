@@ -178,11 +178,17 @@ fn connections_that_do_nothing() {
     world.check("list -H -o name", 0, "idle\n");
     // one that says nothing, and has a lock as pools have
     std::fs::File::create(world.dir.join("run/mute.lock")).unwrap();
-    let mute = UnixListener::bind(world.dir.join("run/mute.sock")).unwrap();
+    let (mute, ends) = (UnixListener::bind(world.dir.join("run/mute.sock")).unwrap(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..2).for_each(|_| drop(mute.accept().unwrap())));
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                drop(mute.accept().unwrap());
+            }
+        });
         world.check("list -H -o name", 1, "idle\ncannot open 'mute': the pool's process does not answer\n");
         world.check("status mute", 1, "cannot open 'mute': the pool's process does not answer\n");
+        ends.store(true, Ordering::Relaxed);
+        drop(UnixStream::connect(world.dir.join("run/mute.sock")).unwrap());
     });
     std::fs::remove_file(world.dir.join("run/mute.sock")).unwrap();
 }

@@ -74,7 +74,7 @@ impl AnswersRequests for AwayPool {
         _: &mut dyn FnMut(PoolReply) -> Result<()>,
     ) -> Result<PoolReply> {
         match request {
-            Request::Clear { .. } => self.helper.serve_again().map(|()| PoolReply::Done),
+            Request::Clear { .. } => self.helper.serve_again().map(|()| PoolReply::HandedOver),
             Request::Export { force, .. } => {
                 let how = if *force { Unmount::Force } else { Unmount::IfUnused };
                 self.mounts.unmount(&self.helper, how)?;
@@ -93,7 +93,7 @@ impl AnswersRequests for AwayPool {
     }
 
     fn answered(&self, last: &Answer) {
-        if let Answer::Done(PoolReply::Done | PoolReply::Exported) = last {
+        if let Answer::Done(PoolReply::HandedOver | PoolReply::Exported) = last {
             // it may be ending already
             let _ = self.end.lock().send(());
         }
