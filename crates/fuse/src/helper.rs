@@ -163,7 +163,7 @@ enum HelperAnswer {
 }
 
 impl Helper {
-    /// `program` with `args` has to call [`help`] with its standard input.
+    /// `program` with `args` has to call [`help()`] with its standard input.
     pub fn new(program: impl Into<PathBuf>, args: &[&str]) -> Helper {
         let args = args.iter().map(Into::into).collect();
         Helper::from(Origin::Program(program.into(), args))
