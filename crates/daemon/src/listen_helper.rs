@@ -148,6 +148,13 @@ pub fn claim(name: &str, lock: Option<File>) -> Result<RunDirClaim> {
     claim?.with_room(bind)
 }
 
+/// The pool's socket: that of the process before, if it was `kept` and is found there, or a new one. Errors: as of
+/// [`RunDirClaim::listen`].
+pub fn listen(claim: &mut RunDirClaim, kept: Option<OwnedFd>) -> Result<UnixListener> {
+    let again = kept.and_then(|kept| claim.listen_again(kept));
+    again.map_or_else(|| claim.listen(bind), Ok)
+}
+
 /// Gives a pool its entry in a cache file, or takes that out, by the helper of this process if it has one. Errors: as
 /// [`cachefile::put`]; the message names the file.
 pub fn change_cachefile(file: &Path, pool: &str, config: Option<&NvList>) -> Result<()> {

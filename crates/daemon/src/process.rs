@@ -14,7 +14,7 @@ use base::{Env, Mutex};
 use format::ids::Guid;
 use fuse::{Helper, Inheritance, InheritedMount, KeptFiles};
 use nix::sys::signal::SigSet;
-use pool::LivePool;
+use pool::{GROUPS_UNDER_WAY, LivePool};
 use protocol::create::CreateRequest;
 use protocol::datasets::{DatasetRequest, MountRequest, Response};
 use protocol::rundir::{RunDir, RunDirClaim};
@@ -133,8 +133,6 @@ fn environment() -> Env {
     env
 }
 
-/// Most groups that are open, or being written, at a time.
-const GROUPS_UNDER_WAY_MAX: usize = 3;
 /// Longest description of a new pool, in bytes.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
@@ -247,8 +245,8 @@ fn serve(
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     descriptors::check_room(0).map_err(failed)?;
-    let kept = ready.inheritance.lock().listener.take().and_then(|kept| claim.listen_again(kept));
-    let listener = kept.map_or_else(|| claim.listen(listen_helper::bind), Ok).map_err(failed)?;
+    let kept = ready.inheritance.lock().listener.take();
+    let listener = listen_helper::listen(&mut claim, kept).map_err(failed)?;
     let dir = claim.dir();
     notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
@@ -343,9 +341,8 @@ fn give_out(served: &Served, name: &str, mounts: &Mounting<'_>, ready: &Ready<'_
 /// Begins behind the groups that the process before had under way, if files were made in them: the kernel knows such a file by
 /// its number and, as its generation, the number of that group, so a new file must not have both.
 fn pass_lost_groups(pool: &ServedPool, inherited: &[InheritedMount]) -> base::Result<()> {
-    // where nobody knows, it may be so
-    if inherited.iter().any(|mount| mount.may_have_lost_files().unwrap_or(true)) {
-        for _ in 0..GROUPS_UNDER_WAY_MAX {
+    if inherited.iter().any(InheritedMount::may_have_lost_files) {
+        for _ in 0..GROUPS_UNDER_WAY {
             pool.sync(true)?;
         }
     }

@@ -34,7 +34,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::{Error, Kind, Mutex, MutexGuard, Result};
+use base::{Error, FoundFacts, Kind, Mutex, MutexGuard, Result};
 use nix::sys::socket;
 use nix::sys::time::TimeVal;
 use nix::sys::wait::waitpid;
@@ -188,6 +188,7 @@ impl Helper {
                 (HelperAnswer::Kept(KeptThing::Mount(kept)), Some(connection)) => mount = Some((*kept, connection)),
                 (HelperAnswer::Kept(KeptThing::Facts), Some(facts)) => {
                     let (kept, connection) = mount.take().ok_or_else(makes_no_sense)?;
+                    let facts = FoundFacts::read(facts);
                     inheritance.mounts.push(InheritedMount { kept, connection, facts });
                 }
                 (HelperAnswer::Kept(KeptThing::Claim), Some(claim)) => inheritance.claim = Some(claim),

@@ -94,7 +94,8 @@ pub struct Inheritance {
 pub struct InheritedMount {
     pub(crate) kept: KeptMount,
     pub(crate) connection: OwnedFd,
-    pub(crate) facts: OwnedFd,
+    /// Errors: they cannot be read.
+    pub(crate) facts: Result<FoundFacts>,
 }
 
 impl InheritedMount {
@@ -103,11 +104,12 @@ impl InheritedMount {
         &self.kept.options
     }
 
-    /// Whether files may have been lost that the kernel knows, as they were in no group yet, nor in the log. Errors: the
-    /// facts cannot be read.
-    pub fn may_have_lost_files(&self) -> Result<bool> {
-        let facts = FoundFacts::read(self.facts.try_clone()?)?;
-        Ok(facts.is_incomplete || Unsettled::lost(&facts).iter().any(|lost| lost.born.is_some()))
+    /// Whether files may have been lost that the kernel knows, as they were in no group yet, nor in the log.
+    pub fn may_have_lost_files(&self) -> bool {
+        let has_lost =
+            |facts: &FoundFacts| facts.is_incomplete || Unsettled::lost(facts).iter().any(|lost| lost.born.is_some());
+        // where nobody knows, it may be so
+        self.facts.as_ref().map_or(true, has_lost)
     }
 }
 

@@ -142,9 +142,9 @@ fn adopt_source<S: Source>(
     env: &Env,
     helper: &Helper,
 ) -> Result<AdoptedMount<S>> {
-    let InheritedMount { kept: KeptMount { options, point, dev, flags }, connection, facts: file } = inherited;
+    let InheritedMount { kept: KeptMount { options, point, dev, flags }, connection, facts } = inherited;
     let life = Arc::new(Life::default());
-    let legacy = begin_legacy(&*source, Some(FoundFacts::read(file)?))?;
+    let legacy = begin_legacy(&*source, Some(facts?))?;
     let lost = legacy.lost();
     let session = Session::new(source.clone(), options.clone(), env.clone(), life.clone(), &legacy)?;
     session.negotiated().restore(flags);

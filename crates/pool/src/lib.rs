@@ -47,9 +47,9 @@ pub use history::History;
 pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
 pub use live::inject;
 pub use live::{
-    AttachAs, DeviceOpener, DeviceTotals, Events, EventsSince, GroupRecord, GroupStage, Head, HeadKind, HealedSnapshot,
-    HeartbeatPlace, HeartbeatRecord, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev,
-    NewVdevShape, PruneAmount, Receiving, ScanPass, ScrubRange, SweepAction, SweepKind, SyncContext,
+    AttachAs, DeviceOpener, DeviceTotals, Events, EventsSince, GROUPS_UNDER_WAY, GroupRecord, GroupStage, Head,
+    HeadKind, HealedSnapshot, HeartbeatPlace, HeartbeatRecord, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf,
+    NewPool, NewVdev, NewVdevShape, PruneAmount, Receiving, ScanPass, ScrubRange, SweepAction, SweepKind, SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use rewind::{PoolStatePreview, PreviewFindings, findings, newest_before, newest_whole, preview};

@@ -109,7 +109,7 @@ use format::ids::Txg;
 use vdev::Tree;
 
 use crate::Pool;
-pub use attach::AttachAs;
+pub use attach::{AttachAs, GROUPS_UNDER_WAY};
 use checkpoint_stage::CheckpointState;
 use clone_changes::CloneChanges;
 use config::Config;

@@ -39,7 +39,7 @@ pub fn clear(args: &[OsString]) -> CommandResult {
         Some(device) => Some(find_used(&pool.report()?, device).map_err(failed)?),
         None => None,
     };
-    let mut connection = connect(name)?;
+    let mut connection = pool.into_connection();
     match connection.ask(&Request::Clear { vdev, history: history_line("clear", args) }) {
         Ok(PoolReply::HandedOver) => {
             // it only stood in for the process that serves the pool next

@@ -69,6 +69,11 @@ impl OpenPool {
         self.connection.ask(request).map_err(failed)
     }
 
+    /// The connection to its process.
+    pub fn into_connection(self) -> Connection {
+        self.connection
+    }
+
     fn off_topic(&self) -> Stop {
         Stop::Failed(format!("cannot open '{}': its process answers another question", self.name))
     }

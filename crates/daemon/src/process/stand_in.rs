@@ -4,15 +4,15 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
-use base::{Env, Error, Kind, Mutex, Result};
+use base::{Env, Error, Kind, Result};
 use format::ids::Guid;
 use fuse::{Helper, Inheritance, StandIn, Unmount};
 use protocol::rundir::RunDir;
 use protocol::wire::{Answer, PoolReply, Request};
 
-use super::{hello, spawn};
+use super::hello;
 use crate::server::{self, AnswersRequests};
 use crate::{confine, descriptors, listen_helper, log, revival};
 
@@ -22,7 +22,6 @@ struct AwayPool {
     name: String,
     mounts: StandIn,
     helper: Helper,
-    end: Mutex<mpsc::Sender<()>>,
 }
 
 /// Is the process that stands in for that of a pool, which died too often: `pool` is what that left with its keeper, which is
@@ -46,20 +45,14 @@ fn serve(pool: &str) -> Result<()> {
     let missing = || Error::new(Kind::Missing, "the place of the process was not kept");
     let (claim, listener) = claim.zip(listener).ok_or_else(missing)?;
     let mut claim = RunDir::make()?.claim_again(&name, File::from(claim))?;
-    let kept = claim.listen_again(listener);
-    let listener = kept.map_or_else(|| claim.listen(listen_helper::bind), Ok)?;
+    let listener = listen_helper::listen(&mut claim, Some(listener))?;
     confine::confine(&[claim.dir().path()]).map_err(|why| Error::new(Kind::Permission, why))?;
     log::begin();
     let mounts = StandIn::begin(mounts, &Env::real())?;
-    let (end, ended) = mpsc::channel();
     let greeting = hello(&name, guid);
     tracing::error!(pool = name, "its process died too often: all requests fail until 'zpool clear {name}'");
-    let answering = Arc::new(AwayPool { guid, name, mounts, helper, end: Mutex::new(end) });
-    spawn("accept", move || server::listen(&listener, &answering, &greeting))?;
-    // an error: nobody can end it any more
-    let _ = ended.recv();
-    // the next process has the claim, and where it is listened
-    std::process::exit(0);
+    server::listen(&listener, &Arc::new(AwayPool { guid, name, mounts, helper }), &greeting);
+    Ok(())
 }
 
 impl AnswersRequests for AwayPool {
@@ -94,8 +87,8 @@ impl AnswersRequests for AwayPool {
 
     fn answered(&self, last: &Answer) {
         if let Answer::Done(PoolReply::HandedOver | PoolReply::Exported) = last {
-            // it may be ending already
-            let _ = self.end.lock().send(());
+            // the next process has the claim, and where it is listened
+            std::process::exit(0);
         }
     }
 }

@@ -26,8 +26,8 @@ use super::leaf_watch::recognize;
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
 
-/// Groups that may have begun to write when a leaf comes: the one that is synced, the one that is open, and the next.
-const GROUPS_UNDER_WAY: u64 = 3;
+/// Groups that may have begun to write at a time: the one that is synced, the one that is open, and the next.
+pub const GROUPS_UNDER_WAY: u64 = 3;
 
 /// OpenZFS's words.
 pub(super) const LARGE_SECTORS: &str =

@@ -26,7 +26,7 @@ use format::ids::{Guid, ObjectId, Txg, VdevNumber};
 use format::scan::ScanState;
 use vdev::{Edit, LeafVdev, Reflow, Vdev, VdevKind, geometry, label};
 
-use super::attach::LARGE_SECTORS;
+use super::attach::{GROUPS_UNDER_WAY, LARGE_SECTORS};
 use super::create::leaf_spec;
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
@@ -36,8 +36,6 @@ use crate::{FeatureState, metaslabs};
 const MOVED_BYTES_MAX: u64 = 256 << 20;
 /// Milliseconds of a group after which a step ends that somebody waits for.
 const STEP_MS_MIN: u64 = 500;
-/// Groups that may have begun to write when an expansion ends.
-const GROUPS_UNDER_WAY: u64 = 3;
 /// Entries in the table of a top-level vdev.
 const STATE: &str = "org.openzfs:raidz_expand_state";
 const START_TIME: &str = "org.openzfs:raidz_expand_start_time";
