@@ -1,4 +1,5 @@
-//! Listening on a pool's socket: one thread a connection, a bounded number of them.
+//! Listening on a pool's socket: one thread a connection, a bounded number of them. Where the system gives no thread, the
+//! one that listens answers in turn with others, so that no client waits for one that says nothing.
 //!
 //! The user whose process this is, and root, may ask for everything. Others may ask what OpenZFS lets everybody ask,
 //! if the folder of the socket lets them in.
@@ -22,6 +23,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use protocol::beside;
 use protocol::wire::{self, Answer, Hello, PoolReply, Request};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::stranger_share::{PatientStream, StrangerShare};
 
@@ -29,7 +31,7 @@ use crate::stranger_share::{PatientStream, StrangerShare};
 pub trait AnswersRequests: Send + Sync + 'static {
     /// The guids of the pool, of its vdevs, and of its spares and cache devices.
     fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>);
-    /// AnswersRequests a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
+    /// Answers a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
     /// it, as many as [`Request::descriptors`] says.
     fn answer(
         &self,
@@ -47,47 +49,79 @@ const OF_STRANGER_MAX: usize = 16;
 const OF_STRANGERS_MAX: usize = 64;
 /// How long a client may be silent, or not take what is sent to it.
 const IDLE_TIME: Duration = Duration::from_secs(600);
-/// How long a stranger may not take what is sent, and a client may be silent for which others wait.
+/// How long a stranger may not take what is sent.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the rest of a request may take to come where others wait for their turn.
+const REST_TIME: Duration = Duration::from_secs(2);
+/// Until another attempt where the system is out of something.
+const SYSTEM_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long, and how many bytes of it, a request is read that is not taken.
 const READ_OUT_TIME: Duration = Duration::from_secs(5);
 const READ_OUT_BYTES_MAX: usize = 64 << 20;
 
-/// AnswersRequests clients for as long as the process lives.
+/// Answers clients for as long as the process lives.
 pub fn listen<A: AnswersRequests>(listener: &UnixListener, served: &Arc<A>, hello: &Hello) {
     let (guests, share) = (Arc::new(Guests::default()), Arc::new(StrangerShare::default()));
-    for stream in listener.incoming() {
-        let stream = match stream {
-            Ok(stream) => stream,
+    // those for which there was no thread
+    let mut waiting: Vec<Talk<A>> = Vec::new();
+    loop {
+        let (has_new, asking) = wait(listener, &waiting);
+        for at in asking.into_iter().rev() {
+            let talk = waiting.swap_remove(at);
+            // there may be a thread by now
+            waiting.extend(start(talk).and_then(Talk::turn_among_others));
+        }
+        if !has_new {
+            continue;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
             Err(e) => {
                 // such as too many open files
                 tracing::warn!("connection not accepted: {e}");
                 guests.dismiss_one();
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(SYSTEM_PAUSE);
                 continue;
             }
         };
         let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
+        let Ok(()) = stream.set_read_timeout(Some(IDLE_TIME)) else { continue };
         let is_owner = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
         let stranger = (!is_owner).then_some(peer.uid());
         let Some(guest) = guests.seat(&stream, stranger) else { continue };
-        let (served, hello, share) = (served.clone(), hello.clone(), share.clone());
-        let talk = move |idle_time| {
-            if let Err(e) = talk(stream, &guest, idle_time, (&*served, &share), &hello) {
-                tracing::debug!("connection ends: {e}");
-            }
-        };
-        // here, or on the thread
-        let talk = Arc::new(Mutex::new(Some(talk)));
-        let talk_there = talk.clone();
-        let take = |talk: &Mutex<Option<_>>| talk.lock().take();
-        let work = move || take(&talk_there).into_iter().for_each(|talk| talk(IDLE_TIME));
-        if let Err(e) = std::thread::Builder::new().name("client".to_owned()).spawn(work) {
-            tracing::warn!("there is no thread for a connection, and the next ones wait: {e}");
-            take(&talk).into_iter().for_each(|talk| talk(PATIENCE));
-        }
+        let talk = Talk { stream, guest, served: served.clone(), share: share.clone(), greeting: Some(hello.clone()) };
+        let Some(talk) = start(talk) else { continue };
+        tracing::warn!("there is no thread for a connection, which is answered in turn with others");
+        waiting.extend(talk.turn_among_others());
     }
+}
+
+/// Waits until somebody connects, or one of those that wait asks; whether somebody has, and which of those have.
+fn wait<A: AnswersRequests>(listener: &UnixListener, waiting: &[Talk<A>]) -> (bool, Vec<usize>) {
+    let mut fds: Vec<PollFd<'_>> = waiting.iter().map(|talk| PollFd::new(&talk.stream, PollFlags::IN)).collect();
+    fds.push(PollFd::new(listener, PollFlags::IN));
+    while poll(&mut fds, None).is_err() {
+        // it is interrupted, or the system has no memory for it
+        std::thread::sleep(SYSTEM_PAUSE);
+    }
+    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let has_new = fds.pop().is_some_and(|fd| is_ready(&fd));
+    (has_new, fds.iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(at, _)| at).collect())
+}
+
+/// Talks on a thread of its own, until the connection ends. Gives back what was to be talked where there is no thread.
+fn start<A: AnswersRequests>(talk: Talk<A>) -> Option<Talk<A>> {
+    // here, or on the thread
+    let talk = Arc::new(Mutex::new(Some(talk)));
+    let there = talk.clone();
+    let work = move || {
+        let talk = there.lock().take();
+        talk.into_iter().for_each(|mut talk| while talk.turn() {});
+    };
+    let started = std::thread::Builder::new().name("client".to_owned()).spawn(work);
+    started.err().and_then(|_| talk.lock().take())
 }
 
 /// The connections.
@@ -175,41 +209,70 @@ impl Drop for Guest {
     }
 }
 
-fn talk<A: AnswersRequests>(
-    mut stream: UnixStream,
-    guest: &Guest,
-    idle_time: Duration,
-    (served, share): (&A, &StrangerShare),
-    hello: &Hello,
-) -> Result<()> {
-    stream.set_read_timeout(Some(idle_time))?;
-    stream.set_write_timeout(Some(if guest.stranger.is_some() { PATIENCE } else { idle_time }))?;
-    let (guid, vdevs, aux) = served.guids();
-    wire::send(&mut stream, &Hello { guid, vdevs, aux, ..hello.clone() })?;
-    let bytes_max = if guest.stranger.is_some() { wire::STRANGER_BYTES_MAX } else { wire::REQUEST_BYTES_MAX };
-    loop {
-        let (request, descriptors) = match beside::receive::<Request>(&stream, bytes_max) {
+/// A connection, and what is needed to answer it.
+struct Talk<A: AnswersRequests> {
+    stream: UnixStream,
+    guest: Guest,
+    served: Arc<A>,
+    share: Arc<StrangerShare>,
+    /// `None` once it is sent.
+    greeting: Option<Hello>,
+}
+
+impl<A: AnswersRequests> Talk<A> {
+    /// Greets, or answers the next request. False if the connection ends.
+    fn turn(&mut self) -> bool {
+        let goes_on = match self.greeting.take() {
+            Some(hello) => self.greet(hello).map(|()| true),
+            None => self.answer_next(),
+        };
+        goes_on.unwrap_or_else(|e| {
+            tracing::debug!("connection ends: {e}");
+            false
+        })
+    }
+
+    /// The same, where others wait for their turn; `None` if the connection ends.
+    fn turn_among_others(mut self) -> Option<Self> {
+        let limit = |talk: &Self, time| talk.stream.set_read_timeout(Some(time)).is_ok();
+        let goes_on = limit(&self, REST_TIME) && self.turn() && limit(&self, IDLE_TIME);
+        goes_on.then_some(self)
+    }
+
+    fn greet(&mut self, hello: Hello) -> Result<()> {
+        self.stream.set_write_timeout(Some(if self.guest.stranger.is_some() { PATIENCE } else { IDLE_TIME }))?;
+        let (guid, vdevs, aux) = self.served.guids();
+        wire::send(&mut self.stream, &Hello { guid, vdevs, aux, ..hello })
+    }
+
+    /// Errors: of the connection, or the request is none.
+    fn answer_next(&mut self) -> Result<bool> {
+        let (stream, served) = (&mut self.stream, &*self.served);
+        let stranger = self.guest.stranger;
+        let bytes_max = if stranger.is_some() { wire::STRANGER_BYTES_MAX } else { wire::REQUEST_BYTES_MAX };
+        let (request, descriptors) = match beside::receive::<Request>(stream, bytes_max) {
             Ok(Some(came)) => came,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(false),
             Err(e) => {
                 if matches!(e.kind(), Kind::TooBig | Kind::Corrupt) {
-                    refuse(&mut stream, &e)?;
+                    refuse(stream, &e)?;
                 }
                 return Err(e);
             }
         };
-        guest.note(false);
-        match (check(&request, descriptors.len(), guest.stranger.is_some()), guest.stranger) {
-            (Err(e), _) => wire::send(&mut stream, &failed(&e))?,
-            (Ok(()), Some(user)) => answer_stranger(&stream, &request, descriptors, served, (share, user))?,
+        self.guest.note(false);
+        match (check(&request, descriptors.len(), stranger.is_some()), stranger) {
+            (Err(e), _) => wire::send(stream, &failed(&e))?,
+            (Ok(()), Some(user)) => answer_stranger(stream, &request, descriptors, served, (&self.share, user))?,
             (Ok(()), None) => {
-                let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
+                let part = &mut |part| wire::send(stream, &Answer::Part(part));
                 let last = last_of(served.answer(&request, descriptors, part));
-                wire::send(&mut stream, &last)?;
+                wire::send(stream, &last)?;
                 served.answered(&last);
             }
         }
-        guest.note(true);
+        self.guest.note(true);
+        Ok(true)
     }
 }
 
@@ -241,7 +304,7 @@ fn last_of(result: Result<PoolReply>) -> Answer {
     result.map_or_else(|e| failed(&e), Answer::Done)
 }
 
-/// AnswersRequests one that may only ask, within what all of these may take together. Errors: the connection ends, also as the
+/// Answers one that may only ask, within what all of these may take together. Errors: the connection ends, also as the
 /// answer is not taken.
 fn answer_stranger<A: AnswersRequests>(
     stream: &UnixStream,
@@ -271,6 +334,9 @@ fn answer_stranger<A: AnswersRequests>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
     use super::*;
 
     fn connected() -> (UnixStream, UnixStream) {
@@ -306,6 +372,53 @@ mod tests {
         strangers.iter().for_each(|guest| guest.note(false));
         assert!(guests.seat(&ours, Some(5)).is_none(), "all are being answered");
         assert!(guests.seat(&ours, None).is_some(), "the owner has places of their own");
+    }
+
+    struct Refuses;
+
+    impl AnswersRequests for Refuses {
+        fn guids(&self) -> (Guid, Vec<Guid>, Vec<Guid>) {
+            (Guid::new(1), Vec::new(), Vec::new())
+        }
+
+        fn answer(
+            &self,
+            _: &Request,
+            _: Vec<OwnedFd>,
+            _: &mut dyn FnMut(PoolReply) -> Result<()>,
+        ) -> Result<PoolReply> {
+            Err(Error::new(Kind::Busy, "not now"))
+        }
+
+        fn answered(&self, _: &Answer) {}
+    }
+
+    /// A client that says nothing, and one that sends half a request, hold up none that is answered by the same thread.
+    #[test]
+    fn those_without_a_thread_are_answered_in_turn() {
+        use std::io::Write;
+        let (guests, share) = (Arc::new(Guests::default()), Arc::new(StrangerShare::default()));
+        let talk_with = |stream: UnixStream| {
+            let guest = guests.seat(&stream, None).unwrap();
+            let greeting = Some(Hello::default());
+            Talk { stream, guest, served: Arc::new(Refuses), share: share.clone(), greeting }
+        };
+        let [(_silent, first), (mut half, second), (mut whole, third)] = [(); 3].map(|()| connected());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(b"cenote-in-turn").unwrap()).unwrap();
+        let greeted = |stream| talk_with(stream).turn_among_others().unwrap();
+        let mut waiting = Vec::from([first, second, third].map(greeted));
+        half.write_all(&[9, 0]).unwrap();
+        wire::send(&mut whole, &Request::Report).unwrap();
+        let (has_new, asking) = wait(&listener, &waiting);
+        assert_eq!((has_new, asking.as_slice()), (false, &[1, 2][..]));
+        let third = waiting.swap_remove(2).turn_among_others().expect("it goes on");
+        assert!(waiting.swap_remove(1).turn_among_others().is_none(), "the rest of its request does not come");
+        let hello: Hello = wire::receive(&mut whole, wire::REQUEST_BYTES_MAX).unwrap().unwrap();
+        assert_eq!(hello.guid, Guid::new(1));
+        let answer: Answer = wire::receive(&mut whole, wire::REQUEST_BYTES_MAX).unwrap().unwrap();
+        assert!(matches!(answer, Answer::Failed { errno: libc::EBUSY, .. }), "{answer:?}");
+        drop((waiting, whole));
+        assert!(third.turn_among_others().is_none());
     }
 
     #[test]

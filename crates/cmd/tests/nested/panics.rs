@@ -152,7 +152,8 @@ fn what_the_system_refuses() {
             let export = nest.run("zpool export nest");
             let log = fs::read_to_string(nest.dir.join("run/nest.log")).unwrap();
             let has_died = log.contains("memory allocation of");
-            assert!(export.status.success() || has_died, "{limit}: {}", String::from_utf8_lossy(&export.stderr));
+            let said = String::from_utf8_lossy(&export.stderr);
+            assert!(export.status.success() || has_died, "{limit}: {said}its process says: {log}");
             if has_died {
                 // as after any death, this clears away what was mounted
                 nest.run("zpool export nest");
