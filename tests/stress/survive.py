@@ -249,8 +249,6 @@ class Renames(Program):
         if there[-9:] != b"whole end"[: len(there)] or self.number(there) < getattr(self, "synced", 0):
             raise Wrong(f"the document is {there[:20]!r} ... {there[-20:]!r}, {getattr(self, 'synced', 0)} was synced")
         self.version = self.synced = self.number(there)
-        # a name to which something was moved in the time that was lost may lead there still (docs/REATTACH.md)
-        self.names = [f"{name}{self.told}" for name in "abcd"]
 
     @staticmethod
     def number(document):
@@ -266,7 +264,7 @@ class Renames(Program):
             self.move("new", "document", descriptor)
         finally:
             os.close(descriptor)
-        one, two, three, spare = self.names
+        one, two, three, spare = "abcd"
         for name in (one, two, three):
             os.close(os.open(self.path(name), os.O_WRONLY | os.O_CREAT))
         for _ in range(10):

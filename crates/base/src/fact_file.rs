@@ -6,7 +6,14 @@
 //!
 //! A fact is written by one pwrite(2) of its slot, which a kill does not cut short. Where there is no slot left, the file
 //! says so: it does not have all facts.
+//!
+//! A name of a directory takes several slots, which say whose parts they are. One that a kill cut short is none:
+//!
+//! ```text
+//!   kind: 255 | part, 16 bits | number of the name, 40 bits     numbers: directory, bytes of the name | 16 bytes of it | ...
+//! ```
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -17,10 +24,18 @@ use crate::{Endian, Error, Mutex, Reader, Result};
 
 /// Bytes of a slot.
 const SLOT_BYTES: usize = 24;
-/// Slots of a file.
+/// Slots of a file for facts, and for names.
 const SLOTS_MAX: u32 = 1 << 16;
+const NAME_SLOTS_MAX: u32 = 1 << 16;
 
-/// One fact: a kind, which is not 0, and two numbers.
+/// The kind of a part of a name, in its lowest byte.
+const NAME_PART: u64 = 255;
+/// Bytes of a name in one part.
+const PART_BYTES: usize = 16;
+/// Longest name, in bytes: longer ones are no names of files.
+const NAME_BYTES_MAX: usize = 1 << 10;
+
+/// One fact: a kind, which is neither 0 nor ends with the byte 255, and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// What it is about.
@@ -32,6 +47,19 @@ pub struct Fact {
 /// Where a fact stands in its file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FactSlot(u32);
+
+/// Where a name stands in its file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NameSlots(Vec<u32>);
+
+/// A name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameFact {
+    /// Number of the directory.
+    pub directory: u64,
+    /// The name.
+    pub name: Vec<u8>,
+}
 
 /// A file that is being written.
 pub struct FactFile {
@@ -45,6 +73,11 @@ struct FactSlots {
     free: Vec<u32>,
     /// Slots that were ever used.
     used: u32,
+    /// Slots that have facts, and that have names.
+    facts: u32,
+    of_names: u32,
+    /// Names that were ever noted.
+    names: u64,
     is_incomplete: bool,
 }
 
@@ -53,6 +86,8 @@ struct FactSlots {
 pub struct FoundFacts {
     /// Those that are there, in no order.
     pub facts: Vec<Fact>,
+    /// Names that are there, in no order.
+    pub names: Vec<NameFact>,
     /// Some were lost, as there were too many at once.
     pub is_incomplete: bool,
 }
@@ -68,14 +103,11 @@ impl FactFile {
     pub fn put(&self, fact: Fact) -> Option<FactSlot> {
         let number = {
             let mut slots = self.slots.lock();
-            match slots.free.pop() {
-                Some(number) => number,
-                None if slots.used < SLOTS_MAX => {
-                    slots.used += 1;
-                    slots.used
-                }
-                None => return self.lose(&mut slots),
+            if slots.facts == SLOTS_MAX {
+                return self.lose(&mut slots);
             }
+            slots.facts += 1;
+            slots.take()
         };
         match self.write(number, fact.kind, fact.numbers) {
             Ok(()) => Some(FactSlot(number)),
@@ -87,8 +119,56 @@ impl FactFile {
     pub fn take(&self, slot: FactSlot) {
         // one that stays there says too much, and never too little
         if self.write(slot.0, 0, [0; 2]).is_ok() {
-            self.slots.lock().free.push(slot.0);
+            let mut slots = self.slots.lock();
+            slots.free.push(slot.0);
+            slots.facts -= 1;
         }
+    }
+
+    /// Notes a name. `None` as of [`FactFile::put`].
+    pub fn put_name(&self, fact: &NameFact) -> Option<NameSlots> {
+        let parts = 1 + fact.name.len().div_ceil(PART_BYTES) as u32;
+        let (numbers, name) = {
+            let mut slots = self.slots.lock();
+            if fact.name.len() > NAME_BYTES_MAX || slots.of_names + parts > NAME_SLOTS_MAX {
+                self.lose(&mut slots);
+                return None;
+            }
+            slots.of_names += parts;
+            slots.names += 1;
+            ((0..parts).map(|_| slots.take()).collect::<Vec<u32>>(), slots.names)
+        };
+        let head = [fact.directory, fact.name.len() as u64];
+        let words = |part: &[u8]| {
+            let mut bytes = [0; PART_BYTES];
+            bytes[..part.len()].copy_from_slice(part);
+            let (first, second) = bytes.split_at(8);
+            [first, second].map(|word| u64::from_le_bytes(word.try_into().expect("half of a part")))
+        };
+        let parts = std::iter::once(head).chain(fact.name.chunks(PART_BYTES).map(words));
+        for (part, (number, words)) in numbers.iter().zip(parts).enumerate() {
+            if self.write(*number, NAME_PART | (part as u64) << 8 | name << 24, words).is_err() {
+                self.lose(&mut self.slots.lock());
+                return None;
+            }
+        }
+        Some(NameSlots(numbers))
+    }
+
+    /// A name is noted no more.
+    pub fn take_name(&self, name: NameSlots) {
+        for number in name.0 {
+            if self.write(number, 0, [0; 2]).is_ok() {
+                let mut slots = self.slots.lock();
+                slots.free.push(number);
+                slots.of_names -= 1;
+            }
+        }
+    }
+
+    /// Whether most of the room for names is taken.
+    pub fn is_full_of_names(&self) -> bool {
+        self.slots.lock().of_names > NAME_SLOTS_MAX / 4 * 3
     }
 
     /// What was lost is none any more.
@@ -111,6 +191,16 @@ impl FactFile {
     }
 }
 
+impl FactSlots {
+    /// The number of an empty slot, of which there is one.
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used
+        })
+    }
+}
+
 impl AsFd for FactFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -122,21 +212,25 @@ impl FoundFacts {
     pub fn read(file: OwnedFd) -> Result<FoundFacts> {
         let file = File::from(file);
         let len = file.metadata()?.len();
-        if len > (u64::from(SLOTS_MAX) + 1) * SLOT_BYTES as u64 {
+        if len > u64::from(SLOTS_MAX + NAME_SLOTS_MAX + 1) * SLOT_BYTES as u64 {
             return Err(Error::corrupt(format!("a file of facts of {len} bytes")));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
         let mut all = FoundFacts::default();
+        let mut parts: BTreeMap<(u64, u64), [u64; 2]> = BTreeMap::new();
         for (number, slot) in bytes.chunks_exact(SLOT_BYTES).enumerate() {
             let mut words = Reader::new(slot, Endian::Little);
             let fact = Fact { kind: words.u64()?, numbers: [words.u64()?, words.u64()?] };
-            match number {
-                0 => all.is_incomplete = fact.kind != 0,
+            match (number, fact.kind & 0xff) {
+                (0, _) => all.is_incomplete = fact.kind != 0,
+                (_, NAME_PART) => drop(parts.insert((fact.kind >> 24, fact.kind >> 8 & 0xffff), fact.numbers)),
                 _ if fact.kind != 0 => all.facts.push(fact),
                 _ => {}
             }
         }
+        let heads = parts.iter().filter(|((_, part), _)| *part == 0);
+        all.names = heads.filter_map(|(&(name, _), &[directory, len])| name_of(&parts, name, directory, len)).collect();
         Ok(all)
     }
 
@@ -146,9 +240,45 @@ impl FoundFacts {
     }
 }
 
+/// The name of that number; `None` if it is not whole.
+fn name_of(parts: &BTreeMap<(u64, u64), [u64; 2]>, name: u64, directory: u64, len: u64) -> Option<NameFact> {
+    let len = usize::try_from(len).ok().filter(|len| *len <= NAME_BYTES_MAX)?;
+    let bytes = |part: usize| parts.get(&(name, part as u64)).map(|words| words.map(u64::to_le_bytes).concat());
+    let mut all: Vec<u8> = (1..=len.div_ceil(PART_BYTES)).map(bytes).collect::<Option<Vec<_>>>()?.concat();
+    all.truncate(len);
+    Some(NameFact { directory, name: all })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_there_whole_or_not_at_all() {
+        let file = FactFile::new().unwrap();
+        let name = |directory, len: usize| NameFact { directory, name: (0..len).map(|at| at as u8).collect() };
+        let all: Vec<NameFact> = [0, 1, 15, 16, 17, 255].map(|len| name(len as u64 + 1, len)).into();
+        let mut slots: Vec<NameSlots> = all.iter().map(|name| file.put_name(name).unwrap()).collect();
+        let fact = Fact { kind: 3, numbers: [1, 2] };
+        file.put(fact).unwrap();
+        let mut found = read(&file);
+        found.names.sort_unstable();
+        assert_eq!((&found.names, found.facts), (&all, vec![fact]));
+        // one that was cut short
+        file.write(slots[5].0[3], 0, [0; 2]).unwrap();
+        assert_eq!(read(&file).names.len(), 5);
+        slots.drain(..).for_each(|slots| file.take_name(slots));
+        assert_eq!(read(&file), FoundFacts { facts: vec![fact], ..FoundFacts::default() });
+        // there is room for many, and an end
+        let most = NAME_SLOTS_MAX / 17;
+        slots.extend((0..most).map(|_| file.put_name(&name(7, 255)).unwrap()));
+        assert!(file.is_full_of_names() && !read(&file).is_incomplete);
+        assert_eq!(file.put_name(&name(7, 255)), None);
+        let found = read(&file);
+        assert!(found.is_incomplete && found.names.len() == most as usize);
+        assert_eq!(file.put_name(&name(7, 1 << 11)), None);
+        file.put(fact).expect("facts have their own room");
+    }
 
     fn read(file: &FactFile) -> FoundFacts {
         FoundFacts::read(file.as_fd().try_clone_to_owned().unwrap()).unwrap()

@@ -28,7 +28,7 @@ pub use bytes::{Endian, Reader};
 pub use data::{Data, Piece};
 pub use env::{Env, WORK_THAT_WAITS, WorkKind};
 pub use error::{Bookmark, Error, ErrorPlace, Kind, Result, ResultExt};
-pub use fact_file::{Fact, FactFile, FactSlot, FoundFacts};
+pub use fact_file::{Fact, FactFile, FactSlot, FoundFacts, NameFact, NameSlots};
 pub use lock_waits::{LockWaits, lock_waits};
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use log_limit::{LogLimit, MessageFate};

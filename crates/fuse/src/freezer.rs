@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Error, Kind, Mutex, Result};
+use base::{Error, Kind, Mutex, NameFact, Result};
 use export::Gate;
 use zpl::{DirEntry, FileKind, ObjectId};
 
@@ -292,11 +292,16 @@ impl<S: Source> Freezer<S> {
         )
     }
 
-    /// Has the kernel ask again, by `tell`, for the names that directories among objects that lost changes have. A name that is
-    /// not there any more leads it to an object that is stale, or to a file that was moved there in the time that was lost: of
-    /// that name nobody knows. Errors: those of `tell`.
+    /// Has the kernel ask again, by `tell`, for the names that directories among objects that lost changes have, and for those
+    /// that were given in the time that was lost to objects that are there. Any other name that is not there any more leads
+    /// it to an object that is stale. Errors: those of `tell`.
     pub(crate) fn expire_lost(&self, lost: &LostObjects, tell: TellKernel<'_>) -> Result<()> {
         let live = self.trees.live();
+        for names in lost.names.chunks(MESSAGES_KEPT_MAX) {
+            let node = |given: &NameFact| live.node(ObjectId::new(given.directory)).ok();
+            let given = names.iter().filter_map(|given| Some(expiry(node(given)?, &given.name)));
+            tell(&given.collect::<Vec<_>>())?;
+        }
         self.each_lost(
             lost,
             &mut |object, messages| {

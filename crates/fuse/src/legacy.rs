@@ -7,12 +7,13 @@
 //!   3 begun, and not answered   unique, object      repeats
 //!   4 place of a snapshot       place, dataset      snapshots
 //!   5 lost with its names       object, generation  lookup_counts, until the kernel knows another file of that number
+//!     name that was given       directory, name     zil::Unsettled, of the tree below
 //! ```
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Fact, FactFile, FactSlot, FoundFacts};
+use base::{Fact, FactFile, FactSlot, FoundFacts, NameFact, NameSlots};
 use zpl::{LostChanges, ObjectId, Unsettled};
 
 /// Kinds of facts: those above but the first, which `zil` makes.
@@ -38,6 +39,8 @@ pub struct LostObjects {
     pub changed: Vec<ObjectId>,
     /// Those that are not, with their generation: made in the time that was lost.
     pub gone: HashMap<ObjectId, u64>,
+    /// Names that were given, in the time that was lost, to objects that are there: the kernel may have them yet.
+    pub names: Vec<NameFact>,
     /// All objects may have lost something, as there were too many to be noted.
     pub are_all: bool,
 }
@@ -45,7 +48,8 @@ pub struct LostObjects {
 impl LostObjects {
     /// Of what was noted; `generation` is that of the object that has a number now.
     fn of(before: &FoundFacts, generation: impl Fn(ObjectId) -> Option<u64>) -> LostObjects {
-        let mut lost = LostObjects { are_all: before.is_incomplete, ..LostObjects::default() };
+        let names = before.names.clone();
+        let mut lost = LostObjects { are_all: before.is_incomplete, names, ..LostObjects::default() };
         let earlier = before.of(GONE).map(|[object, born]| (ObjectId::new(object), Some(born)));
         let noted = Unsettled::lost(before).into_iter().map(|LostChanges { object, born }| (object, born));
         for (object, born) in earlier.chain(noted) {
@@ -59,7 +63,7 @@ impl LostObjects {
 
     /// Whether nothing was lost.
     pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.gone.is_empty() && !self.are_all
+        self.changed.is_empty() && self.gone.is_empty() && self.names.is_empty() && !self.are_all
     }
 
     /// All that are known.
@@ -106,6 +110,13 @@ impl Legacy {
         Some(NotedFact { file: file.clone(), slot: Some(slot) })
     }
 
+    /// Notes the names that were lost, for the process after this one.
+    pub(crate) fn note_lost_names(&self) -> Option<NotedNames> {
+        let file = self.file.clone()?;
+        let slots = self.lost.names.iter().filter_map(|name| file.put_name(name)).collect();
+        Some(NotedNames { file, slots })
+    }
+
     /// Whether another process served this mount before.
     pub(crate) fn is_inherited(&self) -> bool {
         self.before.is_some()
@@ -140,6 +151,18 @@ impl Drop for NotedFact {
         if let Some(slot) = self.slot.take() {
             self.file.take(slot);
         }
+    }
+}
+
+/// Names that are noted until this is dropped.
+pub(crate) struct NotedNames {
+    file: Arc<FactFile>,
+    slots: Vec<NameSlots>,
+}
+
+impl Drop for NotedNames {
+    fn drop(&mut self) {
+        self.slots.drain(..).for_each(|slots| self.file.take_name(slots));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, Kind, Mutex};
 use zpl::ObjectId;
 
-use crate::legacy::{Legacy, NotedFact};
+use crate::legacy::{Legacy, NotedFact, NotedNames};
 
 /// The files of one mount that lost something, and were not told yet.
 pub(crate) struct Losses {
@@ -15,6 +15,8 @@ pub(crate) struct Losses {
     is_any: AtomicBool,
     /// The kernel may have names that were lost, of directories that lost something.
     has_lost_names: AtomicBool,
+    /// Those of them that nobody could find out, for the process after this one.
+    names: Mutex<Option<NotedNames>>,
     /// What comes after the kernel has dropped what it had of such files; `None` when it has.
     waiting: Mutex<Option<Vec<DelayedAnswer>>>,
 }
@@ -41,7 +43,8 @@ impl Losses {
             UntoldLosses { objects: lost.changed.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
         let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
         let waiting = Mutex::new((!lost.is_empty()).then(Vec::new));
-        Losses { untold: Mutex::new(untold), is_any, has_lost_names: AtomicBool::new(!lost.is_empty()), waiting }
+        let (has_lost_names, names) = (AtomicBool::new(!lost.is_empty()), Mutex::new(legacy.note_lost_names()));
+        Losses { untold: Mutex::new(untold), is_any, has_lost_names, names, waiting }
     }
 
     /// Does `work` when the kernel has dropped what it had of files that lost something: a program that is told of a loss
@@ -80,6 +83,7 @@ impl Losses {
     /// The kernel asks again for the names that it had of directories that lost something.
     pub(crate) fn names_expired(&self) {
         self.has_lost_names.store(false, Ordering::SeqCst);
+        self.names.lock().take();
     }
 
     /// A file was made, which may have the number of one that lost something.

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Fact, FactFile, FactSlot, FoundFacts, Mutex};
+use base::{Fact, FactFile, FactSlot, FoundFacts, Mutex, NameFact, NameSlots};
 use format::ids::{ObjectId, Txg};
 
 /// The kind of facts that tell of a changed object and, of one that is new, its generation.
@@ -67,17 +67,18 @@ pub struct Unsettled {
 
 #[derive(Default)]
 struct NotedChanges {
-    objects: HashMap<(ObjectId, SettledBy), NotedChange>,
+    objects: HashMap<(ObjectId, SettledBy), NotedChange<FactSlot>>,
+    names: HashMap<(NameFact, SettledBy), NotedChange<NameSlots>>,
     /// Counts notes.
     order: u64,
     /// The last group with a change that there was no room for.
     lost_txg: Option<Txg>,
 }
 
-struct NotedChange {
+struct NotedChange<S> {
     txg: Txg,
     order: u64,
-    slot: FactSlot,
+    slot: S,
 }
 
 impl Unsettled {
@@ -106,6 +107,28 @@ impl Unsettled {
         }
     }
 
+    /// Notes that names were given in group `txg` to objects that were there before, whose entries have been pushed.
+    pub fn note_names(&self, txg: Txg, names: Vec<NameFact>, by: SettledBy) {
+        let noted = &mut *self.noted.lock();
+        noted.order += 1;
+        for name in names {
+            let key = (name, by);
+            if let Some(known) = noted.names.get_mut(&key) {
+                (known.txg, known.order) = (txg, noted.order);
+                continue;
+            }
+            match self.file.put_name(&key.0) {
+                Some(slot) => drop(noted.names.insert(key, NotedChange { txg, order: noted.order, slot })),
+                None => noted.lost_txg = noted.lost_txg.max(Some(txg)),
+            }
+        }
+    }
+
+    /// Whether a group is to come to disk before more names are given.
+    pub fn is_full_of_names(&self) -> bool {
+        self.file.is_full_of_names()
+    }
+
     /// A commit begins: what is to be said to [`Unsettled::committed`].
     pub(crate) fn begin(&self) -> u64 {
         self.noted.lock().order
@@ -113,19 +136,19 @@ impl Unsettled {
 
     /// A commit of an object, or with 0 of everything, that began there, has brought its changes to disk.
     pub(crate) fn committed(&self, object: ObjectId, began: u64) {
-        self.settle(|&(noted, by), change| {
+        self.settle(|noted, by, _, order| {
             let is_of_it = match by {
                 SettledBy::AnyCommit => true,
                 SettledBy::ItsCommit => object.is_none() || noted == object,
                 SettledBy::Group => false,
             };
-            is_of_it && change.order <= began
+            is_of_it && order <= began
         });
     }
 
     /// Group `txg` is on disk.
     pub(crate) fn synced(&self, txg: Txg) {
-        self.settle(|_, change| change.txg <= txg);
+        self.settle(|_, _, noted, _| noted <= txg);
         let mut noted = self.noted.lock();
         if noted.lost_txg.take_if(|lost| *lost <= txg).is_some() {
             self.file.set_complete();
@@ -134,13 +157,20 @@ impl Unsettled {
 
     /// The set has another root: nothing of what was noted is to come to disk.
     pub fn clear(&self) {
-        self.settle(|_, _| true);
+        self.settle(|_, _, _, _| true);
     }
 
-    fn settle(&self, is_settled: impl Fn(&(ObjectId, SettledBy), &NotedChange) -> bool) {
-        let mut noted = self.noted.lock();
-        for (_, change) in noted.objects.extract_if(|key, change| is_settled(key, change)) {
+    /// Forgets those of which this is said, by object or directory, what brings them to disk, group and order.
+    fn settle(&self, is_settled: impl Fn(ObjectId, SettledBy, Txg, u64) -> bool) {
+        let noted = &mut *self.noted.lock();
+        for (_, change) in noted.objects.extract_if(|key, change| is_settled(key.0, key.1, change.txg, change.order)) {
             self.file.take(change.slot);
+        }
+        let directory = |name: &NameFact| ObjectId::new(name.directory);
+        for (_, change) in
+            noted.names.extract_if(|key, change| is_settled(directory(&key.0), key.1, change.txg, change.order))
+        {
+            self.file.take_name(change.slot);
         }
     }
 

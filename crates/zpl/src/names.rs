@@ -79,8 +79,9 @@ impl Zpl {
 
     pub(crate) fn add_link(&self, ino: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Stat> {
         self.check_name(name)?;
-        let op = self.begin(NAME_BYTES, false)?;
+        let op = self.begin_naming(NAME_BYTES)?;
         let _held = op.alone(&[ino, dir]);
+        op.gives_name(dir, name);
         let parent = op.living_directory(dir)?;
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use base::Result;
+use base::{NameFact, Result};
 use dmu::sync::Owners;
 use dmu::{Object, Tx};
 use format::ids::ObjectId;
@@ -27,6 +27,7 @@ pub(crate) struct Op<'a> {
 #[derive(Default)]
 struct OpChanges {
     objects: Vec<(ObjectId, Option<u64>)>,
+    names: Vec<NameFact>,
     by: Option<SettledBy>,
 }
 
@@ -65,6 +66,13 @@ impl<'a> Op<'a> {
         }
     }
 
+    /// It gives a name to an object that was there before.
+    pub(crate) fn gives_name(&self, directory: ObjectId, name: &[u8]) {
+        if let Some(changes) = &self.changes {
+            changes.borrow_mut().names.push(NameFact { directory: directory.get(), name: name.to_vec() });
+        }
+    }
+
     /// Says what brings its changes to disk.
     pub(crate) fn settled_by(&self, by: SettledBy) {
         if let Some(changes) = &self.changes {
@@ -81,6 +89,7 @@ impl Drop for Op<'_> {
         let by = changes.by.unwrap_or(SettledBy::Group);
         let change = |&(object, born)| UnsettledChange { object, born, by };
         unsettled.note(self.tx.txg(), &changes.objects.iter().map(change).collect::<Vec<UnsettledChange>>());
+        unsettled.note_names(self.tx.txg(), changes.names, by);
     }
 }
 
@@ -93,6 +102,16 @@ impl Zpl {
             live.options().room.admit(bytes, frees)?;
         }
         self.begin_admitted()
+    }
+
+    /// The same for one that gives names to objects that are there: a group comes to disk first where no more of them can be
+    /// noted.
+    pub(crate) fn begin_naming(&self, bytes: u64) -> Result<Op<'_>> {
+        let live = self.live()?;
+        if live.log().and_then(|log| log.unsettled()).is_some_and(|unsettled| unsettled.is_full_of_names()) {
+            live.txgs().wait_synced()?;
+        }
+        self.begin(bytes, false)
     }
 
     /// Begins an operation that will write `len` bytes from `offset` on, or as many of them as there is room for, in whole

@@ -93,7 +93,7 @@ impl Zpl {
             (RenameMode::Whiteout(whiteout), None) => OldName::Whiteout(from.1, NewWhiteout::Asked(whiteout)),
             _ => OldName::Free,
         };
-        let op = self.begin(NAME_BYTES + CREATE_BYTES, false)?;
+        let op = self.begin_naming(NAME_BYTES + CREATE_BYTES)?;
         let _renames = (from.0 != to.0).then(|| op.live().renames());
         let (source, target, _held) = op.both_ends(from, to)?;
         let source = op.end(from.0, source)?;
@@ -116,8 +116,10 @@ impl Zpl {
                 return op.respell(from, to, &source, &target.found, mode);
             }
         }
+        op.gives_name(to.0, to.1);
         let orphan = match (&target, mode) {
             (Some(target), RenameMode::Exchange) => {
+                op.gives_name(from.0, from.1);
                 op.exchange((from.1, &source), (to.1, target))?;
                 // OpenZFS knows that since 2.2
                 op.names_unlogged();

@@ -200,6 +200,44 @@ fn lost_changes_are_told_once() {
 }
 
 #[test]
+fn names_that_were_lost_lead_where_they_led_before() {
+    let Some(pool) = Surviving::new("reattachnames", "") else { return };
+    pool.world.tune("zfs_txg_timeout", 1000);
+    let long = "n".repeat(255);
+    for name in ["moved", "linked", "exchanged", "over", "under", "long"] {
+        fs::write(pool.at(name), name).unwrap();
+    }
+    fs::create_dir_all(pool.at("folder/below")).unwrap();
+    pool.world.check("sync tank", 0, "");
+    // a second death finds what the first one left untold
+    for deaths in 1..=2 {
+        let to = |from: &str, to: &str| fs::rename(pool.at(from), pool.at(to)).unwrap();
+        to("moved", "moved.1");
+        to("moved.1", "folder/moved.2");
+        fs::hard_link(pool.at("linked"), pool.at("linked.1")).unwrap();
+        fs::write(pool.at("new"), "new").unwrap();
+        let root = File::open(&pool.mnt).unwrap();
+        renameat2(root.as_fd(), "new", root.as_fd(), "exchanged", RenameFlags::RENAME_EXCHANGE).unwrap();
+        to("over", "under");
+        to("long", &long);
+        to("folder/below", "beside");
+        let lost = ["moved.1", "folder/moved.2", "linked.1", "new", &long, "beside"];
+        assert_eq!(fs::read_to_string(pool.at(&long)).unwrap(), "long");
+        (0..deaths).for_each(|_| pool.kill());
+        let folder = File::open(&pool.mnt).unwrap();
+        wait_for("the end of errors", || folder.sync_all().is_ok());
+        for name in lost {
+            assert_eq!(fs::metadata(pool.at(name)).unwrap_err().kind(), ErrorKind::NotFound, "{deaths}: {name}");
+        }
+        for name in ["moved", "linked", "exchanged", "over", "under", "long"] {
+            assert_eq!(fs::read_to_string(pool.at(name)).unwrap(), name, "{deaths}");
+        }
+        assert!(pool.at("folder/below").is_dir());
+    }
+    pool.leaves();
+}
+
+#[test]
 fn files_without_a_name_stay_while_they_are_open() {
     let Some(pool) = Surviving::new("reattachorphans", "-O compression=off") else { return };
     let contents = noise(8 << 20, 7);
