@@ -13,27 +13,22 @@ use crate::told_lately::ToldLately;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 
-/// In a writable mount, how long ago an object must have changed that its attributes hold for ever. How
-/// much room it takes is known once its transaction group is on disk, of which the kernel does not hear.
-const SETTLED_S: u64 = 60;
-
 /// Makes the entries of one mount.
 pub(crate) struct Entries<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,
-    /// Those that were told for [`AttrLifetime::UNSETTLED`].
-    told_lately: ToldLately,
+    told_lately: Arc<ToldLately>,
     env: Env,
 }
 
 impl<S: Source> Entries<S> {
     pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> Entries<S> {
-        Entries { trees, accesses, told_lately: ToldLately::default(), env }
+        Entries { trees, accesses, told_lately: Arc::default(), env }
     }
 
-    /// The nodes whose attributes hold for a moment yet.
-    pub(crate) fn take_unsettled(&self) -> Vec<u64> {
-        self.told_lately.take(self.env.now_s())
+    /// The nodes that were told how much room they take before that was known.
+    pub(crate) fn told_lately(&self) -> &Arc<ToldLately> {
+        &self.told_lately
     }
 
     /// The attributes of a node under its `st_ino`.
@@ -68,12 +63,7 @@ impl<S: Source> Entries<S> {
             // for the `..` in .zfs
             attr.nlink = attr.nlink.saturating_add(1);
         }
-        let attr_ttl = self.attr_ttl(branch, stat);
-        if attr_ttl == AttrLifetime::UNSETTLED
-            && let Ok(node) = branch.node(object)
-        {
-            self.told_lately.add(node, self.env.now_s());
-        }
+        let attr_ttl = self.attr_ttl(branch, object, stat);
         FuseEntry { attr, attr_ttl, generation: stat.generation }
     }
 
@@ -113,18 +103,16 @@ impl<S: Source> Entries<S> {
 
     /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
     /// them; all but one.
-    fn attr_ttl(&self, branch: &OpenTree<S::Tree>, stat: &Stat) -> AttrLifetime {
+    fn attr_ttl(&self, branch: &OpenTree<S::Tree>, object: ObjectId, stat: &Stat) -> AttrLifetime {
         if !self.trees.is_writable() || !branch.is_live() {
             return AttrLifetime::FOREVER;
         }
         if !self.trees.may_be_kept() {
             return AttrLifetime::NONE;
         }
+        let Ok(node) = branch.node(object) else { return AttrLifetime::UNSETTLED };
         let changed_s = u64::try_from(stat.ctime.0).unwrap_or(0);
-        match changed_s.saturating_add(SETTLED_S) <= self.env.now_s() {
-            true => AttrLifetime::FOREVER,
-            false => AttrLifetime::UNSETTLED,
-        }
+        self.told_lately.lifetime(node, changed_s, self.env.now_s())
     }
 
     /// How long names hold in a directory, and that they are not there. One that has aliases does not hold at all: the

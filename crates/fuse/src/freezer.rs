@@ -149,9 +149,7 @@ impl<S: Source> Freeze for Freezer<S> {
     }
 
     fn settled(&self) {
-        for node in self.entries.take_unsettled() {
-            self.notifier.forget_attributes(node);
-        }
+        self.entries.told_lately().forget(&self.notifier);
     }
 
     fn send_pages(&self) {

@@ -27,6 +27,8 @@ const GONE: u64 = 5;
 pub(crate) struct Legacy {
     /// Where facts are noted. `None`: nobody is to serve it after this process.
     file: Option<Arc<FactFile>>,
+    /// The changes of its tree that are noted there.
+    unsettled: Option<Arc<Unsettled>>,
     /// What was noted before. `None`: it is a new mount.
     before: Option<Arc<FoundFacts>>,
     lost: Arc<LostObjects>,
@@ -77,16 +79,29 @@ impl Legacy {
     /// has a number now.
     pub(crate) fn new(
         file: Arc<FactFile>,
+        unsettled: Option<Arc<Unsettled>>,
         before: Option<FoundFacts>,
         generation: impl Fn(ObjectId) -> Option<u64>,
     ) -> Legacy {
         let lost = Arc::new(before.as_ref().map(|before| LostObjects::of(before, generation)).unwrap_or_default());
-        Legacy { file: Some(file), before: before.map(Arc::new), lost }
+        Legacy { file: Some(file), unsettled, before: before.map(Arc::new), lost }
     }
 
     /// Where facts are noted.
     pub(crate) fn file(&self) -> Option<&Arc<FactFile>> {
         self.file.as_ref()
+    }
+
+    /// Whether somebody tells of groups of the tree.
+    pub(crate) fn tells_of_groups(&self) -> bool {
+        self.unsettled.is_some()
+    }
+
+    /// Has `watch` done each time a group of the tree is on disk, which waits for it: if somebody tells of groups.
+    pub(crate) fn on_synced(&self, watch: impl Fn() + Send + Sync + 'static) {
+        if let Some(unsettled) = &self.unsettled {
+            unsettled.on_synced(watch);
+        }
     }
 
     /// Notes a fact.
@@ -180,10 +195,10 @@ mod tests {
             |object: ObjectId| [(7, 1), (9, 5)].into_iter().find(|known| known.0 == object.get()).map(|known| known.1);
         let next = |file: &Arc<FactFile>, there: &dyn Fn(ObjectId) -> Option<u64>| {
             let before = FoundFacts::read(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
-            Legacy::new(Arc::new(FactFile::new().unwrap()), Some(before), there)
+            Legacy::new(Arc::new(FactFile::new().unwrap()), None, Some(before), there)
         };
         let file = Arc::new(FactFile::new().unwrap());
-        let first = Legacy::new(file.clone(), None, |_| None);
+        let first = Legacy::new(file.clone(), None, None, |_| None);
         assert!(first.lost().is_empty());
         for (object, born) in [(changed, None), (gone, Some(3)), (gone, Some(4)), (logged, Some(5))] {
             first.note_fact(LostChanges { object, born }.fact()).unwrap().stays();

@@ -20,7 +20,7 @@
 //!   attributes.rs xattr.rs   of attributes, and extended ones; flags.rs: chattr(1) and projects
 //!     |                          |
 //!   entries.rs reply.rs      what the kernel is told, and for how long that holds; faults.rs: what went wrong
-//!   told_lately.rs           attributes that held for a moment only
+//!   told_lately.rs           attributes that hold until a group is on disk
 //!   known.rs lookup_counts.rs  which nodes it knows, and when an orphan goes
 //!   opened.rs accesses.rs    open files; times of last accesses
 //!   freezer.rs               how the root is replaced by another

@@ -31,7 +31,10 @@ impl AttrLifetime {
     /// The kernel asks for them whenever it needs them.
     pub(crate) const NONE: AttrLifetime = AttrLifetime(Duration::ZERO);
     pub(crate) const FOREVER: AttrLifetime = AttrLifetime(FOREVER);
-    /// Those of what changed lately.
+    /// Those of what changed lately, where the kernel is told when its group is on disk. Groups take less, mostly; and where the
+    /// process dies before, nobody tells.
+    pub(crate) const UNTIL_GROUP: AttrLifetime = AttrLifetime(Duration::from_secs(20));
+    /// Those of what changed lately, where nobody tells.
     pub(crate) const UNSETTLED: AttrLifetime = AttrLifetime(Duration::from_secs(1));
 
     /// Seconds and nanoseconds.

@@ -175,9 +175,10 @@ fn adopt_source<S: Source>(
 /// Where facts about a mount are noted for the process after this one.
 fn begin_legacy<S: Source>(source: &S, before: Option<FoundFacts>) -> Result<Legacy> {
     let file = Arc::new(FactFile::new()?);
-    source.keep_unsettled(&Arc::new(Unsettled::new(file.clone())))?;
+    let unsettled = Arc::new(Unsettled::new(file.clone()));
+    source.keep_unsettled(&unsettled)?;
     let tree = source.tree();
-    Ok(Legacy::new(file, before, |object| tree.stat(object).ok().map(|stat| stat.generation)))
+    Ok(Legacy::new(file, Some(unsettled), before, |object| tree.stat(object).ok().map(|stat| stat.generation)))
 }
 
 impl Mount {

@@ -29,6 +29,7 @@ use crate::options::{MountOptions, Remountable};
 use crate::repeats::Repeats;
 use crate::reply::Reply;
 use crate::request_counts;
+use crate::told_lately::ToldLately;
 use crate::tree::Source;
 use crate::trees::Trees;
 use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
@@ -235,8 +236,10 @@ impl<S: Source> SharedParts<S> {
         let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
         let accesses = Accesses::new(trees.clone(), faults.clone(), gate.clone(), env.clone());
         let files = Arc::new(OpenFiles::new(trees.clone(), accesses.clone(), env.clone()));
+        let entries = Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone()));
+        ToldLately::watch(entries.told_lately(), &notifier, legacy, env);
         Ok(SharedParts {
-            entries: Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone())),
+            entries,
             known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
             write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone(), negotiated.clone(), legacy.clone()),
             repeats: Arc::new(Repeats::new(legacy.clone())),

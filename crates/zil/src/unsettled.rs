@@ -13,7 +13,7 @@
 //! leaves the note.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{Fact, FactFile, FactSlot, FoundFacts, Mutex, NameFact, NameSlots};
 use format::ids::{ObjectId, Txg};
@@ -63,7 +63,11 @@ impl LostChanges {
 pub struct Unsettled {
     file: Arc<FactFile>,
     noted: Mutex<NotedChanges>,
+    on_synced: OnceLock<GroupWatch>,
 }
+
+/// Does something when a group is on disk.
+type GroupWatch = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct NotedChanges {
@@ -84,7 +88,12 @@ struct NotedChange<S> {
 impl Unsettled {
     /// None yet; they will be noted there.
     pub fn new(file: Arc<FactFile>) -> Unsettled {
-        Unsettled { file, noted: Mutex::default() }
+        Unsettled { file, noted: Mutex::default(), on_synced: OnceLock::new() }
+    }
+
+    /// Has `watch` done each time a group is on disk, which waits for it. The first one to ask has it.
+    pub fn on_synced(&self, watch: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_synced.set(Box::new(watch));
     }
 
     /// Notes changes of group `txg`, whose entries have been pushed.
@@ -153,6 +162,8 @@ impl Unsettled {
         if noted.lost_txg.take_if(|lost| *lost <= txg).is_some() {
             self.file.set_complete();
         }
+        drop(noted);
+        self.on_synced.get().into_iter().for_each(|watch| watch());
     }
 
     /// The set has another root: nothing of what was noted is to come to disk.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, IFlags, SeekFrom, Timespec, Timestamps, XattrFlags, ioctl_getflags, ioctl_setflags};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
@@ -300,4 +300,25 @@ fn a_hole_is_where_zeros_are_read() {
         assert_eq!(seek(SeekFrom::Data(1 << 20)), if is_exact { AT as u64 } else { 1 << 20 }, "{mode}");
     }
     world.check("destroy fresh", 0, "");
+}
+
+/// How much room a file takes shows as soon as its group is on disk, whatever the kernel was told before.
+#[test]
+fn the_room_of_a_file_shows_with_its_group() {
+    let Some(world) = mounted("rooms") else { return };
+    world.tune("zfs_txg_timeout", 1000);
+    for (mode, _) in MODES.iter().filter(|(mode, _)| *mode != "writeback") {
+        let path = world.dir.join("mnt/fresh").join(mode).join("file");
+        fs::write(&path, super::suspended::noise(LEN, 1)).unwrap();
+        let blocks = || fs::metadata(&path).unwrap().blocks();
+        assert!(blocks() < LEN as u64 / 512, "{mode}: nothing is on disk");
+        // a group comes to disk, for which nobody asks on behalf of files
+        does(&world, &format!("snapshot fresh/{mode}@one"));
+        let began = Instant::now();
+        // the kernel was told for longer
+        while blocks() < LEN as u64 / 512 {
+            assert!(began.elapsed() < Duration::from_secs(10), "{mode}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
