@@ -64,6 +64,8 @@ demo_written() {
     shown cenote zfs list -t all -r tank
     shown cenote zfs destroy tank/try
     demo_sent "$disks"
+    demo_survived
+    same_files "$before"
     say "a disk rots, and another one takes its place"
     shown dd if=/dev/urandom of="$disks/hdd1" bs=1M seek=8 count=900 conv=notrunc status=none
     shown cenote zpool scrub -w tank
@@ -88,6 +90,36 @@ demo_sent() {
     shown cenote zfs list -t snapshot -r backup
     shown rm mnt/tank/project/more
     shown cenote zpool export backup
+}
+
+# The process of the pool is replaced by another one, and killed, under a program that writes and reads.
+demo_survived() {
+    local pid writer count
+    say "a program writes and reads, while the pool's process is replaced, and then killed"
+    # with it each write(2) is on disk when it returns, so that not even a kill takes one back
+    shown cenote zfs create -o sync=always tank/steady
+    steady_writer mnt/tank/steady/lines &
+    writer=$!
+    sleep 0.5
+    shown cenote upgrade tank | tee upgraded
+    pid=$(sed -n 's/^tank: process \([0-9]*\) serves it now$/\1/p' upgraded)
+    sleep 0.5
+    shown kill -9 "$pid"
+    sleep 1.5
+    kill "$writer" 2>/dev/null || die "the program was told of an error"
+    wait "$writer" 2>/dev/null || true
+    count=$(wc -l <mnt/tank/steady/lines)
+    [[ $(tail -n 1 mnt/tank/steady/lines) == "line $count" ]] || die "a line is missing"
+    say "$count lines were written, synced and read again meanwhile, and no call failed"
+    shown cenote zfs destroy tank/steady
+}
+
+# Appends lines to a file, brings each to disk, and reads it again, until something fails.
+steady_writer() {
+    local line=0
+    while ((++line)); do
+        echo "line $line" >>"$1" && sync "$1" && [[ $(tail -n 1 "$1") == "line $line" ]] || return 1
+    done
 }
 
 piped() {

@@ -1,4 +1,5 @@
-"""survive: the process of a pool is killed again and again under programs that must not notice.
+"""survive, upgrade: the process of a pool is killed, or hands it over to another one, again and again under programs that must
+not notice.
 
 Each program knows what is in its files. What it finds must be that, or it is told: a file that lost changes with the
 process fails its next fsync(2) with EIO, once, and may then be as it was at some moment since the fsync before. So whoever
@@ -21,7 +22,7 @@ import tarfile
 import time
 import traceback
 
-from pool import BYTES, SEED, Pool, Wrong, read, say
+from pool import BYTES, CENOTE, POOL, SEED, Pool, Wrong, read, say
 
 
 class Told(Exception):
@@ -383,7 +384,39 @@ PROGRAMS = [Append, Overwrite, Mapped, Locked, Renames, Untar, Database, Databas
 
 
 def survive(kills=200, layout="mirror"):
-    """Kills the process of the pool so often while all programs run."""
+    """Kills the process of the pool so often while all programs run. With `sync=always` nothing is lost."""
+    def kill(pool):
+        killed = pool.kill()
+        return killed, timed(pool)
+
+    disturb("kills", kills, layout, kill, "sync=always" not in os.environ.get("OPTIONS", ""))
+
+
+def upgrade(upgrades=100, layout="mirror"):
+    """Has another process serve the pool so often while all programs run: none of them may be told of anything."""
+    def hand_over(pool):
+        before = pool.servers()
+        handing_over = subprocess.Popen([CENOTE, "upgrade", POOL], env=pool.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        stalls = [0]
+        while handing_over.poll() is None:
+            stalls.append(timed(pool))
+            time.sleep(0.001)
+        if handing_over.returncode or pool.servers() == before:
+            raise Wrong(f"upgrade: exit code {handing_over.returncode}, {handing_over.stdout.read().decode()}{pool.log()}")
+        return 1, max(stalls)
+
+    disturb("upgrades", upgrades, layout, hand_over, False)
+
+
+def timed(pool):
+    """How many seconds a request takes."""
+    began = time.monotonic()
+    os.statvfs(pool.mnt)
+    return time.monotonic() - began
+
+
+def disturb(what, times, layout, action, may_lose):
+    """Does `action` so often while all programs run. It returns how often it did something, and for how long requests waited."""
     pauses = random.Random(SEED)
     with Pool(layout, deaths_max=1 << 40) as pool:
         pool.create()
@@ -396,33 +429,34 @@ def survive(kills=200, layout="mirror"):
         for worker in workers:
             worker.start()
         stalls, done = [], 0
-        while done < kills and report.empty():
+        while done < times and report.empty():
             time.sleep(pauses.random())
-            done += pool.kill()
-            began = time.monotonic()
             try:
-                os.statvfs(pool.mnt)
-            except OSError as e:
+                count, stall = action(pool)
+            except (OSError, Wrong) as e:
                 stop.set()
-                raise Wrong(f"after {done} kills: {e}{pool.log()}") from e
-            stalls.append(time.monotonic() - began)
+                raise Wrong(f"after {done} {what}: {e}{pool.log()}") from e
+            done += count
+            stalls.append(stall)
             if done % 100 == 0:
-                say(f"{done} kills")
+                say(f"{done} {what}")
         stop.set()
         wrong = []
         for _ in workers:
             try:
                 name, rounds, told, error = report.get(timeout=120)
             except Exception as e:
-                raise Wrong(f"a program hangs after {done} kills: {e!r}{pool.log()}") from e
+                raise Wrong(f"a program hangs after {done} {what}: {e!r}{pool.log()}") from e
             say(f"{name}: {rounds} rounds, {told} losses told")
             wrong += [f"{name}: {error}"] if error else []
             if not error and not rounds:
                 wrong.append(f"{name} did nothing")
+            if told and not may_lose:
+                wrong.append(f"{name} was told of losses")
         for worker in workers:
             worker.join()
         if wrong:
             raise Wrong("\n".join(wrong) + pool.log())
-        say(f"{done} kills, stalls: median {statistics.median(stalls):.3f} s, longest {max(stalls):.3f} s")
+        say(f"{done} {what}, stalls: median {statistics.median(stalls):.3f} s, longest {max(stalls):.3f} s")
         pool.export()
         pool.zdb()

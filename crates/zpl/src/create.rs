@@ -21,6 +21,7 @@ use format::sa::{Attr, Registry, ZPL_ATTRS};
 use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
 };
+use zil::SettledBy;
 
 use crate::attr_tables::{AttrChange, AttrValue, TABLE_BLOCK_SIZE, time, word};
 use crate::fixed;
@@ -192,7 +193,10 @@ impl Zpl {
         }
         match name {
             Some(_) => op.directory_changed(node.object(), 1, i64::from(kind == FileKind::Directory))?,
-            None => op.live().orphans().add_unnamed(object.id()),
+            None => {
+                op.live().orphans().add_unnamed(object.id());
+                op.settled_by(SettledBy::Group);
+            }
         }
         if let Some(name) = name {
             op.log_create(dir, name, new.kind, &object)?;

@@ -18,7 +18,7 @@ use format::znode::{
     FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK,
     FLAG_PROJID, FLAG_PROJINHERIT, FLAG_READONLY, FLAG_SYSTEM, FLAG_XATTR,
 };
-use zil::{Extra, Intent};
+use zil::{Extra, Intent, SettledBy};
 
 use crate::attr_tables::{AttrChange, time, word};
 use crate::dir::dirent;
@@ -91,6 +91,8 @@ impl Zpl {
                 extra: Some(extra),
                 ..zil::LoggedSetAttr::default()
             }));
+        } else {
+            op.settled_by(SettledBy::Group);
         }
         Ok(())
     }

@@ -86,16 +86,24 @@ impl Op<'_> {
 
     /// Tells of a change of an object, if it has a name.
     pub(crate) fn log_object(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
-        if self.live().log().is_some() && self.named(object)?.is_some() {
-            self.log(Scope::Object(object.id()), || intent.map_or(ItxBody::Unloggable, record));
+        if self.live().log().is_none() {
+            return Ok(());
+        }
+        match self.named(object)? {
+            Some(_) => self.log(Scope::Object(object.id()), || intent.map_or(ItxBody::Unloggable, record)),
+            None => self.settled_by(SettledBy::Group),
         }
         Ok(())
     }
 
     /// Tells of bytes that were written to an object; without a generation, it has no name.
     pub(crate) fn log_write(&self, object: ObjectId, generation: Option<u64>, offset: u64, len: u64) {
-        if let Some(generation) = generation.filter(|_| len > 0) {
-            self.log(Scope::Object(object), || ItxBody::Write { object, generation, offset, len, data: None });
+        match generation {
+            _ if len == 0 => {}
+            Some(generation) => {
+                self.log(Scope::Object(object), || ItxBody::Write { object, generation, offset, len, data: None });
+            }
+            None => self.settled_by(SettledBy::Group),
         }
     }
 

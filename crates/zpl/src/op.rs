@@ -6,7 +6,7 @@ use base::{NameFact, Result};
 use dmu::sync::Owners;
 use dmu::{Object, Tx};
 use format::ids::ObjectId;
-use zil::{SettledBy, UnsettledChange};
+use zil::{SettledBy, SyncMode, UnsettledChange};
 
 use crate::live::{LiveZpl, Room, admit_owners, admit_project};
 use crate::locks::HeldLocks;
@@ -73,7 +73,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Says what brings its changes to disk.
+    /// Says what brings its changes to disk. Without that they are not noted.
     pub(crate) fn settled_by(&self, by: SettledBy) {
         if let Some(changes) = &self.changes {
             changes.borrow_mut().by = Some(by);
@@ -86,7 +86,12 @@ impl Drop for Op<'_> {
     fn drop(&mut self) {
         let Some(changes) = self.changes.take().map(RefCell::into_inner) else { return };
         let Some(unsettled) = self.live.log().and_then(|log| log.unsettled()) else { return };
-        let by = changes.by.unwrap_or(SettledBy::Group);
+        // it failed, or changed only what nobody counts on: a time of access, what objects without a name take
+        let Some(by) = changes.by else { return };
+        // it is in the log before it is answered: what a process that dies takes with it nobody was told
+        if by != SettledBy::Group && self.live.options().sync == SyncMode::Always {
+            return;
+        }
         let change = |&(object, born)| UnsettledChange { object, born, by };
         unsettled.note(self.tx.txg(), &changes.objects.iter().map(change).collect::<Vec<UnsettledChange>>());
         unsettled.note_names(self.tx.txg(), changes.names, by);
