@@ -33,6 +33,10 @@ impl Asker {
         Asker { uid: header.uid, gid: header.gid, pid: header.pid }
     }
 
+    pub(crate) fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
     pub(crate) fn pid(self) -> u32 {
         self.pid
     }

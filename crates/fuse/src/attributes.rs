@@ -85,11 +85,14 @@ impl<S: Source> AttributeRequests<S> {
         let is_chown = set.uid.is_some() || set.gid.is_some();
         if is_chown || set.size.is_some() {
             let stat = live.tree.stat(object)?;
-            if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) {
+            // overlayfs copies a file to one of root's without a name, and gives it its owner last; the kernel has told
+            // file systems of its own not to mind, and FUSE has no word for that. Nobody runs such a file
+            let is_copied = stat.nlink == 0 && stat.uid == 0 && asker.is_root();
+            if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) && !is_copied {
                 set.mode = without_set_ids(&stat, asker).mode;
             }
             // as Linux has it, that of a directory stays
-            if stat.kind != FileKind::Directory {
+            if stat.kind != FileKind::Directory && !is_copied {
                 drop_capability(&*live.tree, object)?;
             }
         }
