@@ -43,14 +43,15 @@ pub struct Parsed {
 
 #[cfg(test)]
 thread_local! {
-    /// The short flags that were asked for last in this thread, for the test that compares them with usage messages.
-    pub static ASKED: std::cell::RefCell<Option<String>> = const { std::cell::RefCell::new(None) };
+    /// The flags that were asked for last in this thread, short and long ones, for the test that compares them with usage
+    /// messages.
+    pub static ASKED: std::cell::RefCell<Option<(String, Vec<(&'static str, char)>)>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.
 pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
     #[cfg(test)]
-    ASKED.set(Some(short.to_owned()));
+    ASKED.set(Some((short.to_owned(), long.iter().map(|flag| (flag.name, flag.code)).collect())));
     parse_with(args, short, long, std::env::var_os("POSIXLY_CORRECT").is_some())
 }
 
@@ -114,6 +115,10 @@ fn parse_short(text: &str, short: &str, rest: &mut dyn Iterator<Item = String>, 
     }
 }
 
+/// Long flags that no message need show: one is refused by name, the others are of the program's own.
+#[cfg(test)]
+const HIDDEN: [&str; 3] = ["power", "history", "notify"];
+
 /// Holds that a command's usage message shows the flags that it takes, and no others. `run` runs it with one argument.
 #[cfg(test)]
 pub fn check_usage(name: &str, usage: &str, run: impl FnOnce(&[OsString])) {
@@ -121,13 +126,21 @@ pub fn check_usage(name: &str, usage: &str, run: impl FnOnce(&[OsString])) {
     ASKED.set(None);
     // a flag that no command has ends it before it asks anybody
     run(&["-~".into()]);
-    let Some(short) = ASKED.take() else { return };
+    let Some((short, long)) = ASKED.take() else { return };
     let taken: BTreeSet<char> = short.chars().filter(|c| *c != ':').collect();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let flags = usage.match_indices('-').filter(|(at, _)| !usage[..*at].ends_with(is_word));
     let shown: BTreeSet<char> =
         flags.flat_map(|(at, _)| usage[at + 1..].chars().take_while(char::is_ascii_alphanumeric)).collect();
     assert_eq!(shown, taken, "{name}: flags that are shown, and that are taken");
+    // another name of a short flag need not be shown
+    let has_own_code = |flag: &(&str, char)| !taken.contains(&flag.1) && !HIDDEN.contains(&flag.0);
+    let due: BTreeSet<&str> = long.iter().copied().filter(has_own_code).map(|flag| flag.0).collect();
+    let known: BTreeSet<&str> = long.iter().map(|flag| flag.0).collect();
+    let long = usage.match_indices("--").map(|(at, _)| &usage[at + 2..]);
+    let shown: BTreeSet<&str> =
+        long.map(|rest| &rest[..rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())]).collect();
+    assert!(due.is_subset(&shown) && shown.is_subset(&known), "{name}: long flags: {shown:?} are shown of {known:?}");
 }
 
 #[cfg(test)]

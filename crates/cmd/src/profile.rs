@@ -94,7 +94,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 fn profile(args: &WhereArgs) -> Result<ExitCode, String> {
     let mut profiler = Profiler::begin(&args.pools, args.json);
     if profiler.pools.is_empty() && args.command.is_empty() {
-        return Err("no such pool is in use".to_owned());
+        return Err(profiler.silent.map_or("no such pool is in use".to_owned(), |why| why.what().to_owned()));
     }
     let mut child = spawn(&args.command)?;
     // behind the command, which would not be told of signals that are blocked here
@@ -180,6 +180,8 @@ struct Profiler {
     kinds: ThreadKinds,
     /// By the stem of their sockets.
     pools: BTreeMap<String, ProfiledPool>,
+    /// Why one that is wanted cannot be asked.
+    silent: Option<base::Error>,
     waiting: VecDeque<WaitingSample>,
     /// By pool.
     tally: BTreeMap<String, CpuTally>,
@@ -204,6 +206,7 @@ impl Profiler {
             stacks: StackReader::default(),
             kinds: ThreadKinds::default(),
             pools: BTreeMap::new(),
+            silent: None,
             waiting: VecDeque::new(),
             tally: BTreeMap::new(),
             ended: Vec::new(),
@@ -226,11 +229,13 @@ impl Profiler {
                 if !is_wanted || self.pools.contains_key(&stem) || self.pools.len() >= POOLS_MAX {
                     continue;
                 }
-                // one that does not answer is tried again
-                if let Ok(Some(mut pool)) = ProfiledPool::meet(dir.clone(), &stem)
-                    && pool.look().is_ok()
-                {
-                    self.pools.insert(stem, pool);
+                let met = ProfiledPool::meet(dir.clone(), &stem)
+                    .and_then(|met| met.map(|mut pool| pool.look().map(|_| pool)).transpose());
+                match met {
+                    Ok(Some(pool)) => drop(self.pools.insert(stem, pool)),
+                    Ok(None) => {}
+                    // it is tried again
+                    Err(why) => self.silent = Some(why),
                 }
             }
         }

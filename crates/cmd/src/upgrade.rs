@@ -39,12 +39,13 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Err(code) => return code,
     };
     let pools = match args.all {
-        false => Ok(args.pools),
-        true => client::survey().map(|pools| pools.hellos.into_iter().map(|hello| hello.pool).collect()),
+        false => Ok((args.pools, Vec::new())),
+        true => client::survey().map(|all| (all.hellos.into_iter().map(|hello| hello.pool).collect(), all.silent)),
     };
-    let upgraded = pools.and_then(|pools: Vec<String>| {
+    let upgraded = pools.and_then(|(pools, silent): (Vec<String>, Vec<(String, Error)>)| {
         let program = std::env::current_exe()?;
-        Ok(pools.iter().filter(|pool| !is_upgraded(pool, &program)).count())
+        silent.iter().for_each(|(_, why)| output::complain("upgrade", why.what()));
+        Ok(silent.len() + pools.iter().filter(|pool| !is_upgraded(pool, &program)).count())
     });
     match upgraded {
         Ok(0) => ExitCode::SUCCESS,

@@ -80,7 +80,12 @@ const GROUPS: &[&[ZpoolCommand]] = &[
         plain("prefetch", "\tprefetch [-t <type>] <pool>\n", tables::prefetch),
     ],
     &[
-        plain("add", "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n", vdevs::add),
+        plain(
+            "add",
+            "\tadd [-fgLnP] [-o property=value]\n\
+             \t    [--allow-in-use] [--allow-replication-mismatch] [--allow-ashift-mismatch] <pool> <vdev> ...\n",
+            vdevs::add,
+        ),
         plain("remove", "\tremove [-npsw] <pool> <device> ...\n", vdevs::remove),
     ],
     &[

@@ -23,7 +23,7 @@ const HELLO_TIME: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// How the message about a process that hangs ends.
-const DOES_NOT_ANSWER: &str = "does not answer";
+pub const DOES_NOT_ANSWER: &str = "does not answer";
 /// How long a process may take none of the bytes of a request: it reads one as soon as it comes.
 const WRITE_TIME: Duration = Duration::from_secs(20);
 /// For how long another attempt is made where a process closes the connection before it greets: it was just ending, and the

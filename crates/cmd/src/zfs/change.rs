@@ -46,7 +46,11 @@ pub(super) fn create(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
     };
     if !name.contains('/') {
         // the root file system of a pool that is there exists already
-        return if has('p') && is_imported { Ok(Outcome::default()) } else { failed("missing dataset name") };
+        return if has('p') && is_imported && !is_volume {
+            Ok(Outcome::default())
+        } else {
+            failed("missing dataset name")
+        };
     }
     if !is_imported {
         return failed(&format!("no such pool '{pool}'"));

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 
+use protocol::client::DOES_NOT_ANSWER;
 use protocol::datasets::{ChangeRequest, DestroySnapshots, SnapshotRequest, Types};
 
 use super::client::{self, Pools};
@@ -28,6 +29,9 @@ fn given(parsed: &Parsed) -> Result<Vec<(String, String)>, Stopped> {
 
 /// Something that was named cannot be opened, which some commands take for misuse.
 fn misused_by(command: &ZfsCommand, line: &str) -> Outcome {
+    if line.trim_end().ends_with(DOES_NOT_ANSWER) {
+        return Outcome::failed(line.to_owned());
+    }
     Outcome { err: format!("{line}{}", usage(command)), code: USAGE, ..Outcome::default() }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
     let found = file_systems(pools, roots, recursive || !is_named || all)?;
     let mut outcome = match is_named {
         true => set(pools, &found.versions, version.unwrap_or(CURRENT), &history_line("upgrade", args))?,
-        false => Outcome { out: list(&found.versions), ..Outcome::default() },
+        false => Outcome { out: list(&found.versions, found.failures.is_empty()), ..Outcome::default() },
     };
     if !found.failures.is_empty() {
         outcome.err.insert_str(0, &found.failures);
@@ -109,8 +109,8 @@ fn version_of(row: &DatasetRow) -> Option<u64> {
     }
 }
 
-/// The file systems that are not of the current version.
-fn list(versions: &[(String, u64)]) -> String {
+/// The file systems that are not of the current version; `are_all`: no others are there.
+fn list(versions: &[(String, u64)], are_all: bool) -> String {
     let mut out = format!("This system is currently running ZFS filesystem version {CURRENT}.\n\n");
     let mut add = |head: &str, is_meant: &dyn Fn(u64) -> bool| {
         let meant: Vec<_> = versions.iter().filter(|(_, version)| is_meant(*version)).collect();
@@ -126,7 +126,7 @@ fn list(versions: &[(String, u64)]) -> String {
     };
     let has_older = add(OLDER, &|version| version < CURRENT);
     let has_newer = add(NEWER, &|version| version > CURRENT);
-    if !has_older && !has_newer {
+    if !has_older && !has_newer && are_all {
         out += "All filesystems are formatted with the current version.\n";
     }
     out

@@ -100,8 +100,8 @@ const USERSPACE: &str = "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\
                          \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n";
 const GROUPSPACE: &str = "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\
                           \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n";
-const PROJECTSPACE: &str = "\tprojectspace [-Hinp] [-o field[,...]] [-s field] ... \n\
-                            \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n";
+const PROJECTSPACE: &str = "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\
+                            \t    [-S field] ... <filesystem|snapshot|path>\n";
 const PROJECT: &str = "\tproject [-d|-r] <directory|file ...>\n\
                        \tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\
                        \tproject -C [-k] [-r] <directory ...>\n\

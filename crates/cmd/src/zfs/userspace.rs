@@ -121,8 +121,8 @@ pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) ->
 }
 
 fn options(command: &ZfsCommand, args: &[OsString]) -> Result<UserspaceOptions, Stopped> {
-    let parsed = parse(command, args, "nHpo:s:S:t:i", &[])?;
     let is_project = command.name == "projectspace";
+    let parsed = parse(command, args, if is_project { "Hpo:s:S:" } else { "nHpo:s:S:t:i" }, &[])?;
     let mut options = UserspaceOptions {
         fields: (0..FIELDS.len()).collect(),
         keys: Vec::new(),
@@ -138,9 +138,6 @@ fn options(command: &ZfsCommand, args: &[OsString]) -> Result<UserspaceOptions, 
     };
     for opt in &parsed.opts {
         match opt {
-            Opt::Flag(c @ ('n' | 'i')) | Opt::Value(c @ 't', _) if is_project => {
-                return Err(Outcome::misused(command, format_args!("invalid option '{c}'")));
-            }
             Opt::Flag('n') => options.numeric = true,
             Opt::Flag('H') => options.scripted = true,
             Opt::Flag('p') => options.literal = true,

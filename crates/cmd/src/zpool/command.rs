@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::getopt::Opt;
+use crate::getopt::{Long, Opt};
 
 /// Whether all went well; a command that says no has complained already.
 pub type CommandResult = Result<bool, Stop>;
@@ -16,7 +16,15 @@ pub enum Stop {
     Failed(String),
 }
 
+/// The flag that has the slot of a disk switched.
+pub const POWER: Long = Long { name: "power", takes_value: false, code: '4' };
+
 impl Stop {
+    /// What is said to [`POWER`].
+    pub fn no_power() -> Stop {
+        Stop::Failed("--power is not supported: this version of Cenote switches no slots of disks".to_owned())
+    }
+
     /// The command line makes no sense.
     pub fn usage(text: impl Into<String>) -> Stop {
         Stop::Usage(text.into())

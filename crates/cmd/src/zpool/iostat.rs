@@ -55,9 +55,15 @@ pub fn run(args: &[OsString]) -> CommandResult {
     let mut failed = false;
     let here = subjects(&[], &mut failed)?;
     let (operands, repeat) = interval(parsed.operands, &options, &here)?;
-    let names = choose(operands, &here, &mut options)?;
+    let names = match choose(operands, &here, &mut options) {
+        // it may be one of those that do not answer
+        Err(_) if failed => return Ok(false),
+        chosen => chosen?,
+    };
     if here.is_empty() && !repeat.is_repeated() {
-        eprintln!("no pools available");
+        if !failed {
+            eprintln!("no pools available");
+        }
         return Ok(false);
     }
     let histograms = options.groups.iter().filter(|group| group.is_histogram()).count();
@@ -198,7 +204,9 @@ fn watch(names: &[String], options: &IostatOptions, timestamp: Timestamp, repeat
     repeat.run(|| {
         let now = subjects_there(names, &mut failed)?;
         if now.is_empty() {
-            eprintln!("no pools available");
+            if !failed {
+                eprintln!("no pools available");
+            }
             pool_count = 0;
             return Ok(!failed);
         }

@@ -8,7 +8,7 @@ use protocol::client;
 use protocol::pool_report::{PoolReport, VdevReport, VdevState};
 use protocol::wire::{PoolReply, Request};
 
-use super::command::{CommandResult, Stop, history_line};
+use super::command::{CommandResult, POWER, Stop, history_line};
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
 use crate::getopt::{self, Opt};
@@ -20,9 +20,11 @@ const IS_CACHE: &str = "device is in use as a cache";
 
 /// `zpool clear`.
 pub fn clear(args: &[OsString]) -> CommandResult {
-    let parsed = getopt::parse(args, "", &[]);
-    if let Some(opt) = parsed.opts.first() {
-        return Err(Stop::bad_option(opt));
+    let parsed = getopt::parse(args, "", &[POWER]);
+    match parsed.opts.first() {
+        None => {}
+        Some(Opt::Flag('4')) => return Err(Stop::no_power()),
+        Some(opt) => return Err(Stop::bad_option(opt)),
     }
     let (name, device) = match &parsed.operands[..] {
         [] => return Err(Stop::usage("missing pool name")),
@@ -73,11 +75,12 @@ pub fn reopen(args: &[OsString]) -> CommandResult {
 
 /// `zpool online`.
 pub fn online(args: &[OsString]) -> CommandResult {
-    let parsed = getopt::parse(args, "e", &[]);
+    let parsed = getopt::parse(args, "e", &[POWER]);
     let mut expand = false;
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('e') => expand = true,
+            Opt::Flag('4') => return Err(Stop::no_power()),
             other => return Err(Stop::bad_option(other)),
         }
     }
@@ -111,12 +114,13 @@ pub fn online(args: &[OsString]) -> CommandResult {
 
 /// `zpool offline`.
 pub fn offline(args: &[OsString]) -> CommandResult {
-    let parsed = getopt::parse(args, "ft", &[]);
+    let parsed = getopt::parse(args, "ft", &[POWER]);
     let (mut fault, mut temporary) = (false, false);
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('f') => fault = true,
             Opt::Flag('t') => temporary = true,
+            Opt::Flag('4') => return Err(Stop::no_power()),
             other => return Err(Stop::bad_option(other)),
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use base::ShownLines;
 
-use super::command::{CommandResult, Stop};
+use super::command::{CommandResult, POWER, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::status_options::{PoolStatus, StatusOptions};
@@ -15,7 +15,7 @@ use crate::getopt::{self, Long, Opt};
 /// Runs the command.
 pub fn run(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 5] = [
-        Long { name: "power", takes_value: false, code: '4' },
+        POWER,
         Long { name: "json", takes_value: false, code: 'j' },
         Long { name: "json-int", takes_value: false, code: '1' },
         Long { name: "json-flat-vdevs", takes_value: false, code: '2' },
@@ -42,11 +42,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
             Opt::Flag('1') => (options.json_int, options.literal) = (true, true),
             Opt::Flag('2') => options.json_flat = true,
             Opt::Flag('3') => options.json_guid_keys = true,
-            Opt::Flag('4') => {
-                return Err(Stop::Failed(
-                    "--power is not supported: this version of Cenote switches no slots of disks".into(),
-                ));
-            }
+            Opt::Flag('4') => return Err(Stop::no_power()),
             Opt::Value('T', form) => timestamp = Timestamp::parse(form)?,
             other => return Err(Stop::bad_option(other)),
         }
@@ -102,7 +98,7 @@ fn once(names: &[String], options: &StatusOptions, timestamp: Timestamp) -> Comm
     print!("{}", ShownLines(texts.join("\n")));
     if names.is_empty() && subjects.is_empty() && !failed {
         eprintln!("no pools available");
-    } else if names.is_empty() && options.only_problems && texts.is_empty() {
+    } else if names.is_empty() && options.only_problems && texts.is_empty() && !failed {
         println!("all pools are healthy");
     }
     Ok(!failed)

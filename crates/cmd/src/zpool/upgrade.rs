@@ -47,7 +47,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
     })?;
     if !all && names.is_empty() {
         let reports: Vec<PoolReport> = pools.into_iter().map(|(_, report)| report).collect();
-        print!("{}{}", older(&reports), lacking(&reports));
+        print!("{}{}", older(&reports, !failed), lacking(&reports, !failed));
         return Ok(!failed);
     }
     let version = version.unwrap_or(VERSION);
@@ -203,10 +203,12 @@ const LEGACY: [&str; 28] = [
     "Several changes of the vdev tree at once",
 ];
 
-fn older(reports: &[PoolReport]) -> String {
+/// The pools of an older version; `are_all`: no others are there.
+fn older(reports: &[PoolReport], are_all: bool) -> String {
     let old: Vec<&PoolReport> = reports.iter().filter(|report| report.version < VERSION).collect();
     if old.is_empty() {
-        return "All pools are formatted using feature flags.\n\n".to_owned();
+        let all = "All pools are formatted using feature flags.\n\n";
+        return if are_all { all.to_owned() } else { String::new() };
     }
     let rows = old.iter().map(|report| format!("{:2}   {}\n", report.version, report.name));
     format!(
@@ -227,7 +229,8 @@ fn missing(report: &PoolReport) -> Vec<&'static str> {
     wanted.map(|feature| feature.name).collect()
 }
 
-fn lacking(reports: &[PoolReport]) -> String {
+/// The features that pools could have, and do not; `are_all`: no others are there.
+fn lacking(reports: &[PoolReport], are_all: bool) -> String {
     let mut rows = String::new();
     for report in reports.iter().filter(|report| report.version >= VERSION) {
         let missing = missing(report);
@@ -237,7 +240,8 @@ fn lacking(reports: &[PoolReport]) -> String {
         }
     }
     if rows.is_empty() {
-        return "Every feature flags pool has all supported and requested features enabled.\n".to_owned();
+        let all = "Every feature flags pool has all supported and requested features enabled.\n";
+        return if are_all { all.to_owned() } else { String::new() };
     }
     format!(
         "\nSome supported features are not enabled on the following pools. Once a\n\
@@ -259,10 +263,12 @@ mod tests {
         let mut some = PoolReport { name: "some".into(), ..full.clone() };
         some.features.retain(|(guid, _)| !guid.ends_with("skein"));
         let old = PoolReport { name: "old".into(), version: 28, ..PoolReport::default() };
-        assert!(older(std::slice::from_ref(&full)).starts_with("All pools are formatted"));
-        assert!(older(std::slice::from_ref(&old)).contains("---  ------------\n28   old\n"));
-        assert!(lacking(&[full.clone(), old]).starts_with("Every feature flags pool has all"));
-        assert!(lacking(&[full, some.clone()]).ends_with("POOL  FEATURE\n---------------\nsome\n      skein\n\n"));
+        assert!(older(std::slice::from_ref(&full), true).starts_with("All pools are formatted"));
+        assert!(older(std::slice::from_ref(&old), true).contains("---  ------------\n28   old\n"));
+        assert!(lacking(&[full.clone(), old], true).starts_with("Every feature flags pool has all"));
+        assert!(
+            lacking(&[full, some.clone()], false).ends_with("POOL  FEATURE\n---------------\nsome\n      skein\n\n")
+        );
         assert_eq!(known_version("28"), Ok(28));
         assert_eq!(known_version("29"), Err(Stop::usage("invalid version '29'")));
         let old = PoolReport { name: "old".into(), version: 28, ..PoolReport::default() };

@@ -67,7 +67,9 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
     let ancestors: Vec<&str> = name.match_indices('/').map(|(at, _)| &name[..at]).collect();
     let missing: Vec<&str> = ancestors.into_iter().filter(|above| !exists(host, above)).collect();
     if exists(host, name) {
-        return if create.parents { Ok(ChangeOutput::default()) } else { failed("dataset already exists") };
+        let wanted = if create.volume.is_some() { DatasetKind::Volume } else { DatasetKind::FileSystem };
+        let is_same = host.pool().dsl().subject(name)?.kind() == wanted;
+        return if create.parents && is_same { Ok(ChangeOutput::default()) } else { failed("dataset already exists") };
     }
     if !missing.is_empty() && !create.parents {
         return failed("parent does not exist");
