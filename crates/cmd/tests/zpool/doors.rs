@@ -187,6 +187,21 @@ fn a_stream_mounts_over_nothing() {
     assert!(!mount(&top.join("clone")).unwrap().contains("nosuid"), "it was said here");
     fresh.does("create fresh/home");
     assert!(!mount(&top.join("home")).unwrap().contains("nosuid"));
+    // one that comes in the place of what is mounted, in whole or in part, brings no rights either
+    let replace = |name: &str, send: &str| {
+        assert!(!mount(&top.join(name)).unwrap().contains("nosuid"), "{name}");
+        let stream = fresh.world.cenote(&format!("zfs send {send}")).stdout;
+        let received = fresh.world.zfs_with(&format!("receive -F fresh/{name}"), &stream);
+        assert_eq!(received, (String::new(), 0), "{name}");
+        assert!(mount(&top.join(name)).unwrap().contains("nosuid,nodev"), "{name}");
+    };
+    replace("home", "fresh/s@s");
+    // what was made here, and goes on as somebody else has it
+    fresh.does("create fresh/part");
+    fresh.does("snapshot fresh/part@one");
+    fresh.world.receives("fresh/theirs", &fresh.world.cenote("zfs send fresh/part@one").stdout);
+    fresh.does("snapshot fresh/theirs@two");
+    replace("part", "-i @one fresh/theirs@two");
     // as OpenZFS has it, if that is said here
     std::fs::remove_file(place.join("own")).unwrap();
     fresh.does("set org.cenote:received=follow fresh");

@@ -16,6 +16,7 @@ use dsl::{Property, PropertyValue, Subject};
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::NvList;
 use format::stream::{StreamBegin, StreamFeatures};
+use fuse::MountOptions;
 use pool::{Pool, Receiving};
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{ReceiveOrder, StreamNote};
@@ -55,6 +56,9 @@ struct ListedSnapshot {
     of_snapshot: Option<NvList>,
     holds: Option<NvList>,
 }
+
+/// What a stream could give rights on this host by: whether it counts is found anew when one has come.
+const RIGHTS: [Property; 2] = [Property::Setuid, Property::Devices];
 
 struct StreamReceiver<'a> {
     host: &'a dyn Host,
@@ -438,10 +442,16 @@ impl<'h> StreamReceiver<'h> {
         let notes = command.set(listed.properties.as_ref());
         let applied = receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e));
         let turn = self.host.turn();
-        let finished = applied.and_then(|()| self.host.finish_receive(receiving).map_err(|e| failed(self, e)));
+        let rights = RIGHTS.map(|property| property.name().to_owned());
+        let finished = applied.and_then(|()| {
+            take_rights(self.host, &new.target).map_err(|e| failed(self, e))?;
+            self.host.finish_receive(receiving).map_err(|e| failed(self, e))
+        });
         if let Err(failure) = finished {
             if !is_new {
                 before.restore(self.host, &new.target, listed.properties.is_some(), command.names());
+                super::change::options_changed(self.host, &new.target, rights.into_iter())
+                    .map_err(|e| failed(self, e))?;
             }
             return Err(failure);
         }
@@ -449,7 +459,7 @@ impl<'h> StreamReceiver<'h> {
         self.changed.insert(new.target.clone());
         self.after(new, &listed);
         let came = listed.properties.iter().flat_map(|list| list.iter().map(|(name, _)| name.to_owned()));
-        let changed = came.chain(command.names()).filter(|_| !is_new);
+        let changed = came.chain(command.names()).chain(rights).filter(|_| !is_new);
         let failures = super::change::options_changed(self.host, &new.target, changed).map_err(|e| failed(self, e))?;
         self.notes.extend(failures.into_iter().map(|failure| failure.line));
         let is_redacted = new.begin.features.has(StreamFeatures::REDACTED);
@@ -562,4 +572,14 @@ fn is_redacted(host: &dyn Host, dataset: &str) -> Result<bool> {
     let pool = host.pool();
     let head = pool.dsl().find(dataset)?;
     Ok(pool.dsl().redacted_for(&head)?.is_some())
+}
+
+/// In a mount that is there, set-id bits and devices do not count from now on. Errors: those of the mount.
+fn take_rights(host: &dyn Host, target: &str) -> Result<()> {
+    let Some(options) = host.options_of(target) else { return Ok(()) };
+    let wanted = MountOptions { setuid: false, devices: false, ..options.clone() };
+    if wanted != options && !host.remount(&wanted)? {
+        return Err(Error::new(Kind::Busy, "its mount cannot be told that set-id bits do not count: unmount it first"));
+    }
+    Ok(())
 }
