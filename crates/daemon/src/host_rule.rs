@@ -39,6 +39,12 @@ pub struct HostRule {
     marks: Option<(Arc<HostState>, [u64; 4])>,
 }
 
+/// What a pool consists of: its last group, and the pointer to all that it has, with a checksum.
+pub(crate) fn root_of(view: &Pool) -> Vec<u8> {
+    let uberblock = view.uberblock();
+    [&uberblock.txg.get().to_le_bytes()[..], uberblock.rootbp.raw()].concat()
+}
+
 impl HostRule {
     /// Of a pool of this host's own, or of a stranger's without marks.
     pub fn plain(is_own: bool) -> HostRule {
@@ -55,6 +61,16 @@ impl HostRule {
     pub(crate) fn take_in(&self, pool: &PoolIdentity) -> Result<()> {
         match &self.marks {
             Some((state, _)) if self.is_own => state.take_in(pool),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the host remember with which root the pool is left, if it is the host's own. Errors: those of writing it down.
+    pub(crate) fn leave(&self, view: &Pool) -> Result<()> {
+        match &self.marks {
+            Some((state, hidden)) if self.is_own => {
+                state.leave(&PoolIdentity { guid: view.guid(), hidden: *hidden }, &root_of(view))
+            }
             _ => Ok(()),
         }
     }

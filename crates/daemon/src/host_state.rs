@@ -7,13 +7,16 @@
 //!   $CENOTE_RUN/state             if only that is set
 //!   $CENOTE_STATE                 if it is set
 //!     key                         32 random bytes, of mode 0600
-//!     pools/GUID                  of a pool that was made here, or taken in: a sum of it by the key
+//!     pools/GUID                  of a pool that was made here, or taken in: a sum of it by the key; and of one that is
+//!                                 not in use, a sum of its last root
 //! ```
 //!
 //! A label tells which host had a pool last, and anybody can write a label. So a pool is known by numbers in it that no
 //! command tells, under a key that nobody else has: neither the id of a host nor the guid of a pool is a secret.
 //!
-//! A pool that another host had meanwhile is no longer on the list: what it holds may have been put there.
+//! A pool that another host had meanwhile is no longer on the list: what it holds may have been put there. That host may say in
+//! the label that it is this one; but the pool has another root than it was left with, then. Of a pool that was in use when
+//! this host or its process died nothing is known but what the label says.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -87,10 +90,25 @@ impl HostState {
     /// Whether a pool is this host's own.
     pub fn is_own(&self, pool: &PoolIdentity) -> bool {
         let stored = read_host_file(&self.file_of(pool.guid), FileRights::Secret, POOL_BYTES_MAX);
-        stored.is_ok_and(|stored| stored.trim_ascii() == self.sum_of_pool(pool).as_bytes())
+        stored.is_ok_and(|stored| stored.split(|byte| *byte == b'\n').next() == Some(self.sum_of_pool(pool).as_bytes()))
     }
 
-    /// Makes a pool this host's own. Errors: those of writing it down.
+    /// Whether a pool of this host's own has the root that it was left with, or was in use until now.
+    pub fn is_as_left(&self, pool: &PoolIdentity, root: &[u8]) -> bool {
+        let stored = read_host_file(&self.file_of(pool.guid), FileRights::Secret, POOL_BYTES_MAX).unwrap_or_default();
+        match stored.split(|byte| *byte == b'\n').nth(1).filter(|left| !left.is_empty()) {
+            Some(left) => left == self.sum_of_root(pool, root).as_bytes(),
+            None => true,
+        }
+    }
+
+    /// A pool of this host's own is left with that root. Errors: those of writing it down.
+    pub fn leave(&self, pool: &PoolIdentity, root: &[u8]) -> Result<()> {
+        let text = format!("{}\n{}\n", self.sum_of_pool(pool), self.sum_of_root(pool, root));
+        Ok(write_new(&self.folder, &self.file_of(pool.guid), text.as_bytes())?)
+    }
+
+    /// Makes a pool this host's own, which is in use. Errors: those of writing it down.
     pub fn take_in(&self, pool: &PoolIdentity) -> Result<()> {
         write_new(&self.folder, &self.file_of(pool.guid), format!("{}\n", self.sum_of_pool(pool)).as_bytes())?;
         Ok(())
@@ -124,6 +142,10 @@ impl HostState {
 
     fn sum_of_pool(&self, pool: &PoolIdentity) -> String {
         self.sum(&["pool", &pool.guid.to_string(), &format!("{:?}", pool.hidden)])
+    }
+
+    fn sum_of_root(&self, pool: &PoolIdentity, root: &[u8]) -> String {
+        self.sum(&["root", &pool.guid.to_string(), &format!("{root:?}")])
     }
 
     fn file_of(&self, guid: Guid) -> PathBuf {
@@ -196,6 +218,13 @@ mod tests {
         state().take_in(&pool(1, 1)).unwrap();
         state().take_in(&pool(1, 1)).unwrap();
         assert!(state().is_own(&pool(1, 1)));
+        // it is in use: nobody knows its root
+        assert!(state().is_as_left(&pool(1, 1), b"any"));
+        state().leave(&pool(1, 1), b"last").unwrap();
+        assert!(state().is_own(&pool(1, 1)) && state().is_as_left(&pool(1, 1), b"last"));
+        assert!(!state().is_as_left(&pool(1, 1), b"later"));
+        state().take_in(&pool(1, 1)).unwrap();
+        assert!(state().is_as_left(&pool(1, 1), b"later"));
         // the guid is no secret, and a list without the key is none
         assert!(!state().is_own(&pool(1, 9)) && !state().is_own(&pool(2, 1)));
         let other = HostState::at(dir.path().join("other")).unwrap();

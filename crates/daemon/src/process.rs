@@ -14,7 +14,7 @@ use base::{Env, Mutex};
 use format::ids::Guid;
 use fuse::{Helper, Inheritance, InheritedMount, KeptFiles};
 use nix::sys::signal::SigSet;
-use pool::{GROUPS_UNDER_WAY, LivePool};
+use pool::{GROUPS_UNDER_WAY, LivePool, Pool};
 use protocol::create::CreateRequest;
 use protocol::datasets::{DatasetRequest, MountRequest, Response};
 use protocol::rundir::{RunDir, RunDirClaim};
@@ -65,7 +65,8 @@ fn mount_helper_of_its_own() -> base::Result<(Helper, Inheritance)> {
 fn import_and_serve(options: &ImportOptions, ready: &Ready<'_>) -> Result<(), String> {
     let env = environment();
     let lock = ready.inheritance.lock().claim.take().map(File::from);
-    let Some(acquired) = acquire::acquire(&env, options, ready.notify, lock)? else {
+    let begin_use = |pool: &Pool| own::begin_use(&ready.state, pool);
+    let Some(acquired) = acquire::acquire(&env, options, ready.notify, lock, &begin_use)? else {
         return ready.notify.ready().map_err(|e| e.to_string());
     };
     let mounts = Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };

@@ -160,7 +160,13 @@ impl Served {
     }
 
     fn leaving(&self) -> leaving::Leaving<'_> {
-        leaving::Leaving { pool: &self.pool, streams: &self.streams, exports: &self.exports, mounts: &self.mounts }
+        leaving::Leaving {
+            pool: &self.pool,
+            streams: &self.streams,
+            exports: &self.exports,
+            mounts: &self.mounts,
+            rule: &self.session.bounds.rule,
+        }
     }
 
     fn export(&self, force: bool, stays_active: bool, history: &str) -> Result<PoolReply> {
@@ -190,7 +196,7 @@ impl Served {
 
     /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
     pub fn close(&self) -> Result<()> {
-        self.pool.close(PoolState::Active)
+        self.leaving().close(PoolState::Active)
     }
 
     /// Whether the pool can be changed.

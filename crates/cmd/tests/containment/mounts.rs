@@ -157,6 +157,18 @@ fn set_id_bits_are_the_hosts_to_give() {
         let flags = world.mounted_at("DIR/in/ev").unwrap();
         assert_eq!(!flags.contains("nosuid"), is_own, "{hostid} {options}: {flags}");
     }
+    // another one that says it is this host
+    world.done("zpool export ev");
+    for line in ["zpool import -N -d DIR/img ev", "zpool export ev"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        let line = world.text(line);
+        command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", world.dir.join("enemy"));
+        command.env("ZFS_HOSTID", "0");
+        assert_eq!(world.finish(command, &line).code, Some(0));
+    }
+    let imported = world.run_as("zpool import -d DIR/img ev", "0");
+    assert!(imported.code == Some(0) && imported.err.contains("another host had it meanwhile"), "{}", imported.err);
+    assert!(world.mounted_at("DIR/in/ev").unwrap().contains("nosuid"));
     world.check();
 }
 

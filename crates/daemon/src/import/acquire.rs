@@ -32,17 +32,19 @@ pub struct Acquired {
     pub locks: DeviceLocks,
     /// Its place among the processes of pools.
     pub claim: RunDirClaim,
-    /// No other host had it since this one, as far as its labels tell.
+    /// No other host had it since this one, as far as its labels and its root tell.
     pub was_here_last: bool,
 }
 
 /// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
-/// it would work, and the user has been told. `lock` is that of the pool's place, if the process before left it.
+/// it would work, and the user has been told. `lock` is that of the pool's place, if the process before left it; `begin_use` is
+/// told of the pool before it is written, and says whether it is as this host left it.
 pub fn acquire(
     env: &Env,
     args: &ImportOptions,
     notify: &Notify,
     lock: Option<File>,
+    begin_use: &dyn Fn(&Pool) -> bool,
 ) -> Result<Option<Acquired>, String> {
     let which = args.pool.as_deref().unwrap_or_default();
     let mut candidate = pick(env, args, which)?;
@@ -93,6 +95,8 @@ pub fn acquire(
     if !left_out.is_empty() {
         notify.out(&left_out.notice());
     }
+    // before it has another root
+    let was_here_last = begin_use(&read_only.0) && was_here_last;
     drop(read_only);
     let opened = live::import(env, &candidate, &options, hostid::host());
     let (pool, locks) = opened.map_err(|e| match e.kind() {

@@ -6,7 +6,7 @@ use base::{Error, Result};
 use pool::Pool;
 use protocol::startup::Notify;
 
-use crate::host_rule::HostRule;
+use crate::host_rule::{HostRule, root_of};
 use crate::host_state::{HostState, PoolIdentity};
 use crate::import::ImportOptions;
 use crate::import::acquire::Acquired;
@@ -58,6 +58,21 @@ pub(super) fn of_imported(
         ));
     }
     rule
+}
+
+/// A pool is about to be written that is as it was found: whether it is as this host left it, if it is the host's own. From
+/// now on it is in use.
+pub(super) fn begin_use(state: &StateFolder, view: &Pool) -> bool {
+    let Ok((state, pool)) = known(state, view) else { return true };
+    if !state.is_own(&pool) {
+        return true;
+    }
+    let is_as_left = state.is_as_left(&pool, &root_of(view));
+    if is_as_left && let Err(error) = state.take_in(&pool) {
+        let name = view.name();
+        tracing::warn!(pool = name, "it may be taken for a stranger's when it is imported again: {error}");
+    }
+    is_as_left
 }
 
 /// Makes a pool this host's own. That it cannot be is told, and keeps nobody from using it.

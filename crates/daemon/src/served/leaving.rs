@@ -14,6 +14,7 @@ use base::{Error, Kind, Result};
 use pool::PoolState;
 
 use crate::exports::Exports;
+use crate::host_rule::HostRule;
 use crate::live::ServedPool;
 use crate::mounts::Mounts;
 use crate::streams::RunningStreams;
@@ -27,6 +28,7 @@ pub(super) struct Leaving<'a> {
     pub(super) streams: &'a RunningStreams,
     pub(super) exports: &'a Arc<Exports>,
     pub(super) mounts: &'a Mounts,
+    pub(super) rule: &'a HostRule,
 }
 
 impl Leaving<'_> {
@@ -47,7 +49,7 @@ impl Leaving<'_> {
             if self.pool.is_writable() {
                 self.record_last(history);
             }
-            self.pool.close(state).map_err(failed)
+            self.close(state).map_err(failed)
         };
         match if force { self.unless_suspended(close) } else { close() } {
             Err(error) if force && error.kind() == Kind::Suspended => {
@@ -93,7 +95,18 @@ impl Leaving<'_> {
         self.stop_exports(force, "destroy")?;
         if self.pool.is_writable() {
             self.record_last(history);
-            self.pool.close(PoolState::Destroyed)?;
+            self.close(PoolState::Destroyed)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the last changes to disk; the host remembers how the pool is left. Errors: as of [`ServedPool::close`].
+    pub(super) fn close(&self, state: PoolState) -> Result<()> {
+        self.pool.close(state)?;
+        if self.pool.is_writable()
+            && let Err(error) = self.rule.leave(&self.pool.view())
+        {
+            tracing::warn!("whether another host has the pool meanwhile, only its label will tell: {error}");
         }
         Ok(())
     }
