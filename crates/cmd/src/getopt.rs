@@ -41,11 +41,15 @@ pub struct Parsed {
     pub files: Vec<OsString>,
 }
 
+/// Short flags, and long ones with their codes.
+#[cfg(test)]
+type AskedFlags = (String, Vec<(&'static str, char)>);
+
 #[cfg(test)]
 thread_local! {
     /// The flags that were asked for last in this thread, short and long ones, for the test that compares them with usage
     /// messages.
-    pub static ASKED: std::cell::RefCell<Option<(String, Vec<(&'static str, char)>)>> = const { std::cell::RefCell::new(None) };
+    pub static ASKED: std::cell::RefCell<Option<AskedFlags>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use dsl::property::{HostReach, ValueKind, reach_of};
 use dsl::{Level, Property, PropertySource, PropertyValue, Sourced, Subject};
+use format::uberblock::Uberblock;
 use pool::Pool;
 
 use crate::host_state::{HostState, PoolIdentity};
@@ -40,8 +41,7 @@ pub struct HostRule {
 }
 
 /// What a pool consists of: its last group, and the pointer to all that it has, with a checksum.
-pub(crate) fn root_of(view: &Pool) -> Vec<u8> {
-    let uberblock = view.uberblock();
+pub(crate) fn root_of(uberblock: &Uberblock) -> Vec<u8> {
     [&uberblock.txg.get().to_le_bytes()[..], uberblock.rootbp.raw()].concat()
 }
 
@@ -69,7 +69,7 @@ impl HostRule {
     pub(crate) fn leave(&self, view: &Pool) -> Result<()> {
         match &self.marks {
             Some((state, hidden)) if self.is_own => {
-                state.leave(&PoolIdentity { guid: view.guid(), hidden: *hidden }, &root_of(view))
+                state.leave(&PoolIdentity { guid: view.guid(), hidden: *hidden }, &root_of(view.uberblock()))
             }
             _ => Ok(()),
         }

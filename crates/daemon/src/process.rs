@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
 use format::ids::Guid;
+use format::uberblock::Uberblock;
 use fuse::{Helper, Inheritance, InheritedMount, KeptFiles};
 use nix::sys::signal::SigSet;
 use pool::{GROUPS_UNDER_WAY, LivePool, Pool};
@@ -65,7 +66,7 @@ fn mount_helper_of_its_own() -> base::Result<(Helper, Inheritance)> {
 fn import_and_serve(options: &ImportOptions, ready: &Ready<'_>) -> Result<(), String> {
     let env = environment();
     let lock = ready.inheritance.lock().claim.take().map(File::from);
-    let begin_use = |pool: &Pool| own::begin_use(&ready.state, pool);
+    let begin_use = |pool: &Pool, newest: &Uberblock| own::begin_use(&ready.state, pool, newest);
     let Some(acquired) = acquire::acquire(&env, options, ready.notify, lock, &begin_use)? else {
         return ready.notify.ready().map_err(|e| e.to_string());
     };

@@ -186,7 +186,8 @@ fn a_setting_that_cannot_be_made_is_not_in_the_way_of_others() {
     }
     let world = World::new("lab-half-made", &[]);
     fs::create_dir_all(&world.dir).unwrap();
-    fs::write(world.dir.join("ssd"), vec![0; 128 << 20]).unwrap();
+    // there is room for the files of the other study, of 64 MiB each
+    fs::write(world.dir.join("ssd"), vec![0; 224 << 20]).unwrap();
     let words = format!("judge sync --short --ssd {}", world.dir.join("ssd").display());
     let done = lab(&world, &words).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

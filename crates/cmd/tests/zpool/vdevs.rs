@@ -274,7 +274,8 @@ fn a_log_device_that_fails_under_a_mount() {
     world.check("export fsynced", 0, "");
 }
 
-const ADD: &str = "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n";
+const ADD: &str = "\tadd [-fgLnP] [-o property=value]\n\t    [--allow-in-use] [--allow-replication-mismatch] \
+                   [--allow-ashift-mismatch] <pool> <vdev> ...\n";
 
 /// Disks and mirrors are emptied and taken off; what was on them is where it was.
 #[test]

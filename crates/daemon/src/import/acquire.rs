@@ -38,13 +38,13 @@ pub struct Acquired {
 
 /// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
 /// it would work, and the user has been told. `lock` is that of the pool's place, if the process before left it; `begin_use` is
-/// told of the pool before it is written, and says whether it is as this host left it.
+/// told of the pool and its newest root before it is written, and says whether it is as this host left it.
 pub fn acquire(
     env: &Env,
     args: &ImportOptions,
     notify: &Notify,
     lock: Option<File>,
-    begin_use: &dyn Fn(&Pool) -> bool,
+    begin_use: &dyn Fn(&Pool, &Uberblock) -> bool,
 ) -> Result<Option<Acquired>, String> {
     let which = args.pool.as_deref().unwrap_or_default();
     let mut candidate = pick(env, args, which)?;
@@ -95,8 +95,8 @@ pub fn acquire(
     if !left_out.is_empty() {
         notify.out(&left_out.notice());
     }
-    // before it has another root
-    let was_here_last = begin_use(&read_only.0) && was_here_last;
+    // before it has another root; that this import goes back to an earlier one is no sign of another host
+    let is_as_left = candidate.uberblocks().first().is_none_or(|newest| begin_use(&read_only.0, newest));
     drop(read_only);
     let opened = live::import(env, &candidate, &options, hostid::host());
     let (pool, locks) = opened.map_err(|e| match e.kind() {
@@ -107,7 +107,7 @@ pub fn acquire(
         _ => refusal(&e, &|| advice(env, &candidate, &options, which), notify, &failed),
     })?;
     set_properties(&pool, args).map_err(|e| failed(&e))?;
-    Ok(Some(Acquired { pool, locks, claim, was_here_last }))
+    Ok(Some(Acquired { pool, locks, claim, was_here_last: was_here_last && is_as_left }))
 }
 
 /// The pool that is named. Errors: the text for the user.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{Error, Result};
+use format::uberblock::Uberblock;
 use pool::Pool;
 use protocol::startup::Notify;
 
@@ -60,14 +61,14 @@ pub(super) fn of_imported(
     rule
 }
 
-/// A pool is about to be written that is as it was found: whether it is as this host left it, if it is the host's own. From
-/// now on it is in use.
-pub(super) fn begin_use(state: &StateFolder, view: &Pool) -> bool {
+/// A pool is about to be written of which this is the newest root: whether it is as this host left it, if it is the host's
+/// own. From now on it is in use.
+pub(super) fn begin_use(state: &StateFolder, view: &Pool, newest: &Uberblock) -> bool {
     let Ok((state, pool)) = known(state, view) else { return true };
     if !state.is_own(&pool) {
         return true;
     }
-    let is_as_left = state.is_as_left(&pool, &root_of(view));
+    let is_as_left = state.is_as_left(&pool, &root_of(newest));
     if is_as_left && let Err(error) = state.take_in(&pool) {
         let name = view.name();
         tracing::warn!(pool = name, "it may be taken for a stranger's when it is imported again: {error}");
