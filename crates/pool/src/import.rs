@@ -10,7 +10,7 @@ use dsl::Dsl;
 use format::ids::{DatasetId, Guid, ObjectId, Txg, VdevNumber};
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
-use vdev::{Reflow, Tree, TxgRanges, VdevSpec};
+use vdev::{Aux, Reflow, Tree, TxgRanges, VdevSpec};
 use zio::Zio;
 
 use crate::dedup::sums::Dedup;
@@ -426,6 +426,12 @@ fn check_devices(tree: &Tree, may_miss: u64) -> Result<()> {
 /// What could not be read of a pool that lacks devices may be on those, and nowhere else: a device that was away and
 /// came back lacks what was written meanwhile.
 pub(crate) fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
+    let large = tree.into_iter().flat_map(Tree::leaves).filter(|leaf| leaf.state().health().aux == Aux::BadAshift);
+    let large: Vec<&str> = large.map(|leaf| leaf.vdev().name()).collect();
+    if !large.is_empty() && matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt | Kind::Missing) {
+        let what = "devices have larger sectors than their vdev was made for (property 'ashift'), and are not used";
+        return Error::new(Kind::Missing, format!("{what}: {}", large.join(", ")));
+    }
     let gone = tree.into_iter().flat_map(Tree::leaves).filter(|leaf| !leaf.state().health().is_readable());
     let gone: Vec<&str> = gone.map(|leaf| leaf.vdev().name()).collect();
     if gone.is_empty() || !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt) {

@@ -140,7 +140,9 @@ fn disks_of_larger_sectors_are_not_used() {
         [("c", "disk-c"), ("d", "disk-d")].map(|(file, link)| disk_of_large_sectors(&world, file, link).unwrap());
     let (said, code) = world.told("zpool import -d DIR/disk-a alone");
     assert!(
-        code == 1 && said.contains("cannot import 'alone': one or more devices is currently unavailable"),
+        code == 1
+            && said.starts_with("cannot import 'alone': one or more devices is currently unavailable\n")
+            && said.contains("devices have larger sectors than their vdev was made for"),
         "{said}"
     );
     let (said, code) = world.told("zpool import -d DIR/disk-a");
