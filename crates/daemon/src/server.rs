@@ -404,7 +404,8 @@ mod tests {
             Talk { stream, guest, served: Arc::new(Refuses), share: share.clone(), greeting }
         };
         let [(_silent, first), (mut half, second), (mut whole, third)] = [(); 3].map(|()| connected());
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(b"cenote-in-turn").unwrap()).unwrap();
+        let name = format!("cenote-in-turn-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let greeted = |stream| talk_with(stream).turn_among_others().unwrap();
         let mut waiting = Vec::from([first, second, third].map(greeted));
         half.write_all(&[9, 0]).unwrap();
