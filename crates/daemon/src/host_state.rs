@@ -89,29 +89,22 @@ impl HostState {
 
     /// Whether a pool is this host's own.
     pub fn is_own(&self, pool: &PoolIdentity) -> bool {
-        let stored = read_host_file(&self.file_of(pool.guid), FileRights::Secret, POOL_BYTES_MAX);
-        stored.is_ok_and(|stored| stored.split(|byte| *byte == b'\n').next() == Some(self.sum_of_pool(pool).as_bytes()))
+        self.sums_of(pool.guid)[0].as_ref() == Some(&self.sum_of_pool(pool))
     }
 
     /// Whether a pool of this host's own has the root that it was left with, or was in use until now.
     pub fn is_as_left(&self, pool: &PoolIdentity, root: &[u8]) -> bool {
-        let stored = read_host_file(&self.file_of(pool.guid), FileRights::Secret, POOL_BYTES_MAX).unwrap_or_default();
-        match stored.split(|byte| *byte == b'\n').nth(1).filter(|left| !left.is_empty()) {
-            Some(left) => left == self.sum_of_root(pool, root).as_bytes(),
-            None => true,
-        }
+        self.sums_of(pool.guid)[1].as_ref().is_none_or(|left| *left == self.sum_of_root(pool, root))
     }
 
     /// A pool of this host's own is left with that root. Errors: those of writing it down.
     pub fn leave(&self, pool: &PoolIdentity, root: &[u8]) -> Result<()> {
-        let text = format!("{}\n{}\n", self.sum_of_pool(pool), self.sum_of_root(pool, root));
-        Ok(write_new(&self.folder, &self.file_of(pool.guid), text.as_bytes())?)
+        self.write_sums(pool, &[self.sum_of_pool(pool), self.sum_of_root(pool, root)])
     }
 
     /// Makes a pool this host's own, which is in use. Errors: those of writing it down.
     pub fn take_in(&self, pool: &PoolIdentity) -> Result<()> {
-        write_new(&self.folder, &self.file_of(pool.guid), format!("{}\n", self.sum_of_pool(pool)).as_bytes())?;
-        Ok(())
+        self.write_sums(pool, &[self.sum_of_pool(pool)])
     }
 
     /// Takes a pool off the list. Errors: those of removing a file.
@@ -142,6 +135,19 @@ impl HostState {
 
     fn sum_of_pool(&self, pool: &PoolIdentity) -> String {
         self.sum(&["pool", &pool.guid.to_string(), &format!("{:?}", pool.hidden)])
+    }
+
+    /// What is remembered of a pool: the sum of it, and that of its last root. What cannot be read is not there.
+    fn sums_of(&self, guid: Guid) -> [Option<String>; 2] {
+        let stored = read_host_file(&self.file_of(guid), FileRights::Secret, POOL_BYTES_MAX).unwrap_or_default();
+        let text = String::from_utf8_lossy(&stored);
+        let mut lines = text.lines().map(str::to_owned);
+        [lines.next(), lines.next()]
+    }
+
+    fn write_sums(&self, pool: &PoolIdentity, sums: &[String]) -> Result<()> {
+        let lines: String = sums.iter().map(|sum| format!("{sum}\n")).collect();
+        Ok(write_new(&self.folder, &self.file_of(pool.guid), lines.as_bytes())?)
     }
 
     fn sum_of_root(&self, pool: &PoolIdentity, root: &[u8]) -> String {

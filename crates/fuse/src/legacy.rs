@@ -92,16 +92,9 @@ impl Legacy {
         self.file.as_ref()
     }
 
-    /// Whether somebody tells of groups of the tree.
-    pub(crate) fn tells_of_groups(&self) -> bool {
-        self.unsettled.is_some()
-    }
-
-    /// Has `watch` done each time a group of the tree is on disk, which waits for it: if somebody tells of groups.
-    pub(crate) fn on_synced(&self, watch: impl Fn() + Send + Sync + 'static) {
-        if let Some(unsettled) = &self.unsettled {
-            unsettled.on_synced(watch);
-        }
+    /// The changes of its tree that are noted there; they tell of groups, too.
+    pub(crate) fn unsettled(&self) -> Option<&Unsettled> {
+        self.unsettled.as_deref()
     }
 
     /// Notes a fact.

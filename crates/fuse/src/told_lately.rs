@@ -86,11 +86,10 @@ impl ToldLately {
     /// Has the kernel forget the attributes of what is noted after each group, for as long as the mount is there, if somebody
     /// tells of groups.
     pub(crate) fn watch(told: &Arc<ToldLately>, notifier: &Arc<Notifier>, legacy: &Legacy, env: &Env) {
-        if legacy.tells_of_groups() {
-            told.begin(env.now_s());
-        }
+        let Some(unsettled) = legacy.unsettled() else { return };
+        told.begin(env.now_s());
         let (told, notifier, env) = (Arc::downgrade(told), Arc::downgrade(notifier), env.clone());
-        legacy.on_synced(move || {
+        unsettled.on_synced(move || {
             if told.upgrade().is_none_or(|told| !told.group_ended(env.now_s())) {
                 return;
             }

@@ -94,7 +94,9 @@ impl Drop for Op<'_> {
         }
         let change = |&(object, born)| UnsettledChange { object, born, by };
         unsettled.note(self.tx.txg(), &changes.objects.iter().map(change).collect::<Vec<UnsettledChange>>());
-        unsettled.note_names(self.tx.txg(), changes.names, by);
+        if !changes.names.is_empty() {
+            unsettled.note_names(self.tx.txg(), changes.names, by);
+        }
     }
 }
 
