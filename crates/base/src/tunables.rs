@@ -230,6 +230,8 @@ tunables! {
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512;
     /// A read or write that takes longer is slow, in milliseconds.
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000;
+    /// No volume becomes a block device from now on: 0 or 1.
+    ZVOL_INHIBIT_DEV = "zvol_inhibit_dev", 0;
 }
 
 #[cfg(test)]

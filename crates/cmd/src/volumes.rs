@@ -9,8 +9,8 @@ use protocol::client;
 use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{
-    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, file_of, iscsi_addresses, iscsi_target, iscsi_uri, nbd_addresses,
-    nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
+    ISCSI_PROPERTY, NBD_PROPERTY, VHOST_PROPERTY, block_path, file_of, iscsi_addresses, iscsi_target, iscsi_uri,
+    nbd_addresses, nbd_network_uri, nbd_socket, nbd_uri, qemu_arguments, vhost_socket,
 };
 
 use crate::output;
@@ -21,7 +21,8 @@ const NBD_OPEN: &str = "open to every user of this machine, unless the pool's or
 /// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
 ///
 /// Volumes are files, and may be given out in other ways, unless their property volmode is none, and by properties that
-/// were set here: what a stream has brought gives out nothing. By NBD those are to be had whose property org.cenote:nbd is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
+/// were set here: what a stream has brought gives out nothing. Where the kernel has the module nbd, volumes of this host's own
+/// pools are block devices, unless their property org.cenote:block is off; others if it is on. By NBD those are to be had whose property org.cenote:nbd is on, at a socket, and at the addresses of property org.cenote:nbd_listen of the pool; targets of iSCSI are those
 /// whose property org.cenote:iscsi is on, at the addresses of org.cenote:iscsi_listen. Those whose property
 /// org.cenote:vhost is on have a socket for a virtual machine each; what QEMU takes to use it is shown behind that
 /// (reconnect-ms=1000 is the newer name of reconnect=1, since QEMU 9.2).
@@ -76,6 +77,10 @@ fn list(names: &[String]) -> Result<(String, bool)> {
             let file = file_of(run.path(), &row.name);
             if file.exists() {
                 text += &format!("{}\tfile\t{}\n", row.name, file.display());
+            }
+            let device = block_path(&row.name);
+            if device.exists() {
+                text += &format!("{}\tblock\t{}\n", row.name, device.display());
             }
             let cell = |at: usize| row.cells.get(at).and_then(Option::as_ref).map(|cell| &cell.value);
             let offers = |at: usize| cell(at).is_some();

@@ -11,7 +11,8 @@
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
 //! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `iscsi_export`:
-//!   by iSCSI; `vhost_export`: to virtual machines; `volume_exports`: all of these; `disk_listening`: a server of them that
+//!   by iSCSI; `vhost_export`: to virtual machines; `block_export`: as block devices, which `block_helper` sets up;
+//!   `volume_exports`: all of these; `disk_listening`: a server of them that
 //!   listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`], which opens all that the
 //!   process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_offers`: which
 //!   properties offer; `host_files`: files that properties name; [`new_contents`]: what is in a new dataset.
@@ -25,6 +26,8 @@
 //! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
 //! order: everything is unmounted first.
 
+mod block_export;
+mod block_helper;
 pub mod cachefile;
 pub mod compat;
 mod confine;

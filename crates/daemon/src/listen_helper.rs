@@ -5,6 +5,7 @@
 //!     listen ── an address, a path ────▶   binds it, listens        any address; paths in the run folder
 //!     open   ── a path ────────────────▶   opens it                 what may be a device (`openable`)
 //!     cache  ── a pool's entry ────────▶   writes it                what is a cache file, or was named at the start
+//!     block  ── a volume, a socket ────▶   makes it a device        volumes only (`block_helper`)
 //!            ◀── the descriptors, or why not
 //! ```
 //!
@@ -16,13 +17,14 @@ use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use base::{Error, Kind, Mutex, Result};
 use device::OpenedDevice;
@@ -32,11 +34,14 @@ use protocol::beside;
 use protocol::rundir::{RunDir, RunDirClaim};
 use serde::{Deserialize, Serialize};
 
+use crate::block_helper::{self, BlockWish};
 use crate::mount_helper::ENDING;
 use crate::{cachefile, openable};
 
 /// Longest message, in bytes: the configuration of a pool is one.
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+/// How long what is asked about a block device may take.
+const BLOCK_TIME: Duration = Duration::from_secs(60);
 /// The variable of the environment with the cache file that root named when the pool was imported or made.
 const CACHE_VARIABLE: &str = "CENOTE_HELPER_CACHEFILE";
 
@@ -57,6 +62,8 @@ enum Wish {
     Open(PathBuf, bool),
     /// An entry of a cache file, packed; or that it goes.
     Cache { file: PathBuf, pool: String, config: Option<Vec<u8>> },
+    /// Something of a block device; a socket may come along.
+    Block(BlockWish),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,8 +107,20 @@ impl ListenHelper {
     }
 
     fn ask(&self, wish: &Wish) -> io::Result<(bool, Vec<OwnedFd>)> {
+        self.ask_with(wish, None, None)
+    }
+
+    /// The same; a descriptor comes along, and it may take so long at most.
+    fn ask_with(
+        &self,
+        wish: &Wish,
+        beside: Option<BorrowedFd<'_>>,
+        limit: Option<Duration>,
+    ) -> io::Result<(bool, Vec<OwnedFd>)> {
         let (mut ours, theirs) = UnixStream::pair()?;
-        let sent = beside::send(&self.0.as_ref().ok_or_else(gone)?.lock(), wish, &[theirs.as_fd()]);
+        ours.set_read_timeout(limit)?;
+        let descriptors: Vec<_> = beside.into_iter().chain([theirs.as_fd()]).collect();
+        let sent = beside::send(&self.0.as_ref().ok_or_else(gone)?.lock(), wish, &descriptors);
         sent.map_err(|_| gone())?;
         drop(theirs);
         let answer = beside::receive::<WishAnswer>(&ours, MESSAGE_BYTES_MAX).map_err(|_| gone())?;
@@ -155,6 +174,13 @@ pub fn listen(claim: &mut RunDirClaim, kept: Option<OwnedFd>) -> Result<UnixList
     again.map_or_else(|| claim.listen(bind), Ok)
 }
 
+/// Has the helper of this process do something about a block device. Errors: those of the system; `Unsupported` if there is
+/// no helper, or it does not answer.
+pub fn block(wish: BlockWish, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let helper = OF_PROCESS.get().ok_or_else(|| io::Error::from(ErrorKind::Unsupported))?;
+    helper.ask_with(&Wish::Block(wish), socket, Some(BLOCK_TIME)).map(drop)
+}
+
 /// Gives a pool its entry in a cache file, or takes that out, by the helper of this process if it has one. Errors: as
 /// [`cachefile::put`]; the message names the file.
 pub fn change_cachefile(file: &Path, pool: &str, config: Option<&NvList>) -> Result<()> {
@@ -203,11 +229,12 @@ fn serve(asked: &UnixStream, cachefile: Option<PathBuf>) -> Result<()> {
         base::give_program_back();
         beside::receive::<Wish>(asked, MESSAGE_BYTES_MAX)
     };
-    while let Some((wish, mut reply)) = wait()? {
-        let Some(reply) = reply.pop().map(UnixStream::from) else { continue };
+    while let Some((wish, mut descriptors)) = wait()? {
+        let Some(reply) = descriptors.pop().map(UnixStream::from) else { continue };
+        let beside = descriptors.pop();
         let caches = caches.clone();
         let fulfil = move || {
-            let (outcome, fds) = match fulfilled(wish, &caches) {
+            let (outcome, fds) = match fulfilled(wish, beside, &caches) {
                 Ok((has_claim, fds)) => (WishAnswer::Done { has_claim }, fds),
                 Err(WishFailure::System(error)) => {
                     let text = || WishAnswer::Refused(error.to_string());
@@ -249,8 +276,16 @@ impl From<Error> for WishFailure {
 }
 
 /// Does it; what is opened for it, and whether the first of that is a claim.
-fn fulfilled(wish: Wish, caches: &Mutex<BTreeSet<PathBuf>>) -> std::result::Result<(bool, Vec<OwnedFd>), WishFailure> {
+fn fulfilled(
+    wish: Wish,
+    beside: Option<OwnedFd>,
+    caches: &Mutex<BTreeSet<PathBuf>>,
+) -> std::result::Result<(bool, Vec<OwnedFd>), WishFailure> {
     match wish {
+        Wish::Block(wish) => {
+            block_helper::fulfil(wish, beside)?;
+            Ok((false, Vec::new()))
+        }
         Wish::Listen(address) => Ok((false, vec![TcpListener::bind(address)?.into()])),
         Wish::Bind(path, mode) => {
             let run = RunDir::find()?.ok_or_else(|| WishFailure::Other("there is no run folder".to_owned()))?;

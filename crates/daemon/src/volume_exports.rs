@@ -8,8 +8,9 @@ use dsl::Dataset;
 use fuse::Helper;
 use pool::{Pool, RefusedChanges};
 use protocol::client_report::ClientReport;
-use protocol::volumes::{ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_PROPERTY, VHOST_PROPERTY, folder};
+use protocol::volumes::{BLOCK_PROPERTY, ISCSI_PROPERTY, ISCSI_RESERVATIONS, NBD_PROPERTY, VHOST_PROPERTY, folder};
 
+use crate::block_export::BlockExport;
 use crate::exports::Exports;
 use crate::host_rule::check_received;
 use crate::iscsi_export::IscsiExport;
@@ -28,6 +29,7 @@ pub struct VolumeExports {
     nbd: NbdExport,
     iscsi: IscsiExport,
     vhost: VhostExport,
+    block: BlockExport,
 }
 
 impl VolumeExports {
@@ -45,6 +47,7 @@ impl VolumeExports {
             open: given_out.1.clone(),
             nbd: NbdExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
             iscsi: IscsiExport::new(exports.clone(), pool.clone(), network.clone(), env.clone(), run_of()),
+            block: BlockExport::new(exports.clone(), pool.clone(), network.rule().clone(), env.clone()),
             vhost: VhostExport::new(exports.clone(), pool.clone(), network.rule().clone(), env.clone(), run_of()),
             files: VolumeMount::new(helper.clone(), exports, pool, env.clone(), folder(run)),
         }
@@ -56,16 +59,18 @@ impl VolumeExports {
         self.nbd.renew();
         self.iscsi.renew();
         self.vhost.renew();
+        self.block.renew();
     }
 
     /// The clients that use volumes.
     pub fn clients(&self) -> Vec<ClientReport> {
-        [self.nbd.clients(), self.iscsi.clients(), self.vhost.clients()].concat()
+        [self.nbd.clients(), self.iscsi.clients(), self.vhost.clients(), self.block.clients()].concat()
     }
 
     /// There may be other volumes, or snapshots of them.
     pub fn changed(&self) {
         self.files.changed();
+        self.block.changed();
     }
 
     /// Looks at a change before it is made. Errors: `Busy` if it destroys what programs use; `Invalid` for a property that
@@ -105,7 +110,9 @@ impl VolumeExports {
         self.files.check_unused(dataset.id)?;
         self.nbd.check_unused(dataset.id)?;
         self.iscsi.check_unused(dataset.phys.guid)?;
-        self.vhost.check_unused(dataset.id)
+        self.vhost.check_unused(dataset.id)?;
+        // the last, as it takes the device away
+        self.block.check_unused(dataset.id)
     }
 
     /// Errors: `Invalid` for a value that one of these properties cannot have, or that dataset cannot, which need not be
@@ -114,6 +121,7 @@ impl VolumeExports {
         check_received(property, value)?;
         self.nbd.check_property(dataset, property, value)?;
         self.iscsi.check_property(dataset, property, value)?;
+        BlockExport::check_value(property, value)?;
         self.vhost.check_property(dataset, property, value)
     }
 
@@ -129,6 +137,7 @@ impl VolumeExports {
             check_received(property, value)?;
             IscsiExport::check_value(property, value)?;
             VhostExport::check_value(property, value)?;
+            BlockExport::check_value(property, value)?;
         }
         Ok(())
     }
@@ -136,6 +145,9 @@ impl VolumeExports {
     /// Whether a property says what is given out, and how.
     pub fn is_about(property: &str) -> bool {
         property == "volmode"
-            || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY].iter().any(|name| property.starts_with(name))
+            || property == "snapdev"
+            || [NBD_PROPERTY, ISCSI_PROPERTY, VHOST_PROPERTY, BLOCK_PROPERTY]
+                .iter()
+                .any(|name| property.starts_with(name))
     }
 }

@@ -14,6 +14,12 @@ use crate::volume_tree::is_shown;
 /// The volumes that a property offers to programs, by name. This looks through all datasets. Errors: those of reading
 /// the pool.
 pub fn offered(rule: &HostRule, view: &Pool, property: &str) -> Result<Vec<Subject>> {
+    volumes_where(view, |volume| offers(rule, view, volume, property))
+}
+
+/// The volumes of which something is so, by name. This looks through all datasets. Errors: those of reading the pool, and
+/// of looking.
+pub fn volumes_where(view: &Pool, is_so: impl Fn(&Subject) -> Result<bool>) -> Result<Vec<Subject>> {
     let (mut found, mut entered) = (Vec::new(), HashSet::new());
     let mut waiting = vec![view.dsl().root_subject()?];
     while let Some(subject) = waiting.pop() {
@@ -23,7 +29,7 @@ pub fn offered(rule: &HostRule, view: &Pool, property: &str) -> Result<Vec<Subje
         }
         if subject.kind() == DatasetKind::FileSystem {
             waiting.extend(view.dsl().subjects_below(&subject)?.into_iter().flatten());
-        } else if offers(rule, view, &subject, property)? {
+        } else if is_so(&subject)? {
             found.push(subject);
         }
     }

@@ -20,7 +20,7 @@ use dsl::{Property, PropertyValue, Subject};
 use format::ids::{DatasetId, ObjectId};
 use fuse::{Allocate, DatasetSpace, FileTree, SetAttr, Snapshot, Source, TreeFile};
 use pool::Pool;
-use protocol::volumes::VOLMODE_NONE;
+use protocol::volumes::{SNAPDEV_HIDDEN, VOLMODE_NONE};
 use zpl::{DirEntry, FileKind, Stat};
 use zvol::Zvol;
 
@@ -369,7 +369,9 @@ pub fn is_shown(view: &Pool, subject: &Subject) -> Result<bool> {
         None => subject.clone(),
     };
     let is_snapshot = subject.kind() == DatasetKind::Snapshot;
-    if is_snapshot && number(view, &head, Property::Snapdev)? == 0 || view.dsl().key_object(head.dir())?.is_some() {
+    if is_snapshot && number(view, &head, Property::Snapdev)? == SNAPDEV_HIDDEN
+        || view.dsl().key_object(head.dir())?.is_some()
+    {
         return Ok(false);
     }
     Ok(number(view, &head, Property::Volmode)? != VOLMODE_NONE)
@@ -378,7 +380,7 @@ pub fn is_shown(view: &Pool, subject: &Subject) -> Result<bool> {
 /// The snapshots of a volume that are given out. What cannot be read is not there. Errors: those of reading the volume's
 /// properties.
 pub fn shown_snapshots(view: &Pool, volume: &Subject) -> Result<Vec<Subject>> {
-    if number(view, volume, Property::Snapdev)? == 0 || !is_shown(view, volume)? {
+    if number(view, volume, Property::Snapdev)? == SNAPDEV_HIDDEN || !is_shown(view, volume)? {
         return Ok(Vec::new());
     }
     Ok(view.dsl().subjects_of_snapshots(volume)?.into_iter().flatten().collect())
@@ -400,7 +402,8 @@ pub fn has_volumes(view: &Pool, folder: &Subject) -> Result<bool> {
     Ok(false)
 }
 
-fn number(view: &Pool, subject: &Subject, property: Property) -> Result<u64> {
+/// The number that a property of a dataset has. Errors: those of reading it.
+pub fn number(view: &Pool, subject: &Subject, property: Property) -> Result<u64> {
     Ok(match view.dsl().property(subject, property, 0)?.map(|sourced| sourced.value) {
         Some(PropertyValue::Number(number)) => number,
         _ => property.default_number(),

@@ -136,7 +136,8 @@ pub enum HostReach {
 }
 
 /// All properties of Cenote's own, and what they say of the host. A property without a row is a [`HostReach::Door`].
-pub const OWN_PROPERTIES: [(&str, HostReach); 13] = [
+pub const OWN_PROPERTIES: [(&str, HostReach); 14] = [
+    ("org.cenote:block", HostReach::Door),
     ("org.cenote:iscsi", HostReach::Door),
     ("org.cenote:iscsi_chap", HostReach::Door),
     ("org.cenote:iscsi_initiators", HostReach::Door),

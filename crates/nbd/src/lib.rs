@@ -7,6 +7,7 @@
 //!   commands.rs    what each does to the volume
 //!   reply.rs       answers: simple ones, and structured ones in chunks
 //!   stream.rs      the bytes of a client, by TLS if that is asked for; tls.rs: certificates, sessions
+//!   kernel.rs      the kernel's own client: block devices, by netlink
 //!   wire.rs        the numbers of the protocol, and messages of clients, parsed
 //! ```
 //!
@@ -20,6 +21,7 @@ mod commands;
 mod connection;
 mod disk;
 mod handshake;
+mod kernel;
 mod reply;
 mod server;
 mod stream;
@@ -27,6 +29,7 @@ mod tls;
 mod wire;
 
 pub use disk::{Disk, Disks};
+pub use kernel::{KernelDevice, KernelNbd};
 pub use server::NbdServer;
 pub use tls::Tls;
 pub use wire::fuzz;

@@ -11,10 +11,11 @@ use export::{
 };
 
 use crate::connection::NbdConnection;
-use crate::disk::Disks;
-use crate::handshake;
+use crate::disk::{Disk, Disks};
+use crate::handshake::{self, Agreed};
 use crate::stream::ClientStream;
 use crate::tls::Tls;
+use crate::wire::Framing;
 
 /// Serves disks to clients.
 pub struct NbdServer {
@@ -57,46 +58,64 @@ impl NbdServer {
     /// Serves a client on a thread of its own, until it leaves. It has to use TLS if there is any. One too many is turned
     /// away, or another that has not chosen a disk.
     pub fn serve(self: &Arc<Self>, socket: impl Into<ClientSocket>, tls: Option<Tls>) {
-        let socket = socket.into();
-        let Ok(kept) = socket.try_clone() else { return };
+        let _ = self.begin(socket.into(), move |server, number, stream| server.agree(number, stream, tls.as_ref()));
+    }
+
+    /// Serves a client that has nothing to choose, as the kernel: its disk and all else are agreed on. False if it cannot
+    /// be served.
+    pub fn serve_agreed(self: &Arc<Self>, socket: impl Into<ClientSocket>, disk: Arc<dyn Disk>) -> bool {
+        let agreed = Agreed { disk, framing: Framing::Simple, has_states: false };
+        self.begin(socket.into(), move |server, number, stream| server.attend(number, stream, agreed, Arc::default()))
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        socket: ClientSocket,
+        attend: impl FnOnce(&NbdServer, u64, ClientStream) + Send + 'static,
+    ) -> bool {
+        let Ok(kept) = socket.try_clone() else { return false };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut clients = self.clients.lock();
             if !make_room(&mut clients) {
-                return tracing::warn!("a client of NBD too many");
+                tracing::warn!("a client of NBD too many");
+                return false;
             }
             clients.insert(number, NbdClient { socket: kept, disk: None, counters: Arc::default() });
         }
         let server = self.clone();
         let work = move || {
-            server.attend(number, socket, tls.as_ref());
+            match ClientStream::new(socket) {
+                Ok(stream) => attend(&server, number, stream),
+                Err(error) => tracing::debug!("a client of NBD has left: {error}"),
+            }
             server.clients.lock().remove(&number);
         };
-        if !self.env.spawn("nbd", work) {
+        let has_begun = self.env.spawn("nbd", work);
+        if !has_begun {
             self.clients.lock().remove(&number);
+        }
+        has_begun
+    }
+
+    fn agree(&self, number: u64, stream: ClientStream, tls: Option<&Tls>) {
+        // each has its own, so that one that does not go on holds up no other
+        let budget = Arc::<DataBudget>::default();
+        match handshake::shake_hands(&self.env, &stream, &*self.disks, tls, &budget) {
+            Ok(Some(agreed)) => self.attend(number, stream, agreed, budget),
+            Ok(None) => {}
+            Err(error) => tracing::debug!("a client of NBD did not agree on anything: {error}"),
         }
     }
 
-    fn attend(&self, number: u64, socket: ClientSocket, tls: Option<&Tls>) {
-        let stream = match ClientStream::new(socket) {
-            Ok(stream) => stream,
-            Err(error) => return tracing::debug!("a client of NBD has left: {error}"),
-        };
-        // each has its own, so that one that does not go on holds up no other
-        let budget = Arc::<DataBudget>::default();
-        let chosen = handshake::shake_hands(&self.env, &stream, &*self.disks, tls, &budget);
-        let chosen = match chosen {
-            Ok(Some(chosen)) => chosen,
-            Ok(None) => return,
-            Err(error) => return tracing::debug!("a client of NBD did not agree on anything: {error}"),
-        };
+    fn attend(&self, number: u64, stream: ClientStream, agreed: Agreed, budget: Arc<DataBudget>) {
         let mut counters = Arc::<ClientCounters>::default();
         if let Some(client) = self.clients.lock().get_mut(&number) {
-            client.disk = Some(chosen.disk.id());
+            client.disk = Some(agreed.disk.id());
             counters = client.counters.clone();
         }
         let parts = (self.gate.clone(), self.parking.clone(), budget, counters);
-        match NbdConnection::new(self.env.clone(), stream, chosen, parts) {
+        match NbdConnection::new(self.env.clone(), stream, agreed, parts) {
             Ok(connection) => connection.run(),
             Err(error) => tracing::warn!("a client of NBD cannot be served: {error}"),
         }

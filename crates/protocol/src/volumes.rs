@@ -6,6 +6,7 @@
 //!   RUN/nbd/tank.addresses    where it is to be had by network, a line each, as the beginning of a URI
 //!   RUN/iscsi/tank.addresses  where volumes are targets of iSCSI if property org.cenote:iscsi is on, a line each
 //!   RUN/vhost/tank/vm+sock    a socket for a virtual machine, if property org.cenote:vhost is on
+//!   /dev/zvol/tank/vm     a block device, where the kernel has the module nbd, if property org.cenote:block lets it be
 //! ```
 
 use std::fmt::Write;
@@ -27,8 +28,18 @@ pub const ISCSI_PROPERTY: &str = "org.cenote:iscsi";
 
 /// The property of a volume with the names of initiators that may use it.
 pub const ISCSI_INITIATORS: &str = "org.cenote:iscsi_initiators";
+
+/// The property of a volume that says whether it is a block device; without it, volumes of this host's own pools are.
+pub const BLOCK_PROPERTY: &str = "org.cenote:block";
+
+/// The number of the value `dev` of property `volmode`: the partitions on it are no devices.
+pub const VOLMODE_DEV: u64 = 2;
+
 /// The number of the value `none` of property `volmode`.
 pub const VOLMODE_NONE: u64 = 3;
+
+/// The number of the value `hidden` of property `snapdev`.
+pub const SNAPDEV_HIDDEN: u64 = 0;
 
 /// The property of a volume with the file of secrets of its initiators.
 pub const ISCSI_CHAP: &str = "org.cenote:iscsi_chap";
@@ -60,6 +71,11 @@ pub fn nbd_folder(run: &Path) -> PathBuf {
 /// The file of a volume.
 pub fn file_of(run: &Path, volume: &str) -> PathBuf {
     folder(run).join(volume)
+}
+
+/// The block device of a volume.
+pub fn block_path(volume: &str) -> PathBuf {
+    Path::new("/dev/zvol").join(volume)
 }
 
 /// The socket of a pool.
