@@ -111,7 +111,8 @@ zfs snapshot t/a@later
 zfs destroy t/a@later || fail
 [[ ! -e /dev/zvol/t/a@later ]] || fail "a destroyed snapshot has a device"
 
-step "the process is killed under load"
+step "the process is killed under load: with sync=always, a file system notices nothing"
+zfs set sync=always t/other/b
 (
     i=0
     while [[ ! -e /tmp/stop ]]; do
@@ -120,15 +121,17 @@ step "the process is killed under load"
     done
     echo "$i files" >/tmp/wrote
 ) & writer=$!
-for round in 1 2 3; do
-    sleep 3
+# kill_it ROUND : and another process goes on
+kill_it() {
+    local pid
     pid=$(pool_process)
     kill -9 "$pid"
     until_so zpool list t
     [[ $(pool_process) != "$pid" ]] || fail "it is the same process"
-    echo "   kill $round: $(zpool list -H -o name,health t)"
+    echo "   kill $1: $(zpool list -H -o name,health t)"
     dd if=/dev/zvol/t/a of=/dev/null bs=64k count=4 iflag=direct status=none || fail "a device does not answer after it"
-done
+}
+for round in 1 2 3; do sleep 3; kill_it $round; done
 step "another program in its place"
 cenote upgrade t || fail "not upgraded"
 dd if=/dev/zvol/t/a of=/dev/null bs=64k count=4 iflag=direct status=none || fail "a device does not answer after it"
@@ -137,6 +140,46 @@ wait "$writer"
 echo "   $(cat /tmp/wrote)"
 for i in 0 1 2 3; do is "$(sum </mnt/b/file-$i)" "$(head -c 1M /tmp/data | sum)" "file $i"; done
 is "$(sum </mnt/b/data)" "$(sum </tmp/data)" "the file from before"
+
+step "with sync=standard, what a flush promised is there, or it failed"
+cat >/tmp/flushes.py <<'END'
+import mmap, os, random, sys
+device, stop = sys.argv[1:3]
+rng, written, promised, unsure = random.Random(5), {}, {}, set()
+fd = os.open(device, os.O_RDWR | os.O_DIRECT)
+page = mmap.mmap(-1, 4096)
+good = bad = count = 0
+while not os.path.exists(stop):
+    for _ in range(rng.randrange(1, 40)):
+        count += 1
+        at = rng.randrange(2048)
+        page[:] = count.to_bytes(8, "little") * 512
+        os.pwrite(fd, page, at * 4096)
+        written[at] = count
+    try:
+        os.fsync(fd)
+        promised.update(written)
+        unsure -= set(written)
+        good += 1
+    except OSError:
+        # any of them may be there, or what was before
+        unsure |= set(written)
+        bad += 1
+    written = {}
+wrong = 0
+for at, count in promised.items():
+    if at in unsure or at in written: continue
+    os.preadv(fd, [page], at * 4096)
+    wrong += int.from_bytes(page[:8], "little") != count
+print(f"   {good} flushes, {bad} failed, {len(promised)} blocks, {wrong} wrong")
+sys.exit(wrong > 0)
+END
+zfs create -V 16M t/raw || fail
+python3 /tmp/flushes.py /dev/zvol/t/raw /tmp/stop-flushes & writer=$!
+for round in 4 5 6 7 8; do sleep $((round % 3)).7; kill_it $round; done
+sleep 2
+touch /tmp/stop-flushes
+wait "$writer" || fail "a flush promised what is not there"
 
 step "export and import"
 umount /mnt/b || fail "not unmounted"

@@ -21,7 +21,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Clears away what is left of the pool `name`; returns whether that was all there was of it: it is not imported.
 pub fn clear(name: &str) -> Result<bool> {
-    let mounts = clear_mounts(&mount_helper::new(), name)?;
+    let mounts: usize = clear_dead(&mount_helper::new(), name)?.iter().sum();
     let Some(dir) = RunDir::find()? else { return Ok(mounts > 0) };
     let stem = stem(name);
     let was_killed = clear_socket(&dir, &stem)?;
@@ -62,9 +62,22 @@ pub fn unmount(pool: &str, force: bool) -> Result<()> {
     fuse::unmount_all(&mount_helper::new(), SUBTYPE, |source| is_of_pool(source, pool), how)
 }
 
-/// Unmounts dead mounts of a pool, of which there may be a process that has none yet; returns how many these were.
+/// Unmounts dead mounts of a pool, of which there may be a process that has none yet; returns how many file systems these
+/// were.
 pub fn clear_mounts(helper: &Helper, pool: &str) -> Result<usize> {
-    fuse::clear_dead_mounts(helper, SUBTYPE, |source| is_of_pool(source, pool))
+    Ok(clear_dead(helper, pool)?[1])
+}
+
+/// The same; how many mounts of volumes these were, and of file systems.
+fn clear_dead(helper: &Helper, pool: &str) -> Result<[usize; 2]> {
+    // that of volumes ends with each process
+    let volumes = fuse::clear_dead_mounts(helper, SUBTYPE, |source| source == volumes_source(pool))?;
+    Ok([volumes, fuse::clear_dead_mounts(helper, SUBTYPE, |source| is_of_pool(source, pool))?])
+}
+
+/// What the mount of a pool's volumes is called: no dataset can be called so.
+pub fn volumes_source(pool: &str) -> String {
+    format!("{pool}/@volumes")
 }
 
 fn is_of_pool(source: &str, pool: &str) -> bool {

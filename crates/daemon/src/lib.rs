@@ -14,7 +14,7 @@
 //!   by iSCSI; `vhost_export`: to virtual machines; `block_export`: as block devices, which `block_helper` sets up;
 //!   `volume_exports`: all of these; `disk_listening`: a server of them that
 //!   listens; `network_door`: at addresses of the network, with sockets from [`listen_helper`], which opens all that the
-//!   process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_offers`: which
+//!   process may not; `openable`: what that is; `volume_handle`: one that an export has open; `volume_losses`: what they lost with a process; `volume_offers`: which
 //!   properties offer; `host_files`: files that properties name; [`new_contents`]: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; `host_state`: whose pools are this
 //!   host's own; [`host_rule`]: what counts as set here; [`hostid`]: this host's id; [`pool_props`], [`compat`]: what pool properties may be.
@@ -75,6 +75,7 @@ pub mod verbs;
 mod vhost_export;
 mod volume_exports;
 mod volume_handle;
+mod volume_losses;
 mod volume_mount;
 mod volume_offers;
 mod volume_tree;

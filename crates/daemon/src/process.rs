@@ -36,6 +36,7 @@ use crate::revival::Revival;
 use crate::served::Served;
 use crate::verbs::Host;
 use crate::volume_exports::VolumeExports;
+use crate::volume_losses::VolumeLosses;
 use crate::{confine, descriptors, leftovers, listen_helper, log, panics, revival, server, told, verbs, zedlets};
 
 pub use stand_in::stand_in;
@@ -257,20 +258,17 @@ fn serve(
 
     pass_lost_groups(&pool, &ready.inheritance.lock().mounts).map_err(failed)?;
     let (end, ended) = mpsc::channel();
-    let session = ProcessFacts {
-        load_guid: Guid::new(random_u64()),
-        bounds: places.bounds.clone(),
-        is_writable: pool.is_writable(),
-        opened_s: env.now_s(),
-    };
+    let session = facts_of(&pool, places, &env);
     let hello = hello(&name, guid);
     let listen_helper = ready.listen_helper.lock().take().unwrap_or_default();
-    let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.bounds.rule.clone())));
+    let before = ready.inheritance.lock().volumes.take();
+    let (had_volumes, losses) = (before.is_some(), VolumeLosses::new(helper.clone(), before));
+    let helpers = (helper.clone(), Arc::new(NetworkAccess::new(listen_helper, places.bounds.rule.clone())), losses);
     let watched = pool.live().ok().cloned();
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
-    let in_file = places.cachefile.map(|file| served.begin_cachefile(file));
-    in_file.and_then(Result::err).iter().for_each(|e| notify.err(e.what()));
-    give_out(&served, &name, mounts, ready).map_err(failed)?;
+    let failed_file = places.cachefile.and_then(|file| served.begin_cachefile(file).err());
+    failed_file.iter().for_each(|e| notify.err(e.what()));
+    give_out(&served, &name, mounts, (ready, had_volumes)).map_err(failed)?;
     // not before: a program that cannot do all this is not started again
     served.keep_revival(revival);
     let counters = Arc::new(Mutex::new(counter_files(&served, dir, &name)));
@@ -305,13 +303,23 @@ fn serve(
     begun
 }
 
-/// What a client is told first.
+/// What is told of this process.
+fn facts_of(pool: &ServedPool, places: &HostPlaces<'_>, env: &Env) -> ProcessFacts {
+    ProcessFacts {
+        load_guid: Guid::new(random_u64()),
+        bounds: places.bounds.clone(),
+        is_writable: pool.is_writable(),
+        opened_s: env.now_s(),
+    }
+}
+
 /// What the next process has of this one, beside its mounts.
 fn kept_files(claim: &RunDirClaim, listener: &UnixListener) -> base::Result<KeptFiles> {
     let (listener, log) = (listener.as_fd().try_clone_to_owned()?, std::io::stderr().as_fd().try_clone_to_owned()?);
     Ok(KeptFiles { claim: claim.lock()?, listener, log })
 }
 
+/// What a client is told first.
 fn hello(name: &str, guid: Guid) -> wire::Hello {
     wire::Hello { protocol: wire::PROTOCOL, pool: name.to_owned(), guid, pid: std::process::id(), ..Default::default() }
 }
@@ -325,11 +333,18 @@ fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 
 }
 
 /// Serves what is to be served at once: the mounts of the process before, or file systems, if that is wanted; and volumes.
-/// Errors: it cannot be found out what is mounted.
-fn give_out(served: &Served, name: &str, mounts: &Mounting<'_>, ready: &Ready<'_>) -> base::Result<()> {
+/// `had_volumes`: there was a process before, and programs may have used volumes of its. Errors: it cannot be found out what
+/// is mounted.
+fn give_out(
+    served: &Served,
+    name: &str,
+    mounts: &Mounting<'_>,
+    (ready, had_volumes): (&Ready<'_>, bool),
+) -> base::Result<()> {
     let inherited = std::mem::take(&mut ready.inheritance.lock().mounts);
-    let is_new = inherited.is_empty();
+    let is_new = inherited.is_empty() && !had_volumes;
     served.adopt(inherited);
+    served.report_lost_volumes();
     // those of the process before that nobody kept
     let were_dead = leftovers::clear_mounts(&ready.helper, name)? > 0;
     served.destroy_leftovers();

@@ -39,6 +39,7 @@ use crate::server::AnswersRequests;
 use crate::streams::RunningStreams;
 use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
 use crate::volume_exports::VolumeExports;
+use crate::volume_losses::VolumeLosses;
 use crate::volumes::OpenVolumes;
 use crate::{report, share, taps, told, verbs};
 
@@ -71,13 +72,13 @@ impl Served {
         pool: ServedPool,
         locks: DeviceLocks,
         session: report::ProcessFacts,
-        (helper, network): (Helper, Arc<NetworkAccess>),
+        (helper, network, losses): (Helper, Arc<NetworkAccess>, VolumeLosses),
         run: &Path,
         end: mpsc::Sender<ProcessEnd>,
     ) -> Served {
         let locks = Arc::new(locks);
         pool.watch_leaves(&locks);
-        let (exports, volumes, pool) = (Arc::<Exports>::default(), Arc::<OpenVolumes>::default(), Arc::new(pool));
+        let (exports, volumes, pool) = (Arc::<Exports>::default(), Arc::new(OpenVolumes::new(losses)), Arc::new(pool));
         let with = (pool.clone(), volumes.clone());
         Served {
             given_out: VolumeExports::new(&exports, &with, (&helper, &network), &env, run),
@@ -141,6 +142,11 @@ impl Served {
     /// Gives its volumes to programs, as properties say.
     pub fn give_out_volumes(&self) {
         self.given_out.renew();
+    }
+
+    /// Tells which volumes lost changes with the process before.
+    pub fn report_lost_volumes(&self) {
+        self.volumes.report_losses(&self.pool);
     }
 
     /// The property `cachefile` as the pool comes. Errors: if the file cannot be written; that is tried again at the next

@@ -14,6 +14,7 @@ use fuse::{Helper, Mount, MountOptions, SnapDir, Unmount};
 
 use crate::descriptors;
 use crate::exports::Exports;
+use crate::leftovers::volumes_source;
 use crate::live::ServedPool;
 use crate::volume_tree::{VolumeSource, VolumeTree, has_volumes};
 use crate::volumes::OpenVolumes;
@@ -104,8 +105,7 @@ impl VolumeMount {
             setuid: false,
             devices: false,
             exec: false,
-            // no dataset can be called so
-            ..MountOptions::new(format!("{}/@volumes", view.name()), self.folder.join(view.name()))
+            ..MountOptions::new(volumes_source(view.name()), self.folder.join(view.name()))
         };
         descriptors::check_room(options.descriptors())?;
         let tree = Arc::new(VolumeTree::new(self.pool.clone(), self.volumes.clone(), self.env.clone()));

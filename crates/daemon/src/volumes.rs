@@ -13,10 +13,11 @@ use pool::Pool;
 use zvol::{VolumeCounters, VolumeUse, Zvol};
 
 use crate::live::{ServedPool, sync_mode};
+use crate::volume_losses::VolumeLosses;
 
 /// The open volumes. One is open as long as somebody has it.
-#[derive(Default)]
 pub struct OpenVolumes {
+    losses: Arc<VolumeLosses>,
     /// By the object of the dataset.
     open: Mutex<HashMap<DatasetId, Weak<Zvol>>>,
     /// How they are used: what opens a volume may do its log again for long, with the other one locked.
@@ -25,6 +26,31 @@ pub struct OpenVolumes {
 }
 
 impl OpenVolumes {
+    /// None is open; what they lost with the process before is told by their flushes.
+    pub fn new(losses: VolumeLosses) -> OpenVolumes {
+        OpenVolumes {
+            losses: Arc::new(losses),
+            open: Mutex::default(),
+            counted: Mutex::default(),
+            replaced: AtomicU64::default(),
+        }
+    }
+
+    /// Tells which volumes lost changes with the process before, by events and the log.
+    pub fn report_losses(&self, pool: &ServedPool) {
+        let (lost, are_all) = self.losses.lost();
+        let (ServedPool::Live(live), view) = (pool, pool.view()) else { return };
+        // one that is gone cannot have anything told
+        let names = lost.iter().filter_map(|dataset| view.dsl().name_of(*dataset).ok());
+        for name in names.chain(are_all.then(|| view.name().to_owned())) {
+            tracing::error!(
+                dataset = name,
+                "changes of volumes were lost with the process before: the next flush fails"
+            );
+            live.notify_of_lost_files(&name, std::iter::empty(), true);
+        }
+    }
+
     /// The volume, or snapshot of one, of that name; it may be changed if it is no snapshot and the pool can be. Errors:
     /// `NotFound`, `Invalid` if it is none, those of reading it and of what its log has to do again.
     pub fn open(&self, pool: &ServedPool, name: &str) -> Result<Arc<Zvol>> {
@@ -40,6 +66,9 @@ impl OpenVolumes {
         }
         open.retain(|_, volume| volume.strong_count() > 0);
         let volume = Arc::new(open_one(pool, &view, &subject)?);
+        if volume.is_writable() {
+            self.losses.watch(id, &volume);
+        }
         open.insert(id, Arc::downgrade(&volume));
         self.counted.lock().insert(id, Arc::downgrade(volume.used()));
         Ok(volume)

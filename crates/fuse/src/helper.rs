@@ -69,11 +69,11 @@ struct HelperInner {
     revival: Mutex<PlannedRevival>,
 }
 
-/// What the first helper is told once there is a mount that it keeps: until then, it is to keep nothing.
+/// What the first helper is told once there is a mount or a volume that it keeps: until then, it is to keep nothing.
 #[derive(Default)]
 struct PlannedRevival {
     plan: Option<(RevivalPlan, KeptFiles)>,
-    has_mounts: bool,
+    keeps_any: bool,
 }
 
 /// Where helpers come from.
@@ -191,13 +191,16 @@ impl Helper {
                     let facts = FoundFacts::read(facts);
                     inheritance.mounts.push(InheritedMount { kept, connection, facts });
                 }
+                (HelperAnswer::Kept(KeptThing::Volumes), Some(facts)) => {
+                    inheritance.volumes = Some(FoundFacts::read(facts));
+                }
                 (HelperAnswer::Kept(KeptThing::Claim), Some(claim)) => inheritance.claim = Some(claim),
                 (HelperAnswer::Kept(KeptThing::Listener), Some(listener)) => inheritance.listener = Some(listener),
                 (HelperAnswer::Done, _) => break,
                 _ => return Err(makes_no_sense()),
             }
         }
-        helper.0.revival.lock().has_mounts = !inheritance.mounts.is_empty();
+        helper.0.revival.lock().keeps_any = !inheritance.mounts.is_empty() || inheritance.volumes.is_some();
         Ok((helper, inheritance))
     }
 
@@ -256,7 +259,7 @@ impl Helper {
     }
 
     fn tell_revival(&self, revival: &PlannedRevival) -> Result<()> {
-        let Some((plan, files)) = revival.plan.as_ref().filter(|_| revival.has_mounts) else { return Ok(()) };
+        let Some((plan, files)) = revival.plan.as_ref().filter(|_| revival.keeps_any) else { return Ok(()) };
         self.ask_first(KeepRequest::Claim, Some(files.claim.as_fd()))?;
         self.ask_first(KeepRequest::Listener, Some(files.listener.as_fd()))?;
         self.ask_first(KeepRequest::Log, Some(files.log.as_fd()))?;
@@ -266,8 +269,11 @@ impl Helper {
     /// Whose program is started next, instead of this one: that of a process of the same user that runs the command
     /// `upgrade`. Errors: it does not; there is no helper; it keeps nothing.
     pub fn start_next(&self, process: Option<u32>) -> Result<()> {
-        if !self.0.revival.lock().has_mounts {
-            return Err(Error::new(Kind::Unsupported, "nothing is mounted that outlives its process"));
+        if !self.0.revival.lock().keeps_any {
+            return Err(Error::new(
+                Kind::Unsupported,
+                "nothing is mounted that outlives its process, nor is a volume used",
+            ));
         }
         self.ask_first(KeepRequest::Next(process), None).map(drop)
     }
@@ -286,8 +292,19 @@ impl Helper {
     pub(crate) fn keep(&self, mount: &KeptMount, connection: BorrowedFd<'_>, facts: BorrowedFd<'_>) -> Result<()> {
         self.ask_first(KeepRequest::Mount(Box::new(mount.clone())), Some(connection))?;
         self.keep_facts(&mount.dev, facts)?;
+        self.begin_keeping()
+    }
+
+    /// Has what is noted of volumes kept, for the next process. Errors: it is not kept.
+    pub fn keep_volumes(&self, facts: BorrowedFd<'_>) -> Result<()> {
+        self.ask_first(KeepRequest::Volumes, Some(facts))?;
+        self.begin_keeping()
+    }
+
+    /// There is something to be kept from now on.
+    fn begin_keeping(&self) -> Result<()> {
         let mut revival = self.0.revival.lock();
-        match std::mem::replace(&mut revival.has_mounts, true) {
+        match std::mem::replace(&mut revival.keeps_any, true) {
             true => Ok(()),
             false => self.tell_revival(&revival),
         }
@@ -308,7 +325,7 @@ impl Helper {
 
     /// A mount has ended, and is kept no more.
     pub(crate) fn release(&self, dev: &str) {
-        if !self.0.revival.lock().has_mounts {
+        if !self.0.revival.lock().keeps_any {
             return;
         }
         // without a helper, nothing is kept

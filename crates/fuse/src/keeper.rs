@@ -88,6 +88,8 @@ pub struct Inheritance {
     pub claim: Option<OwnedFd>,
     /// Where it listened for commands.
     pub listener: Option<OwnedFd>,
+    /// What is noted of its volumes, if it had some. Errors: that cannot be read.
+    pub volumes: Option<Result<FoundFacts>>,
 }
 
 /// A mount that the process before served.
@@ -124,6 +126,8 @@ pub(crate) enum KeepRequest {
     Options(String, Box<MountOptions>),
     /// The mount of this device has ended.
     Release(String),
+    /// What is noted of volumes comes along, in the place of what did before.
+    Volumes,
     /// It comes along.
     Claim,
     /// It comes along.
@@ -149,6 +153,7 @@ pub(crate) enum KeptThing {
     Mount(Box<KeptMount>),
     /// Of the mount before.
     Facts,
+    Volumes,
     Claim,
     Listener,
 }
@@ -156,6 +161,8 @@ pub(crate) enum KeptThing {
 /// What a helper keeps.
 pub(crate) struct Keeper {
     mounts: Vec<KeptByHelper>,
+    /// What is noted of volumes, if programs may use some.
+    volumes: Option<OwnedFd>,
     claim: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     log: Option<File>,
@@ -201,6 +208,7 @@ impl Keeper {
         let process = ServingProcess::Parent(parent);
         Keeper {
             mounts: Vec::new(),
+            volumes: None,
             claim: None,
             listener: None,
             log: None,
@@ -233,6 +241,7 @@ impl Keeper {
                 mounts.for_each(|kept| kept.mount.options = (*options).clone());
             }
             KeepRequest::Release(dev) => self.release(&dev),
+            KeepRequest::Volumes => self.volumes = Some(with_fd()?),
             KeepRequest::Claim => self.claim = Some(with_fd()?),
             KeepRequest::Listener => self.listener = Some(with_fd()?),
             KeepRequest::Plan(plan) => {
@@ -252,7 +261,7 @@ impl Keeper {
                 self.next = Some(self.programs[1].clone());
             }
             KeepRequest::Retire => {
-                (self.plan, self.claim, self.listener, self.log) = (None, None, None, None);
+                (self.plan, self.claim, self.listener, self.log, self.volumes) = (None, None, None, None, None);
             }
             KeepRequest::Take(number) => {
                 let thing = self.thing(number).map(|(thing, fd)| Ok((thing, fd.try_clone_to_owned()?)));
@@ -262,7 +271,7 @@ impl Keeper {
         Ok(None)
     }
 
-    /// The things that are handed over, by number: a mount, its facts, ..., the claim, where it is listened.
+    /// The things that are handed over, by number: a mount, its facts, ..., those of volumes, the claim, where it is listened.
     fn thing(&self, number: usize) -> Option<(KeptThing, BorrowedFd<'_>)> {
         let whole = self.mounts.iter().filter_map(|kept| Some((kept, kept.facts.as_ref()?)));
         let mounts = whole.flat_map(|(kept, facts)| {
@@ -271,7 +280,8 @@ impl Keeper {
         });
         let claim = self.claim.iter().map(|claim| (KeptThing::Claim, claim.as_fd()));
         let listener = self.listener.iter().map(|listener| (KeptThing::Listener, listener.as_fd()));
-        mounts.chain(claim).chain(listener).nth(number)
+        let volumes = self.volumes.iter().map(|volumes| (KeptThing::Volumes, volumes.as_fd()));
+        mounts.chain(volumes).chain(claim).chain(listener).nth(number)
     }
 
     fn release(&mut self, dev: &str) {
@@ -281,7 +291,8 @@ impl Keeper {
     /// The socket to the process was closed: starts another one, if that is wanted. The socket to that, or `None` if
     /// everything is let go.
     pub(crate) fn revive(&mut self) -> Option<OwnedFd> {
-        let (begin, plan) = self.begin.clone().zip(self.plan.clone()).filter(|_| !self.mounts.is_empty())?;
+        let is_wanted = !self.mounts.is_empty() || self.volumes.is_some();
+        let (begin, plan) = self.begin.clone().zip(self.plan.clone()).filter(|_| is_wanted)?;
         // it has locks, and may be writing
         if !self.process.wait_for_end() {
             self.say("the pool's process does not end, as the kernel waits for it: its mounts end");

@@ -197,6 +197,13 @@ impl Unsettled {
     }
 }
 
+impl Drop for Unsettled {
+    /// Nothing more is to come of the set: what was noted is of no use, and its room is another's.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

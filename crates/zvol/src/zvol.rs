@@ -10,16 +10,17 @@
 //! What overlaps while it is done may come in any order, as on any disk. Only a change of the size has the volume alone.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock, UserOp};
 use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
+use format::ids::ObjectId;
 use format::objset::ObjsetType;
 use format::volume;
-use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SyncMode};
+use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SettledBy, SyncMode, Unsettled, UnsettledChange};
 
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
@@ -33,6 +34,9 @@ const CHANGE_BYTES: u64 = 4 << 10;
 
 /// May about so many bytes more be written? With `true` by what frees more. Errors: `NoSpace`, `Quota`, `Suspended`.
 pub type Admit = dyn Fn(u64, bool) -> Result<()> + Send + Sync;
+
+/// Whether something was lost that is to be told now.
+type HasLost = dyn Fn() -> bool + Send + Sync;
 
 /// A volume, or a snapshot of one.
 pub struct Zvol {
@@ -55,6 +59,10 @@ struct LiveVolume {
     /// Held alone by what changes the size.
     sizing: RwLock<()>,
     is_replaying: AtomicBool,
+    /// As which object changes are noted that are not on disk, if they are.
+    noted_as: OnceLock<ObjectId>,
+    /// Whether changes were lost that programs were told are done: true once.
+    has_lost: OnceLock<Box<HasLost>>,
     /// What the log reads.
     _logged: Arc<LoggedBlocks>,
 }
@@ -97,6 +105,8 @@ impl Zvol {
             is_read_only: AtomicBool::new(false),
             sizing: RwLock::default(),
             is_replaying: AtomicBool::new(false),
+            noted_as: OnceLock::new(),
+            has_lost: OnceLock::new(),
             _logged: logged,
         };
         Ok(Zvol { live: Some(live), ..volume })
@@ -137,6 +147,21 @@ impl Zvol {
     /// When changes are brought to disk.
     pub fn sync(&self) -> SyncMode {
         self.live.as_ref().map_or(SyncMode::default(), |live| *live.sync.read())
+    }
+
+    /// Has changes noted that a crash would take back, as those of an object, from now on and for good.
+    pub fn keep_unsettled(&self, unsettled: Arc<Unsettled>, object: ObjectId) {
+        if let Some(live) = &self.live {
+            live.log.keep_unsettled(unsettled);
+            let _ = live.noted_as.set(object);
+        }
+    }
+
+    /// From now on, a flush fails when `has_lost` says so.
+    pub fn tell_losses(&self, has_lost: impl Fn() -> bool + Send + Sync + 'static) {
+        if let Some(live) = &self.live {
+            let _ = live.has_lost.set(Box::new(has_lost));
+        }
     }
 
     /// Whether it is to stay as it is, from now on: what property `readonly` says.
@@ -227,12 +252,14 @@ impl Zvol {
         live.settle(lasts)
     }
 
-    /// Brings all that was changed to disk. Errors: `Suspended`.
+    /// Brings all that was changed to disk. Errors: `Suspended`; `Io`, once, if changes were lost with a process before.
     pub fn flush(&self) -> Result<()> {
         self.note(UserOp::Sync, 0, 0);
-        match &self.live {
-            Some(live) => live.commit(),
-            None => Ok(()),
+        let Some(live) = &self.live else { return Ok(()) };
+        live.commit()?;
+        match live.has_lost.get().is_some_and(|has_lost| has_lost()) {
+            true => Err(Error::new(Kind::Io, "changes of it were lost when the pool's process died")),
+            false => Ok(()),
         }
     }
 
@@ -376,11 +403,23 @@ impl LiveVolume {
     fn tell_write(&self, tx: &Tx<'_>, offset: u64, len: u64) {
         let body = ItxBody::Write { object: volume::DATA, generation: 0, offset, len, data: None };
         self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
+        self.note_unsettled(tx);
+    }
+
+    /// Notes a change whose entries have been pushed.
+    fn note_unsettled(&self, tx: &Tx<'_>) {
+        // what is done again is in the log until its group is on disk
+        let unsettled = self.log.unsettled().filter(|_| !self.is_replaying());
+        if let Some((unsettled, object)) = unsettled.zip(self.noted_as.get()) {
+            let by = SettledBy::AnyCommit;
+            unsettled.note(tx.txg(), &[UnsettledChange { object: *object, born: None, by }]);
+        }
     }
 
     fn tell(&self, tx: &Tx<'_>, intent: &Intent<'_>) {
         let body = ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() };
         self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
+        self.note_unsettled(tx);
     }
 
     fn tell_free(&self, tx: &Tx<'_>, range: Range<u64>) {

@@ -1,5 +1,7 @@
 //! Mounts outlive the process that serves them: it is killed under programs, and these go on.
 
+mod volumes;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;

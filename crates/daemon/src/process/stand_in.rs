@@ -41,7 +41,7 @@ fn serve(pool: &str) -> Result<()> {
     descriptors::raise_limit();
     let (name, guid) = revival::named(pool).ok_or_else(|| Error::new(Kind::Invalid, "no pool is named"))?;
     let (helper, inheritance) = Helper::inherited(std::io::stdin().as_fd().try_clone_to_owned()?)?;
-    let Inheritance { mounts, claim, listener } = inheritance;
+    let Inheritance { mounts, claim, listener, .. } = inheritance;
     let missing = || Error::new(Kind::Missing, "the place of the process was not kept");
     let (claim, listener) = claim.zip(listener).ok_or_else(missing)?;
     let mut claim = RunDir::make()?.claim_again(&name, File::from(claim))?;
