@@ -232,6 +232,8 @@ tunables! {
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000;
     /// No volume becomes a block device from now on: 0 or 1.
     ZVOL_INHIBIT_DEV = "zvol_inhibit_dev", 0;
+    /// How volumes with `volmode=default` are block devices: 1 with partitions, 2 without, 3 not at all.
+    ZVOL_VOLMODE = "zvol_volmode", 1;
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::tunables::ZVOL_INHIBIT_DEV;
+use base::tunables::{ZVOL_INHIBIT_DEV, ZVOL_VOLMODE};
 use base::{Env, Error, Kind, Mutex, Result};
 use dsl::{Property, PropertyValue, Subject};
 use export::{DiskServer, Export};
@@ -23,9 +23,12 @@ use format::ids::{DatasetId, Guid};
 use nbd::{Disk, Disks, NbdServer};
 use pool::Pool;
 use protocol::client_report::ClientReport;
-use protocol::volumes::{BLOCK_PROPERTY, SNAPDEV_HIDDEN, VOLMODE_DEV, block_path, is_on};
+use protocol::volumes::{
+    BLOCK_PROPERTY, SNAPDEV_HIDDEN, VOLMODE_DEFAULT, VOLMODE_DEV, VOLMODE_NONE, block_path, is_on,
+};
 
 use crate::block_helper::{BlockId, BlockPlan, BlockWish};
+use crate::disk_listening::wait_until;
 use crate::exports::Exports;
 use crate::host_rule::HostRule;
 use crate::listen_helper;
@@ -53,6 +56,7 @@ pub struct BlockExport {
 /// A volume, or a snapshot of one, that is a device.
 struct BlockVolume {
     pool: Arc<ServedPool>,
+    env: Env,
     dataset: DatasetId,
     server: Arc<NbdServer>,
     disk: Arc<VolumeHandle>,
@@ -88,7 +92,6 @@ impl BlockExport {
             Err(error) => return tracing::warn!("volumes are no block devices: {error}"),
         };
         let mut devices = self.devices.lock();
-        devices.retain(|device| device.is_served());
         for device in &*devices {
             if !wanted.iter().any(|subject| subject.dataset().is_some_and(|dataset| dataset.id == device.dataset))
                 && let Err(error) = device.stop(false)
@@ -96,9 +99,10 @@ impl BlockExport {
                 tracing::warn!(device = device.place(), "it stays as long as it is in use: {error}");
             }
         }
+        self.drop_ended(&mut devices);
         for subject in &wanted {
             let Some(dataset) = subject.dataset() else { continue };
-            if devices.iter().any(|device| device.dataset == dataset.id && device.is_served()) {
+            if devices.iter().any(|device| device.dataset == dataset.id) {
                 continue;
             }
             match self.attach(&view, subject, (dataset.id, dataset.phys.guid)) {
@@ -138,8 +142,19 @@ impl BlockExport {
 
     /// The device of a dataset goes, as the dataset will. Errors: `Busy` if it is in use.
     pub fn check_unused(&self, dataset: DatasetId) -> Result<()> {
-        let device = self.devices.lock().iter().find(|device| device.dataset == dataset && device.is_served()).cloned();
-        device.map_or(Ok(()), |device| device.stop(false))
+        let mut devices = self.devices.lock();
+        let device = devices.iter().find(|device| device.dataset == dataset && device.is_served());
+        device.map_or(Ok(()), |device| device.stop(false))?;
+        self.drop_ended(&mut devices);
+        Ok(())
+    }
+
+    /// What is no device any more keeps its volume open no longer.
+    fn drop_ended(&self, devices: &mut Vec<Arc<BlockVolume>>) {
+        for ended in devices.extract_if(.., |device| !device.is_served()) {
+            let ended: Arc<dyn Export> = ended;
+            self.exports.forget(&ended);
+        }
     }
 
     /// Errors: `Invalid` for a value that the property of this export cannot have.
@@ -151,6 +166,9 @@ impl BlockExport {
     fn wanted(&self, view: &Pool) -> Result<Vec<Subject>> {
         let (mut wanted, mut shows_snapshots) = (Vec::new(), false);
         for volume in volumes_where(view, |volume| Ok(self.is_wanted(volume) && is_shown(view, volume)?))? {
+            if volmode(&self.env, view, &volume)? == VOLMODE_NONE {
+                continue;
+            }
             let snapshots = shown_snapshots(view, &volume)?;
             shows_snapshots |= number(view, &volume, Property::Snapdev)? != SNAPDEV_HIDDEN;
             wanted.push(volume);
@@ -170,7 +188,7 @@ impl BlockExport {
 
     fn attach(&self, view: &Pool, subject: &Subject, (dataset, guid): (DatasetId, Guid)) -> Result<Arc<BlockVolume>> {
         let disk = Arc::new(VolumeHandle::open(self.pool.clone(), self.volumes.clone(), dataset)?);
-        let plan = plan_of(view, subject, guid, &disk)?;
+        let plan = plan_of(&self.env, (view, subject), guid, &disk)?;
         let server = NbdServer::new(self.env.clone(), Arc::new(NoDisks(self.pool.clone())));
         let (ours, theirs) = UnixStream::pair()?;
         // the kernel may ask at once
@@ -181,7 +199,8 @@ impl BlockExport {
         told.inspect_err(|_| server.disconnect_all()).map_err(failed)?;
         tracing::info!(volume = plan.name, device = %block_path(&plan.name).display(), "it is a block device");
         let (plan, has_ended) = (Mutex::new(plan), AtomicBool::new(false));
-        Ok(Arc::new(BlockVolume { pool: self.pool.clone(), dataset, server, disk, plan, has_ended }))
+        let (pool, env) = (self.pool.clone(), self.env.clone());
+        Ok(Arc::new(BlockVolume { pool, env, dataset, server, disk, plan, has_ended }))
     }
 }
 
@@ -216,7 +235,8 @@ impl Export for BlockVolume {
         listen_helper::block(BlockWish::Detach { id, is_forced: force }, None).map_err(failed)?;
         self.has_ended.store(true, Ordering::SeqCst);
         self.server.disconnect_all();
-        Ok(())
+        // its threads have the volume open
+        wait_until(&self.env, || !self.server.has_clients())
     }
 
     fn renamed(&self, _: &str) {
@@ -235,7 +255,7 @@ impl Export for BlockVolume {
             Err(error) => return Err(error),
         };
         let mut plan = self.plan.lock();
-        let now = plan_of(&view, &subject, plan.id.dataset, &self.disk)?;
+        let now = plan_of(&self.env, (&view, &subject), plan.id.dataset, &self.disk)?;
         if now != *plan {
             listen_helper::block(BlockWish::Change(now.clone()), None).map_err(failed)?;
             *plan = now;
@@ -284,7 +304,7 @@ impl Disks for NoDisks {
     }
 }
 
-fn plan_of(view: &Pool, subject: &Subject, dataset: Guid, disk: &VolumeHandle) -> Result<BlockPlan> {
+fn plan_of(env: &Env, (view, subject): (&Pool, &Subject), dataset: Guid, disk: &VolumeHandle) -> Result<BlockPlan> {
     let volume = disk.now()?;
     let head = match subject.name().split_once('@') {
         Some((head, _)) => &view.dsl().subject(head)?,
@@ -295,8 +315,14 @@ fn plan_of(view: &Pool, subject: &Subject, dataset: Guid, disk: &VolumeHandle) -
         name: subject.name().to_owned(),
         bytes: volume.size(),
         is_read_only: volume.is_read_only() || !volume.is_writable(),
-        has_partitions: number(view, head, Property::Volmode)? != VOLMODE_DEV,
+        has_partitions: volmode(env, view, head)? != VOLMODE_DEV,
     })
+}
+
+/// How a volume is a block device. Errors: those of reading its properties.
+fn volmode(env: &Env, view: &Pool, volume: &Subject) -> Result<u64> {
+    let set = number(view, volume, Property::Volmode)?;
+    Ok(if set == VOLMODE_DEFAULT { env.tunable(ZVOL_VOLMODE) } else { set })
 }
 
 fn failed(error: std::io::Error) -> Error {

@@ -172,7 +172,7 @@ fn set_up(device: KernelDevice, plan: &BlockPlan) -> io::Result<()> {
     let _ = fs::write(queue.join("scheduler"), "none");
     let path = device.path().display().to_string();
     run("blockdev", &[if plan.is_read_only { "--setro" } else { "--setrw" }, &path])?;
-    DeviceLinks::host().set(device, &plan.name)?;
+    DeviceLinks::host().set(device, &plan.name, plan.has_partitions)?;
     links::follow_partitions();
     let has_partitions = plan.has_partitions;
     // the process that asked has to serve the blocks in which partitions are looked for
@@ -180,14 +180,19 @@ fn set_up(device: KernelDevice, plan: &BlockPlan) -> io::Result<()> {
         // the kernel looks for partitions when it is opened for the first time
         drop(File::open(device.path()));
         // it does not look again by itself, nor may it while one is in use
-        let looked = match has_partitions {
-            true => run("blockdev", &["--rereadpt", &path]),
-            false => run("partx", &["--delete", &path]),
-        };
-        looked.unwrap_or_else(|error| tracing::debug!("partitions of {path}: {error}"));
+        if !has_partitions {
+            return delete_partitions(device);
+        }
+        let _ = run("blockdev", &["--rereadpt", &path]);
         DeviceLinks::host().renew_partitions(device);
     };
     std::thread::Builder::new().name("partitions".to_owned()).spawn(look).map(drop)
+}
+
+/// Has the kernel forget the partitions of a device, which stay on it.
+fn delete_partitions(device: KernelDevice) {
+    // there may be none
+    let _ = run("partx", &["--delete", &device.path().display().to_string()]);
 }
 
 fn detach(device: KernelDevice, is_forced: bool) -> io::Result<()> {

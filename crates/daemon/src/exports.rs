@@ -21,6 +21,11 @@ impl Exports {
         self.0.lock().push(export);
     }
 
+    /// One that has ended by itself is none any more.
+    pub fn forget(&self, ended: &Arc<dyn Export>) {
+        self.remove(ended);
+    }
+
     /// Ends the last one of a dataset, which is not cleared. Errors: `NotFound` if it is not served; `Busy`, unless
     /// `force`.
     pub fn stop(&self, dataset: &str, force: bool) -> Result<Arc<dyn Export>> {

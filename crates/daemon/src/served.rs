@@ -502,7 +502,7 @@ impl Host for Served {
             _ => work()?,
         }
         self.set_here().mark_change(change)?;
-        self.volumes.renew(&self.pool)?;
+        self.volumes.renew(&self.pool);
         match change {
             DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
             DatasetChange::Set { property, .. } | DatasetChange::Inherit { property, .. }

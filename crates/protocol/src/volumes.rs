@@ -32,6 +32,9 @@ pub const ISCSI_INITIATORS: &str = "org.cenote:iscsi_initiators";
 /// The property of a volume that says whether it is a block device; without it, volumes of this host's own pools are.
 pub const BLOCK_PROPERTY: &str = "org.cenote:block";
 
+/// The number of the value `default` of property `volmode`: a tunable says which it is.
+pub const VOLMODE_DEFAULT: u64 = 0;
+
 /// The number of the value `dev` of property `volmode`: the partitions on it are no devices.
 pub const VOLMODE_DEV: u64 = 2;
 

@@ -20,8 +20,15 @@ const EVENT_BYTES_MAX: usize = 8 << 10;
 /// The group of the kernel's own messages.
 const KERNEL_GROUP: u32 = 1;
 
-/// The names of the devices that this process has set up, by their own: only those have links.
-static NAMES: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+/// The volumes of the devices that this process has set up, by the names of these: only those have links.
+static VOLUMES: LazyLock<Mutex<HashMap<String, LinkedVolume>>> = LazyLock::new(Mutex::default);
+
+/// A volume that is a device.
+struct LinkedVolume {
+    name: String,
+    /// The partitions on it are devices, too.
+    has_partitions: bool,
+}
 
 /// Where links are.
 pub(super) struct DeviceLinks {
@@ -37,37 +44,37 @@ impl DeviceLinks {
 
     /// A volume is that device: its links are there, and those of another name are not. Errors: the name is none; those
     /// of the file system.
-    pub(super) fn set(&self, device: KernelDevice, name: &str) -> io::Result<()> {
+    pub(super) fn set(&self, device: KernelDevice, name: &str, has_partitions: bool) -> io::Result<()> {
         let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         if !is_plain || name.is_empty() || name.contains("//") || name.ends_with('/') {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let mut names = NAMES.lock();
-        if names.get(&device.name()).is_some_and(|before| before != name) {
-            self.take_from(&mut names, device);
+        let mut volumes = VOLUMES.lock();
+        if volumes.get(&device.name()).is_some_and(|before| before.name != name) {
+            self.take_from(&mut volumes, device);
         }
-        names.insert(device.name(), name.to_owned());
+        volumes.insert(device.name(), LinkedVolume { name: name.to_owned(), has_partitions });
         self.link(name, &device.name())?;
-        self.link_partitions(name, &device.name());
+        self.link_partitions(name, &device.name(), has_partitions);
         Ok(())
     }
 
     /// The links of a device go.
     pub(super) fn take(&self, device: KernelDevice) {
-        self.take_from(&mut NAMES.lock(), device);
+        self.take_from(&mut VOLUMES.lock(), device);
     }
 
-    /// Its partitions may have come or gone.
-    pub(super) fn renew_partitions(&self, device: KernelDevice) {
+    /// Its partitions may have come or gone. Whether there are some, and are to be none.
+    pub(super) fn renew_partitions(&self, device: KernelDevice) -> bool {
         // held, so that no link comes behind a device that goes
-        let names = NAMES.lock();
-        if let Some(name) = names.get(&device.name()) {
-            self.link_partitions(name, &device.name());
-        }
+        let volumes = VOLUMES.lock();
+        let Some(volume) = volumes.get(&device.name()) else { return false };
+        self.link_partitions(&volume.name, &device.name(), volume.has_partitions);
+        !volume.has_partitions && !self.partitions(&device.name()).is_empty()
     }
 
-    fn take_from(&self, names: &mut HashMap<String, String>, device: KernelDevice) {
-        let Some(name) = names.remove(&device.name()) else { return };
+    fn take_from(&self, volumes: &mut HashMap<String, LinkedVolume>, device: KernelDevice) {
+        let Some(LinkedVolume { name, .. }) = volumes.remove(&device.name()) else { return };
         self.remove(&name, &device.name());
         for (part, target) in self.partition_links(&name, &device.name()) {
             self.remove(&part, &target);
@@ -79,12 +86,15 @@ impl DeviceLinks {
         }
     }
 
-    fn link_partitions(&self, name: &str, device: &str) {
+    /// The partitions that a device has.
+    fn partitions(&self, device: &str) -> Vec<String> {
         let entries = fs::read_dir(self.sysfs.join(device)).into_iter().flatten().flatten();
-        let there: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|part| partition_of(part).is_some_and(|(of, _)| of == device))
-            .collect();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|part| partition_of(part).is_some_and(|(of, _)| of == device)).collect()
+    }
+
+    fn link_partitions(&self, name: &str, device: &str, has_partitions: bool) {
+        let there = if has_partitions { self.partitions(device) } else { Vec::new() };
         for (link, target) in self.partition_links(name, device) {
             if !there.contains(&target) {
                 self.remove(&link, &target);
@@ -164,8 +174,10 @@ fn follow() {
     loop {
         match recv(events.as_raw_fd(), &mut event, MsgFlags::empty()) {
             Ok(len) => {
-                if let Some(device) = changed_device(&event[..len]) {
-                    DeviceLinks::host().renew_partitions(device);
+                if let Some(device) = changed_device(&event[..len])
+                    && DeviceLinks::host().renew_partitions(device)
+                {
+                    super::delete_partitions(device);
                 }
             }
             // some were lost: nothing says of which device
@@ -210,26 +222,29 @@ mod tests {
         let part = |name: &str| fs::create_dir_all(sysfs.join("nbd7").join(name)).unwrap();
         part("queue");
         let (links, device) = (DeviceLinks { folder: folder.clone(), sysfs: sysfs.clone() }, KernelDevice::new(7));
-        links.set(device, "tank/vm").unwrap();
+        links.set(device, "tank/vm", true).unwrap();
         assert_eq!(all(&folder), ["tank/vm ../../nbd7"]);
         part("nbd7p1");
         part("nbd7p12");
         links.renew_partitions(device);
         assert_eq!(all(&folder), ["tank/vm ../../nbd7", "tank/vm-part1 ../../nbd7p1", "tank/vm-part12 ../../nbd7p12"]);
         fs::remove_dir(sysfs.join("nbd7/nbd7p1")).unwrap();
-        links.set(device, "tank/a/vm@s").unwrap();
+        links.set(device, "tank/a/vm@s", true).unwrap();
         assert_eq!(all(&folder), ["tank/a/vm@s ../../../nbd7", "tank/a/vm@s-part12 ../../../nbd7p12"]);
         // what a dead device has left gives way, and a file does not
         symlink("../../nbd3", folder.join("tank/vm")).unwrap();
-        links.set(device, "tank/vm").unwrap();
+        links.set(device, "tank/vm", true).unwrap();
         assert!(!folder.join("tank/a").exists());
         fs::write(folder.join("tank/file"), "").unwrap();
-        assert_eq!(links.set(device, "tank/file").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        links.set(device, "tank/vm").unwrap();
+        assert_eq!(links.set(device, "tank/file", true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        links.set(device, "tank/vm", true).unwrap();
+        assert!(!links.renew_partitions(device));
+        links.set(device, "tank/vm", false).unwrap();
+        assert!(links.renew_partitions(device), "there is one, and is to be none");
         links.take(device);
         assert_eq!(fs::read_dir(folder.join("tank")).unwrap().count(), 1);
         for name in ["", "/etc", "../x", "tank/../../x", "tank//vm", "tank/"] {
-            assert!(links.set(device, name).is_err(), "{name}");
+            assert!(links.set(device, name, true).is_err(), "{name}");
         }
     }
 
