@@ -405,6 +405,7 @@ fn no_pool_is_made_with_wrong_exports() {
     for (wrong, why) in [
         ("nbd=yes", "'org.cenote:nbd' must be one of 'on | off'"),
         ("vhost=yes", "'org.cenote:vhost' must be one of 'on | off'"),
+        ("block=yes", "'org.cenote:block' must be one of 'on | off'"),
         ("iscsi=yes", "'org.cenote:iscsi' must be one of 'on | off'"),
         ("iscsi_reservations=x", "'org.cenote:iscsi_reservations' is set by initiators only"),
         ("nbd_listen=here", "'here' is no address with a port, as 127.0.0.1:10809"),
