@@ -90,29 +90,39 @@ impl DedupSurvey {
         self.by_sum.scale()
     }
 
-    fn add(&mut self, bp: &BlkPtr) {
+    /// Counts a pointer to a block of data. What tells the block from others, and its bytes, if something does.
+    pub fn add(&mut self, bp: &BlkPtr) -> Option<([u64; 6], u64)> {
         let checksum = Checksum::from_u8(bp.checksum_kind()).filter(|checksum| *checksum != Checksum::Off);
         let Some(checksum) = checksum.filter(|_| !bp.uses_crypt()) else {
             self.left_out += 1;
-            return;
+            return None;
         };
         self.is_weak |= !checksum.is_nopwrite_strong();
         let bytes = bp.copies().fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()));
         let [vdev, offset] = bp.dvas()[0].words();
-        self.count((bp.checksum_kind(), DdtKey::of(bp)), [vdev, offset, bp.physical_birth().get()], bytes);
+        let place = [vdev, offset, bp.physical_birth().get()];
+        Some((self.count((bp.checksum_kind(), DdtKey::of(bp)), place, bytes), bytes))
     }
 
-    fn count(&mut self, (checksum, key): (u8, DdtKey), place: [u64; 3], bytes: u64) {
-        self.count_block(checksum, key.words(), place, bytes);
+    fn count(&mut self, (checksum, key): (u8, DdtKey), place: [u64; 3], bytes: u64) -> [u64; 6] {
+        self.count_block(checksum, key.words(), place, bytes)
     }
 
-    /// Counts a pointer to a block with this checksum, by number, and key in a table, that is in this place.
-    pub fn count_block(&mut self, checksum: u8, [a, b, c, d, sizes]: [u64; 5], place: [u64; 3], bytes: u64) {
+    /// Counts a pointer to a block with this checksum, by number, and key in a table, that is in this place. What tells
+    /// the block from others.
+    pub fn count_block(
+        &mut self,
+        checksum: u8,
+        [a, b, c, d, sizes]: [u64; 5],
+        place: [u64; 3],
+        bytes: u64,
+    ) -> [u64; 6] {
         self.pointers += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         let words = [u64::from(checksum), a, b, c, d, sizes];
         self.by_sum.count(chance_of(&words), words, bytes);
         self.by_place.count(chance_of(&place), place, bytes);
+        words
     }
 
     /// What the pointers until now come to.
@@ -138,7 +148,7 @@ impl DedupSurvey {
 impl Observer for DedupSurvey {
     fn block(&mut self, visit: &Visit<'_>, kind: BlockKind) {
         if kind.is_placed_data(visit.bp) {
-            self.add(visit.bp);
+            let _ = self.add(visit.bp);
         }
     }
 
@@ -171,7 +181,7 @@ mod tests {
             for copy in 0..if n % 3 == 0 { 5 } else { 1 } {
                 let pointers = if (n + copy) % 5 == 0 { 7 } else { 1 };
                 shared += bytes * (pointers - 1);
-                (0..pointers).for_each(|_| survey.count((7, key), [1, n << 16 | copy << 8, seed], bytes));
+                (0..pointers).for_each(|_| _ = survey.count((7, key), [1, n << 16 | copy << 8, seed], bytes));
             }
         }
         (survey, unique, shared)
@@ -192,7 +202,7 @@ mod tests {
     fn what_is_shared_already_is_not_saved() {
         let mut survey = DedupSurvey::new(100, None);
         for n in 0..50 {
-            (0..2).for_each(|_| survey.count((7, DdtKey::from_words([n; 5])), [1, n, 9], 2 << 20));
+            (0..2).for_each(|_| _ = survey.count((7, DdtKey::from_words([n; 5])), [1, n, 9], 2 << 20));
         }
         // the same place in another group is another block
         survey.count((7, DdtKey::from_words([3; 5])), [1, 3, 10], 2 << 20);

@@ -87,6 +87,13 @@ impl<K: Eq + Hash, V> ChanceTable<K, V> {
         self.things.values().map(|(_, thing)| thing)
     }
 
+    /// Bytes of memory that it takes: of the table, each place with a byte for itself, and at most seven of eight in use.
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> usize {
+        let places = (self.things.capacity() * 8).div_ceil(7);
+        places * (size_of::<(K, (u64, V))>() + 1)
+    }
+
     /// How many there are for one that is kept.
     pub fn scale(&self) -> f64 {
         f64::from(self.zeros).exp2()
@@ -109,11 +116,10 @@ impl<const N: usize> DistinctSample<N> {
         self.0.things.len()
     }
 
-    /// Bytes of memory that it takes: of the table, each place with a byte for itself, and at most seven of eight in use.
+    /// Bytes of memory that it takes.
     #[cfg(test)]
     pub fn memory_bytes(&self) -> usize {
-        let places = (self.0.things.capacity() * 8).div_ceil(7);
-        places * (size_of::<([u64; N], (u64, SampledBlock))>() + 1)
+        self.0.memory_bytes()
     }
 
     /// How many there are for one in the sample.

@@ -68,6 +68,12 @@ pub trait Visitor {
     /// Called for each block. Breaking ends the walk.
     fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend>;
 
+    /// Whether what is below a block is wanted. That is asked before the block is read, once or more, and the block is
+    /// visited in any case; what is not wanted is not read.
+    fn enters(&self, _visit: &Visit<'_>) -> bool {
+        true
+    }
+
     /// Called when what is below a block, or in a dnode, cannot be visited.
     fn lost(&mut self, error: Error);
 }
@@ -165,8 +171,7 @@ impl Walk<'_> {
         if !self.is_wanted(node) {
             return ControlFlow::Continue(());
         }
-        let visit = Visit { bp: &node.bp, bookmark: node.bookmark, dnode: node.dnode };
-        if self.visitor.block(&visit)? == Descend::Past {
+        if self.visitor.block(&node.visit())? == Descend::Past {
             return ControlFlow::Continue(());
         }
         match (node.check_level(), block) {
@@ -240,6 +245,7 @@ impl Walk<'_> {
             && self.is_wanted(node)
             && node.check_level().is_ok()
             && !self.range.from.is_some_and(|from| from.is_at(node.bookmark))
+            && self.visitor.enters(&node.visit())
     }
 
     fn is_wanted(&self, node: &PlacedPointer<'_>) -> bool {
@@ -306,6 +312,10 @@ impl VisitPosition {
 }
 
 impl PlacedPointer<'_> {
+    fn visit(&self) -> Visit<'_> {
+        Visit { bp: &self.bp, bookmark: self.bookmark, dnode: self.dnode }
+    }
+
     fn request(&self) -> ReadRequest {
         ReadRequest { bp: self.bp, bookmark: self.bookmark, mode: Mode::Raw }
     }

@@ -143,6 +143,13 @@ impl Pool {
         self.check_all(options, observer).in_pool(self.name())
     }
 
+    /// Visits every block that the pool refers to, as [`Dsl::traverse`](dsl::Dsl::traverse) does.
+    pub fn traverse(&self, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let uberblock = self.uberblock();
+        let txg = if uberblock.checkpoint_txg != Txg::ZERO { uberblock.checkpoint_txg } else { uberblock.txg };
+        self.dsl().traverse(txg, visitor)
+    }
+
     fn check_all(&self, options: CheckOptions, observer: &mut dyn Observer) -> Result<CheckReport> {
         let claims = Claims::read(self, options.space)?;
         let refs = if options.space { Refs::read(self)? } else { Refs::default() };
@@ -205,9 +212,7 @@ impl Checker<'_> {
         if self.options.space {
             self.claim_removal()?;
         }
-        let uberblock = pool.uberblock();
-        let txg = if uberblock.checkpoint_txg != Txg::ZERO { uberblock.checkpoint_txg } else { uberblock.txg };
-        let _ = pool.dsl().traverse(txg, self);
+        let _ = pool.traverse(self);
         Ok(())
     }
 

@@ -21,6 +21,9 @@ use protocol::wire::{PoolReply, Request};
 
 use crate::offline::{Opener, PoolArgs, Target};
 
+/// Bytes of cache for a pool of which most is read once.
+const CACHE_BYTES: u64 = 16 << 20;
+
 /// What advice is asked of, as it was written down.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SubjectArgs {
@@ -74,7 +77,7 @@ impl PoolSubject {
         if args.search.is_empty() {
             args.search = devices_in_use(target.pool());
         }
-        let (pool, dataset) = Opener::new(&args).pool_of(&target)?;
+        let (pool, dataset) = Opener::new(&args).with_cache(CACHE_BYTES).pool_of(&target)?;
         let dataset = match dataset == pool.name() {
             true => None,
             false => Some(pool.dsl().find(&dataset)?),
@@ -85,12 +88,25 @@ impl PoolSubject {
     /// Shows every block that it refers to: of a pool each once, of a dataset also those of the snapshots that it has them
     /// from. Errors: as from [`Pool::check`].
     pub fn walk(&self, observer: &mut dyn Observer) -> Result<()> {
-        let Some(dataset) = &self.dataset else {
+        if self.dataset.is_none() {
             return self.pool.check(CheckOptions { verify: Verify::Nothing, space: false }, observer).map(drop);
-        };
-        let mut walk = SubjectWalk { observer };
-        let _ = traverse(self.pool.cache(), dataset.id, &dataset.phys.bp, Range::default(), &mut walk);
+        }
+        self.visit(&mut SubjectWalk { observer });
         Ok(())
+    }
+
+    /// Shows every block that its datasets refer to; of a pool also those that lead there, each once.
+    pub fn visit(&self, visitor: &mut dyn Visitor) {
+        // a visitor that breaks off knows why
+        let _ = match &self.dataset {
+            Some(dataset) => traverse(self.pool.cache(), dataset.id, &dataset.phys.bp, Range::default(), visitor),
+            None => self.pool.traverse(visitor),
+        };
+    }
+
+    /// Whether pointers may share places: by dedup, or by clones. Errors: the tables cannot be read.
+    pub fn shares_places(&self) -> Result<bool> {
+        Ok(self.pool.dedup()?.total().blocks > 0 || self.pool.clones()?.used_bytes > 0)
     }
 
     /// The dataset that was asked about, or the heads of all; and how many of these cannot be opened. Errors: they cannot

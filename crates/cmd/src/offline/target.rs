@@ -55,6 +55,7 @@ pub struct Opener {
     args: PoolArgs,
     /// Also what is not complete.
     redacted: bool,
+    cache_bytes: Option<u64>,
     discovery: Option<Discovery>,
     pools: HashMap<String, Arc<Pool>>,
 }
@@ -125,7 +126,19 @@ impl Target {
 impl Opener {
     /// Nothing is looked for until a pool is needed.
     pub fn new(args: &PoolArgs) -> Opener {
-        Opener { env: Env::real(), args: args.clone(), redacted: false, discovery: None, pools: HashMap::new() }
+        Opener {
+            env: Env::real(),
+            args: args.clone(),
+            redacted: false,
+            cache_bytes: None,
+            discovery: None,
+            pools: HashMap::new(),
+        }
+    }
+
+    /// With so many bytes of cache for each pool: for what is read once, and in order.
+    pub fn with_cache(self, bytes: u64) -> Opener {
+        Opener { cache_bytes: Some(bytes), ..self }
     }
 
     /// The same for files.
@@ -160,7 +173,8 @@ impl Opener {
         }
         let candidate = self.candidate(name)?;
         let rewind = self.args.at_txg.map_or(Rewind::Newest, Rewind::Exactly);
-        let options = OpenOptions { rewind, ..OpenOptions::default() };
+        let usual = OpenOptions::default();
+        let options = OpenOptions { rewind, cache_bytes: self.cache_bytes.or(usual.cache_bytes), ..usual };
         let pool = Arc::new(Pool::open(&self.env, &candidate, &options)?);
         self.pools.insert(name.to_owned(), pool.clone());
         Ok(pool)

@@ -13,7 +13,9 @@ use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use serde_json::Value;
 use testkit::{corpus, program, survey};
 
-use super::World;
+use super::opens::does;
+use super::suspended::noise;
+use super::{World, can_mount};
 
 /// What a full walk finds.
 #[derive(Default)]
@@ -187,4 +189,40 @@ fn folders_that_cannot_be_read_are_told_in_a_line() {
     }
     let wrong = program::run(["advise", path]);
     assert!(wrong.code() == Some(1) && wrong.complaints().contains("a folder, and no pool"), "{}", wrong.complaints());
+}
+
+/// Files of different lengths in records of 512 bytes, of which each third is there twice: each has a block of pointers.
+#[test]
+fn a_part_of_the_pointers_tells_what_dedup_saves() {
+    const FILES: usize = 6000;
+    if !can_mount("advice of a part") {
+        return;
+    }
+    let world = World::new("advice-part", &[]);
+    std::fs::File::create(world.dir.join("disk")).unwrap().set_len(1 << 30).unwrap();
+    world.check("create -o cachefile=none -o ashift=9 -O compression=off -R DIR/mnt fresh DIR/disk", 0, "");
+    does(&world, "create -o recordsize=512 fresh/data");
+    let folder = world.dir.join("mnt/fresh/data");
+    for n in 0..FILES {
+        let file = noise(600 + n * 3, n as u64);
+        std::fs::write(folder.join(format!("{n}")), &file).unwrap();
+        if n % 3 == 0 {
+            std::fs::write(folder.join(format!("{n}-again")), &file).unwrap();
+        }
+    }
+    world.check("export fresh", 0, "");
+    let dedup = |option: &str| -> Value {
+        let (text, code) = world.told(&format!("advise dedup {option} --json -d DIR fresh"));
+        assert_eq!(code, 0, "{text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let (part, all) = (dedup(""), dedup("--exact"));
+    let of = |json: &Value, key: &str| json[key].as_f64().unwrap_or_else(|| panic!("{key} of {json}"));
+    assert_eq!([of(&part, "read_part"), of(&all, "read_part")], [0.2, 1.0], "{part} {all}");
+    let [low, high] = ["ratio_low", "ratio_high"].map(|key| of(&part, key));
+    let ratio = of(&all, "ratio");
+    assert!(ratio > 1.2 && low <= ratio && ratio <= high && high - low < 0.1 * ratio, "{part} {all}");
+    for key in ["blocks", "bytes", "table_entries"] {
+        assert!((of(&part, key) / of(&all, key) - 1.0).abs() < 0.05, "{key}: {part} {all}");
+    }
 }

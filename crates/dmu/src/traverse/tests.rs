@@ -44,11 +44,14 @@ impl Disk {
     }
 
     fn read(self, root: &BlkPtr, range: Range, past: Option<Bookmark>) -> Seen {
+        self.seen_by(root, range, Seen { past, ..Seen::default() })
+    }
+
+    fn seen_by(self, root: &BlkPtr, range: Range, mut seen: Seen) -> Seen {
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("disk", self.bytes));
         let tree = Tree::open(VdevSpec::of_file(GUID, 1 << 20, 18), &[(GUID, device)].into()).unwrap();
         tree.leaf(GUID).unwrap().state().set_health(Health::HEALTHY);
         let cache = Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20));
-        let mut seen = Seen { past, ..Seen::default() };
         assert!(traverse(&cache, DatasetId::new(7), root, range, &mut seen).is_continue());
         seen
     }
@@ -59,6 +62,8 @@ struct Seen {
     blocks: Vec<(u64, i64, u64)>,
     lost: Vec<Error>,
     past: Option<Bookmark>,
+    /// Below which nothing is wanted.
+    unwanted: Option<Bookmark>,
 }
 
 impl Visitor for Seen {
@@ -68,6 +73,10 @@ impl Visitor for Seen {
         assert_eq!(visit.dnode.is_none(), level == -1);
         self.blocks.push((object, level, blkid));
         ControlFlow::Continue(if self.past == Some(visit.bookmark) { Descend::Past } else { Descend::Below })
+    }
+
+    fn enters(&self, visit: &Visit<'_>) -> bool {
+        self.unwanted != Some(visit.bookmark)
     }
 
     fn lost(&mut self, error: Error) {
@@ -189,6 +198,17 @@ fn past_what_the_visitor_knows() {
     let past = Bookmark { objset: 7, object: 3, level: 1, blkid: 0 };
     let seen = disk.read(&root, Range::default(), Some(past));
     assert!(!seen.blocks.contains(&(3, 0, 0)) && seen.blocks.contains(&(3, 0, SPILL_BLKID)));
+}
+
+#[test]
+fn what_is_not_wanted_is_not_read() {
+    // nothing of what this leads to can be read
+    let (disk, root) = sample(|l1, _| l1.iter_mut().for_each(|byte| *byte ^= 0x55));
+    let unwanted = Some(Bookmark { objset: 7, object: 3, level: 1, blkid: 0 });
+    let seen = disk.seen_by(&root, Range::default(), Seen { unwanted, ..Seen::default() });
+    assert!(seen.lost.is_empty(), "{:?}", seen.lost);
+    let expect = [HEAD, (0, 1, 0), (0, 0, 0), (1, 0, 0), (3, 1, 0), (3, 0, SPILL_BLKID), (0, 0, 1), (5, 0, 0)];
+    assert_eq!(seen.blocks, expect);
 }
 
 #[test]

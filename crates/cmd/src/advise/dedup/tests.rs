@@ -167,6 +167,7 @@ fn verdicts() {
         left_out: 0,
         is_weak: true,
         read_bytes: None,
+        read_part: None,
     };
     let memory = Some(8 << 30);
     for (ratio, entries, begins) in [
