@@ -108,26 +108,19 @@ impl VolumeTree {
         let can_be_written = self.pool.is_writable() && subject.kind() == DatasetKind::Volume;
         let is_fixed = !can_be_written || number(view, subject, Property::Readonly)? != 0;
         let now = self.env.now();
+        let kind = if is_folder { FileKind::Directory } else { FileKind::File };
+        let mode = MODES[if is_folder { 0 } else { 1 + usize::from(is_fixed) }];
+        let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
         Ok(Stat {
-            ino: dataset.id.object(),
             generation: dataset.phys.creation_txg.get(),
-            kind: if is_folder { FileKind::Directory } else { FileKind::File },
-            mode: MODES[if is_folder { 0 } else { 1 + usize::from(is_fixed) }],
-            nlink: if is_folder { 2 } else { 1 },
-            uid: nix::unistd::geteuid().as_raw(),
-            gid: nix::unistd::getegid().as_raw(),
-            projid: 0,
-            size,
             blocks: dataset.phys.referenced_bytes / SECTOR_BYTES,
             block_size,
-            rdev: 0,
             atime: born,
             mtime: born,
             // so that nobody keeps the size for long
             ctime: (i64::try_from(now.0).unwrap_or(0), now.1),
             btime: born,
-            parent: ObjectId::NONE,
-            flags: 0,
+            ..Stat::made(dataset.id.object(), kind, mode, owner, size)
         })
     }
 }

@@ -58,6 +58,33 @@ pub struct Stat {
     pub flags: u64,
 }
 
+impl Stat {
+    /// Attributes of what no pool keeps as a file: with one link, or two of a folder, and without times. `owner`: user and
+    /// group.
+    pub fn made(ino: ObjectId, kind: FileKind, mode: u32, owner: (u32, u32), size: u64) -> Stat {
+        Stat {
+            ino,
+            generation: 1,
+            kind,
+            mode,
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: owner.0,
+            gid: owner.1,
+            projid: 0,
+            size,
+            blocks: size / 512,
+            block_size: 4096,
+            rdev: 0,
+            atime: (0, 0),
+            mtime: (0, 0),
+            ctime: (0, 0),
+            btime: (0, 0),
+            parent: ObjectId::NONE,
+            flags: 0,
+        }
+    }
+}
+
 impl Zpl {
     /// The attributes of a file. Errors: `NotFound` if there is no such object, those of reading.
     pub fn stat(&self, ino: ObjectId) -> Result<Stat> {

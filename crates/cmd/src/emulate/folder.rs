@@ -86,30 +86,11 @@ impl FileTree for EmulatedFolder {
     }
 
     fn stat(&self, object: ObjectId) -> Result<Stat> {
-        let (kind, mode, nlink, size) = match object {
-            ROOT => (FileKind::Directory, 0o555, 2, self.files.len() as u64 + 2),
-            _ => (FileKind::File, 0o600, 1, self.file(object)?.device.size()),
+        let (kind, mode, size) = match object {
+            ROOT => (FileKind::Directory, 0o555, self.files.len() as u64 + 2),
+            _ => (FileKind::File, 0o600, self.file(object)?.device.size()),
         };
-        Ok(Stat {
-            ino: object,
-            generation: 1,
-            kind,
-            mode,
-            nlink,
-            uid: self.owner.0,
-            gid: self.owner.1,
-            projid: 0,
-            size,
-            blocks: size / 512,
-            block_size: 4096,
-            rdev: 0,
-            atime: (0, 0),
-            mtime: (0, 0),
-            ctime: (0, 0),
-            btime: (0, 0),
-            parent: ROOT,
-            flags: 0,
-        })
+        Ok(Stat { parent: ROOT, ..Stat::made(object, kind, mode, self.owner, size) })
     }
 
     fn lookup(&self, directory: ObjectId, name: &[u8]) -> Result<ObjectId> {
