@@ -68,6 +68,7 @@ pub fn run(args: &SyncArgs) -> Result<(), String> {
     // all that can be refused is, before anything is written
     let targets: Vec<WriteTarget> =
         paths.map(|path| WriteTarget::open(path, args.as_device, args.force)).collect::<Result<_, _>>()?;
+    targets.iter().try_for_each(|target| target.check_room(args.threads))?;
     let is_interrupted = output::interruption();
     let pace = args.options.pace(&is_interrupted);
     let mut surveys = Vec::new();

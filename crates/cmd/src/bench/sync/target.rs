@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::{AlignedBuf, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
+use protocol::words::nicenum::nicebytes;
 
 use crate::zpool::create;
 
@@ -75,6 +76,20 @@ impl WriteTarget {
             }
         };
         (from..to).map(|power| 1 << power).filter(|size| *size >= unit).collect()
+    }
+
+    /// Errors, for the user: the folder has no room for the files of so many threads.
+    pub fn check_room(&self, threads: u32) -> std::result::Result<(), String> {
+        let WriteTarget::Folder { path } = self else { return Ok(()) };
+        let statistics = rustix::fs::statvfs(path.as_str()).map_err(|e| format!("{path}: {e}"))?;
+        let room = statistics.f_bavail.saturating_mul(statistics.f_frsize);
+        let needed = u64::from(threads) * FILE_BYTES;
+        if needed <= room {
+            return Ok(());
+        }
+        let [needed, each, room] = [needed, FILE_BYTES, room].map(nicebytes);
+        let many = if threads == 1 { "thread writes" } else { "threads write" };
+        Err(format!("{path}: {threads} {many} {each} each: {needed} are needed, and {room} are free"))
     }
 
     /// Sees to it that a file has all its blocks, as a disk has.
@@ -162,6 +177,20 @@ mod tests {
         assert!(why(open(&path, true, true)).contains("in use"), "by the other one");
         assert!(target.sizes().first().is_some_and(|size| *size >= 512));
         assert!(target.lane(0, 16, 1 << 20).is_err(), "no room for 16 threads");
+    }
+
+    #[test]
+    fn room_is_looked_for_beforehand() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = open(dir.path(), false, false).unwrap();
+        assert_eq!(target.check_room(1), Ok(()));
+        let why = target.check_room(u32::MAX).unwrap_err();
+        assert!(why.contains("4294967295 threads write 64M each: 256P are needed, and "), "{why}");
+        assert!(why.ends_with(" are free") && why.starts_with(target.path()), "{why}");
+        // a device's parts become smaller instead
+        let path = dir.path().join("disk");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        assert_eq!(open(&path, true, true).unwrap().check_room(u32::MAX), Ok(()));
     }
 
     #[test]
