@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   guard: may it be overwritten?    says: what does it say of itself?    demand: what does the pool log?
+//!             └──▶ rehearsal: what would the pool's synchronous writes take with it?
 //!             └──▶ course: what is measured, by live ──▶ class: what kind of device is it? ──▶ verdict
 //! ```
 
@@ -10,6 +11,7 @@ mod course;
 mod demand;
 pub mod guard;
 mod live;
+mod rehearsal;
 pub mod says;
 mod show;
 #[cfg(test)]
@@ -79,7 +81,7 @@ pub fn run(args: &SlogArgs) -> Result<(), String> {
     let (device, is_file) = guard::open(path, &identity, overwrite)?;
     let is_interrupted = output::interruption();
     let pace = MeasureTime { seconds: 1.0, is_interrupted: &is_interrupted };
-    let demand = args.pool.as_deref().map(|pool| LogDemand::of(pool, pace)).transpose()?;
+    let mut demand = args.pool.as_deref().map(|pool| LogDemand::of(pool, pace)).transpose()?;
     let mut live = LiveDevice::new(device, is_file, &is_interrupted);
     if live.size() < DEVICE_BYTES_MIN {
         return Err(format!(
@@ -95,7 +97,8 @@ pub fn run(args: &SlogArgs) -> Result<(), String> {
     };
     say(&beforehand(args));
     let began = Instant::now();
-    let measures = measured(args, &mut live, is_file && !identity.is_emulated, &is_interrupted);
+    let fills_holes = is_file && !identity.is_emulated;
+    let measures = measured(args, &mut live, fills_holes, demand.as_mut(), &is_interrupted);
     let blank = live.make_blank();
     let measures = measures.map_err(|why| format!("{}: {why}", path.display()))?;
     blank?;
@@ -127,6 +130,7 @@ fn measured(
     args: &SlogArgs,
     live: &mut LiveDevice<'_>,
     fills_holes: bool,
+    demand: Option<&mut LogDemand>,
     is_interrupted: &AtomicBool,
 ) -> Result<course::SlogMeasures, String> {
     if fills_holes {
@@ -141,6 +145,10 @@ fn measured(
             println!("  {what}");
         }
     };
+    if let Some(demand) = demand.filter(|demand| demand.folder.is_some()) {
+        say("a rehearsal of the pool's synchronous writes");
+        rehearsal::rehearse(demand, live, MeasureTime { seconds: demand::POOL_S, is_interrupted })?;
+    }
     measure_all(live, limit, &mut say)
 }
 
@@ -151,8 +159,10 @@ fn beforehand(args: &SlogArgs) -> String {
         Some(bytes) => format!("as long as it takes to write {}", nicebytes(bytes)),
         None => format!("at most {FILL_S:.0} seconds to write up to {}", nicebytes(FILL_BYTES)),
     };
+    let rehearsed = if args.pool.is_some() { demand::POOL_S * demand::COMMIT_LOADS.len() as f64 } else { 0.0 };
     format!(
-        "{path}: this takes {COURSE_S:.0} seconds, and then, unless it is a disk, {fill}, less behind a cliff.\n\
-         It is left with zeros where it was written to.\n"
+        "{path}: this takes {:.0} seconds, and then, unless it is a disk, {fill}, less behind a cliff.\n\
+         It is left with zeros where it was written to.\n",
+        COURSE_S + rehearsed
     )
 }

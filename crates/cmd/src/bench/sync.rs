@@ -26,6 +26,7 @@ use survey::TargetSurvey;
 use target::{ThreadTarget, WriteTarget};
 
 pub use show::{columns, row};
+pub use target::RequestPair;
 
 /// Measure synchronous writes: of a file system, or of a device that may become a log
 ///

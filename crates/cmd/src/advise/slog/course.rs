@@ -107,6 +107,15 @@ impl SlogMeasures {
         self.syncs.iter().find(|row| row.size == size && row.threads == queue)
     }
 
+    /// Seconds of a write of so many bytes and its flush, one at a time, between the sizes that were measured.
+    pub(super) fn sync_s(&self, bytes: u64) -> f64 {
+        let took = |size: u64| self.sync(size, 1).map_or(f64::INFINITY, |row| 1.0 / row.rate());
+        let above = SYNC_SIZES.iter().position(|size| *size >= bytes).unwrap_or(SYNC_SIZES.len() - 1).max(1);
+        let [low, high] = [SYNC_SIZES[above - 1], SYNC_SIZES[above]];
+        let part = (bytes as f64 - low as f64) / (high - low) as f64;
+        took(low) + part.clamp(0.0, 1.0) * (took(high) - took(low))
+    }
+
     /// The usual time of a small synchronous write, one at a time, in seconds.
     pub(super) fn small_sync_s(&self) -> f64 {
         self.sync(SMALL_BYTES, 1).map_or(f64::INFINITY, median_s)

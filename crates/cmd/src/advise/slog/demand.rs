@@ -1,6 +1,6 @@
 //! What a pool asks of a log device: how much it logs, and what its synchronous writes cost now.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fuse::MountInfo;
 use protocol::log_report::LogReport;
@@ -12,18 +12,36 @@ use crate::bench::sync::measure_folder;
 use crate::zpool::command::Stop;
 use crate::zpool::pools;
 
-/// A write that databases make, and the log block that it needs.
-const COMMIT_BYTES: u64 = 4096;
-/// Seconds that the pool is measured.
-const POOL_S: f64 = 2.0;
-/// What a synchronous write takes beside the log device: two requests of FUSE and the pool's own work, by the tables of
-/// docs/PERFORMANCE.md.
-pub(super) const OVERHEAD_S: f64 = 120e-6;
+/// Synchronous writes that are measured and foretold: of databases, by one and by several threads, and of virtual machines.
+pub(super) const COMMIT_LOADS: [CommitLoad; 3] = [
+    CommitLoad { bytes: 4 << 10, threads: 1 },
+    CommitLoad { bytes: 4 << 10, threads: 8 },
+    CommitLoad { bytes: 64 << 10, threads: 1 },
+];
+/// Seconds that each is measured.
+pub(super) const POOL_S: f64 = 2.0;
 
 /// Groups whose log a device has at the same time.
 pub(super) const GROUPS: u64 = 3;
 /// SPA_MINDEVSIZE.
 pub const LOG_BYTES_MIN: u64 = 64 << 20;
+
+/// Synchronous writes of so many bytes, by so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitLoad {
+    pub bytes: u64,
+    pub threads: u32,
+}
+
+/// How such a load goes in the pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadDemand {
+    pub load: CommitLoad,
+    /// Writes a second as the pool is now.
+    pub now_per_s: f64,
+    /// Writes a second in a rehearsal with the device; `None` if there was none.
+    pub rehearsed_per_s: Option<f64>,
+}
 
 /// See the top of the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,9 +52,9 @@ pub struct LogDemand {
     /// Seconds since the import.
     pub seconds: f64,
     pub heaviest_group: Option<u64>,
-    /// A folder of the pool, and commits a second of one thread there, as it is now.
+    /// A folder of the pool, and what was measured there, in the order of [`COMMIT_LOADS`].
     pub folder: Option<PathBuf>,
-    pub commits_per_s: Option<f64>,
+    pub loads: Vec<LoadDemand>,
 }
 
 impl LogDemand {
@@ -45,8 +63,9 @@ impl LogDemand {
         let mut demand = LogDemand::asked(pool)?;
         demand.folder = folder_of(pool, fuse::all_mounts().unwrap_or_default());
         if let Some(folder) = &demand.folder {
-            let pace = MeasureTime { seconds: POOL_S, ..pace };
-            demand.commits_per_s = measure_folder(folder, COMMIT_BYTES, 1, pace)?.map(|measured| measured.rate());
+            for load in COMMIT_LOADS {
+                demand.loads.extend(LoadDemand::measured(folder, load, pace)?);
+            }
         }
         Ok(demand)
     }
@@ -78,8 +97,17 @@ impl LogDemand {
             seconds,
             heaviest_group: report.heaviest_group(),
             folder: None,
-            commits_per_s: None,
+            loads: Vec::new(),
         }
+    }
+}
+
+impl LoadDemand {
+    /// Measures in a folder. `None`: interrupted. Errors, for the user: of the folder.
+    fn measured(folder: &Path, load: CommitLoad, pace: MeasureTime) -> Result<Option<LoadDemand>, String> {
+        let pace = MeasureTime { seconds: POOL_S, ..pace };
+        let now = measure_folder(folder, load.bytes, load.threads, pace)?;
+        Ok(now.map(|now| LoadDemand { load, now_per_s: now.rate(), rehearsed_per_s: None }))
     }
 }
 

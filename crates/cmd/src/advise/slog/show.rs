@@ -9,7 +9,7 @@ use super::class::DeviceClass;
 use super::course::{QUEUES, SYNC_SIZES, SlogMeasures, median_s};
 use super::demand::LogDemand;
 use super::says::Identity;
-use super::verdict::SlogVerdict;
+use super::verdict::{ForetoldLoad, SlogVerdict};
 use crate::bench::sync::{columns, row};
 
 /// Everything that is told of a device.
@@ -106,12 +106,18 @@ impl SlogReport<'_> {
                 "early_bytes_per_s": fill.early, "late_bytes_per_s": fill.late, "cliff_at_bytes": fill.cliff_at,
             })
         });
+        let load = |load: &ForetoldLoad| {
+            json!({
+                "bytes": load.load.bytes, "threads": load.load.threads,
+                "with_per_s": load.with_per_s, "without_per_s": load.without_per_s,
+            })
+        };
         let pool = self.demand.map(|demand| {
             json!({
                 "name": demand.pool, "seconds_since_import": demand.seconds, "logged_bytes_a_day": demand.bytes_a_day,
                 "heaviest_group_bytes": demand.heaviest_group,
                 "folder": demand.folder.as_ref().map(|folder| folder.to_string_lossy()),
-                "commits_per_s_now": demand.commits_per_s,
+                "commits_per_s_now": verdict.loads[0].without_per_s,
             })
         });
         json!({
@@ -135,8 +141,9 @@ impl SlogReport<'_> {
             },
             "fill": fill,
             "pool": pool,
-            "commits_per_s_with": verdict.with_per_s,
-            "commits_per_s_without": verdict.without_per_s,
+            "commits_per_s_with": verdict.loads[0].with_per_s,
+            "commits_per_s_without": verdict.loads[0].without_per_s,
+            "loads": verdict.loads.iter().map(load).collect::<Vec<_>>(),
             "log_bytes": verdict.log_bytes,
             "years": verdict.years,
             "seconds": self.seconds,

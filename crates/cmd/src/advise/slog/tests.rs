@@ -6,7 +6,7 @@ use testkit::rng::Rng;
 
 use super::class::{DeviceClass, FlushFinding, Medium, classify};
 use super::course::{FillLimit, SlogBench, SlogLoad, SlogMeasures, measure_all};
-use super::demand::LogDemand;
+use super::demand::{COMMIT_LOADS, LoadDemand, LogDemand};
 use super::show::SlogReport;
 use super::verdict::{Purchase, SlogVerdict, judge};
 use super::*;
@@ -153,21 +153,58 @@ fn a_pool_decides_too() {
         seconds: 100_000.0,
         heaviest_group: Some(100 << 20),
         folder: None,
-        commits_per_s: Some(commits),
+        loads: vec![LoadDemand { load: COMMIT_LOADS[0], now_per_s: commits, rehearsed_per_s: None }],
     };
     let (_, _, verdict) = verdict_of(EmulatedKind::SsdPlp, Some(&demand(118.0, 1e9)));
     assert_eq!((verdict.purchase, verdict.log_bytes), (Purchase::Buy, 300 << 20));
-    assert!(verdict.with_per_s > 118.0 * 20.0 && verdict.years.is_some_and(|years| years > 1000.0));
+    assert!(verdict.loads[0].with_per_s > 118.0 * 20.0 && verdict.years.is_some_and(|years| years > 1000.0));
     let (_, _, verdict) = verdict_of(EmulatedKind::SsdPlp, Some(&demand(4000.0, 1e9)));
     assert_eq!(verdict.purchase, Purchase::DoNotBuy, "the pool is as fast: {:?}", verdict.lines);
     let (_, _, verdict) = verdict_of(EmulatedKind::SsdPlp, Some(&demand(118.0, 1e13)));
     assert_eq!(verdict.purchase, Purchase::DoNotBuy, "worn out: {:?}", verdict.lines);
     let short = LogDemand { seconds: 1000.0, ..demand(118.0, 1e13) };
     let (_, _, verdict) = verdict_of(EmulatedKind::SsdPlp, Some(&short));
-    assert!(verdict.purchase == Purchase::Buy && verdict.lines[2].contains("00:16:40"), "{:?}", verdict.lines);
+    assert!(verdict.purchase == Purchase::Buy && verdict.lines[3].contains("00:16:40"), "{:?}", verdict.lines);
     // as the seed found: a faster disk as the log of disks
     let (_, _, verdict) = verdict_of(EmulatedKind::Hdd15k, Some(&demand(160.0, 1e9)));
     assert!(verdict.purchase == Purchase::DoNotBuy && verdict.lines[1].contains("not worth"), "{:?}", verdict.lines);
+}
+
+#[test]
+fn loads_are_foretold_by_the_device_and_by_what_was_rehearsed() {
+    let of = |kind, rehearsed: [Option<f64>; 3]| {
+        let loads =
+            [0, 1, 2].map(|at| LoadDemand { load: COMMIT_LOADS[at], now_per_s: 100.0, rehearsed_per_s: rehearsed[at] });
+        let demand = LogDemand {
+            pool: "tank".into(),
+            bytes_a_day: 0.0,
+            seconds: 1000.0,
+            heaviest_group: None,
+            folder: None,
+            loads: loads.to_vec(),
+        };
+        let (measures, _, verdict) = verdict_of(kind, Some(&demand));
+        (measures, verdict.loads.iter().map(|load| load.with_per_s).collect::<Vec<_>>(), verdict.lines)
+    };
+    // a disk: one thread waits for a revolution each time; of eight, four share one, and the others wait for it
+    let (measures, rates, lines) = of(EmulatedKind::Hdd15k, [None; 3]);
+    let alone = measures.sync(8 << 10, 1).unwrap().rate();
+    assert!((rates[0] / alone - 1.0).abs() < 0.05 && (3.5..4.1).contains(&(rates[1] / rates[0])), "{rates:?} {alone}");
+    assert!(rates[2] < rates[0], "{rates:?}");
+    assert!(lines[2].starts_with("Of 4K by 8 threads: about ") && lines[2].contains("; of 64K by one"), "{lines:?}");
+    let (_, rates, lines) = of(EmulatedKind::Hdd15k, [Some(150.0), None, Some(77.0)]);
+    assert!((rates[0], rates[2]) == (150.0, 77.0) && rates[1] > 300.0, "{rates:?}");
+    assert!(lines[1].contains("about 150 times a second") && lines[2].contains("about 77 times"), "{lines:?}");
+}
+
+#[test]
+fn times_between_sizes_are_between_theirs() {
+    let measures = measures(EmulatedKind::Ssd, 1);
+    let took = |bytes: u64| 1.0 / measures.sync(bytes, 1).unwrap().rate();
+    let [low, high] = [took(16 << 10), took(32 << 10)];
+    let middle = measures.sync_s(24 << 10);
+    assert!((middle - (low + high) / 2.0).abs() < 1e-9, "{low} {middle} {high}");
+    assert_eq!((measures.sync_s(1), measures.sync_s(1 << 30)), (took(4 << 10), took(128 << 10)));
 }
 
 #[test]

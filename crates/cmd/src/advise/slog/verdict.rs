@@ -6,11 +6,13 @@ use protocol::words::time::span;
 
 use super::class::{DeviceClass, FlushFinding, Medium};
 use super::course::SlogMeasures;
-use super::demand::{GROUPS, LOG_BYTES_MIN, LogDemand, OVERHEAD_S};
+use super::demand::{COMMIT_LOADS, CommitLoad, GROUPS, LOG_BYTES_MIN, LogDemand};
+use super::rehearsal::LOG_HEAD_BYTES;
 use crate::advise::sizes::DAY_S;
 
-/// The size of a log block for a commit of 4 KiB.
-const LOG_BLOCK_BYTES: u64 = 8 << 10;
+/// What a synchronous write takes beside the log device where there was no rehearsal: two requests of FUSE and the pool's
+/// own work, by the tables of docs/PERFORMANCE.md.
+const OVERHEAD_S: f64 = 120e-6;
 /// What is not faster by this factor is not worth a device.
 const WORTH: f64 = 2.0;
 /// Years that a device is to last.
@@ -42,13 +44,41 @@ pub(super) struct SlogVerdict {
     pub(super) purchase: Purchase,
     /// Sentences.
     pub(super) lines: Vec<String>,
-    /// Synchronous writes a second that one thread gets with the device as log, about.
-    pub(super) with_per_s: f64,
-    pub(super) without_per_s: Option<f64>,
+    /// Synchronous writes a second with the device as log, about, and as the pool is now, in the order of
+    /// [`COMMIT_LOADS`].
+    pub(super) loads: Vec<ForetoldLoad>,
     /// Bytes that a log needs.
     pub(super) log_bytes: u64,
     /// How many years the device lasts, where both what is logged and its rating are known.
     pub(super) years: Option<f64>,
+}
+
+/// A load with the device as log, and without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ForetoldLoad {
+    pub(super) load: CommitLoad,
+    pub(super) with_per_s: f64,
+    pub(super) without_per_s: Option<f64>,
+}
+
+impl ForetoldLoad {
+    /// What a rehearsal came to. Without one, one thread waits for its log block, and then for its requests; of several, one
+    /// half waits while the other half's block is written.
+    fn of(load: CommitLoad, measures: &SlogMeasures, demand: Option<&LogDemand>) -> ForetoldLoad {
+        let found = demand.and_then(|demand| demand.loads.iter().find(|found| found.load == load));
+        let threads = u64::from(load.threads);
+        let (shared, blocks) = if threads == 1 { (1, 1.0) } else { (threads / 2, 2.0) };
+        let block_s = measures.sync_s(load.bytes * shared + LOG_HEAD_BYTES);
+        let reckoned_per_s = 1.0 / (blocks * block_s / threads as f64 + OVERHEAD_S);
+        let with_per_s = found.and_then(|found| found.rehearsed_per_s).unwrap_or(reckoned_per_s);
+        ForetoldLoad { load, with_per_s, without_per_s: found.map(|found| found.now_per_s) }
+    }
+
+    fn words(&self) -> String {
+        let CommitLoad { bytes, threads } = self.load;
+        let who = if threads == 1 { "one thread".to_owned() } else { format!("{threads} threads") };
+        format!("{} by {who}", nicebytes(bytes))
+    }
 }
 
 /// Judges a device. `rated_bytes` is what may be written to it in its life, `group_s` the time of a transaction group.
@@ -59,9 +89,10 @@ pub(super) fn judge(
     demand: Option<&LogDemand>,
     group_s: u64,
 ) -> SlogVerdict {
-    let log_block_s = measures.sync(LOG_BLOCK_BYTES, 1).map_or(f64::INFINITY, |row| 1.0 / row.rate());
-    let with_per_s = 1.0 / (log_block_s + OVERHEAD_S);
-    let without_per_s = demand.and_then(|demand| demand.commits_per_s);
+    let loads: Vec<ForetoldLoad> =
+        COMMIT_LOADS.into_iter().map(|load| ForetoldLoad::of(load, measures, demand)).collect();
+    // what one thread gets decides: it waits for each of its writes
+    let (with_per_s, without_per_s) = (loads[0].with_per_s, loads[0].without_per_s);
     let is_slower = without_per_s.is_some_and(|without| with_per_s < without * WORTH);
     let years = rated_bytes.zip(demand).and_then(|(rated, demand)| {
         (demand.bytes_a_day > 0.0).then(|| rated as f64 / demand.bytes_a_day / DAYS_A_YEAR)
@@ -70,6 +101,7 @@ pub(super) fn judge(
     let mut purchase = purchase_of(class);
     if let (Some(without), Some(demand)) = (without_per_s, demand) {
         lines.push(of_rates(with_per_s, without, &demand.pool));
+        lines.push(of_loads(&loads[1..]));
         if is_slower {
             purchase = Purchase::DoNotBuy;
         }
@@ -88,7 +120,7 @@ pub(super) fn judge(
          the host's power, it takes the last seconds of synchronous writes along: mirror it if these matter."
             .to_owned(),
     );
-    SlogVerdict { purchase, lines, with_per_s, without_per_s, log_bytes, years }
+    SlogVerdict { purchase, lines, loads, log_bytes, years }
 }
 
 fn purchase_of(class: DeviceClass) -> Purchase {
@@ -156,6 +188,15 @@ fn of_rates(with: f64, without: f64, pool: &str) -> String {
         "One thread writes synchronously about {with:.0} times a second with it as the log of '{pool}', and {without:.0} times \
          as the pool is now: a factor of {factor:.1}{words}."
     )
+}
+
+/// The other loads.
+fn of_loads(loads: &[ForetoldLoad]) -> String {
+    let each = loads.iter().map(|load| {
+        let without = load.without_per_s.map_or_else(String::new, |without| format!(", {without:.0} now"));
+        format!("{}: about {:.0} times a second{without}", load.words(), load.with_per_s)
+    });
+    format!("Of {}.", each.collect::<Vec<_>>().join("; of "))
 }
 
 fn of_wear(years: f64, demand: &LogDemand, rated: u64) -> String {

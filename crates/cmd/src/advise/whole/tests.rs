@@ -64,7 +64,7 @@ fn a_pool_that_logs_little_needs_no_log_device() {
         seconds: 3600.0,
         heaviest_group: Some(1 << 20),
         folder: None,
-        commits_per_s: None,
+        loads: Vec::new(),
     };
     let little = of_log(&demand);
     assert!(!little.is_advised && little.verdict.starts_with("Do not buy a log device"), "{}", little.verdict);

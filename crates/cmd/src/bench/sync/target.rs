@@ -145,13 +145,55 @@ impl ThreadTarget<'_> {
 impl Drop for ThreadTarget<'_> {
     fn drop(&mut self) {
         if let ThreadTarget::File { file, path } = self {
-            // only what it made itself
-            let is_same = std::fs::metadata(&*path).ok().zip(file.metadata().ok());
-            if is_same.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino())) {
-                // a file that cannot be removed costs only its room
-                let _ = std::fs::remove_file(path);
-            }
+            remove_own(file, path);
         }
+    }
+}
+
+/// Removes a file that this program made, if it is still that.
+fn remove_own(file: &File, path: &Path) {
+    let is_same = std::fs::metadata(path).ok().zip(file.metadata().ok());
+    if is_same.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino())) {
+        // a file that cannot be removed costs only its room
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A file that is written to, and one in which nothing changes, which is made to last.
+pub struct RequestPair {
+    written: File,
+    unchanged: File,
+    paths: [PathBuf; 2],
+}
+
+impl RequestPair {
+    /// Makes both in a folder. Errors: of the folder.
+    pub fn new(folder: &Path, thread: u32) -> Result<RequestPair> {
+        let path = |what: &str| folder.join(format!("cenote-bench-{what}-{}-{thread}", std::process::id()));
+        let paths = [path("written"), path("unchanged")];
+        let unchanged = File::options().write(true).create_new(true).open(&paths[1])?;
+        let written = File::options().write(true).create_new(true).open(&paths[0]);
+        let written = written.inspect_err(|_| remove_own(&unchanged, &paths[1]))?;
+        Ok(RequestPair { written, unchanged, paths })
+    }
+
+    /// Writes, and has the kernel send it on: whenever a descriptor is closed, FUSE sends what the page cache has.
+    pub fn write(&self, n: u64, bytes: &[u8]) -> Result<()> {
+        self.written.write_all_at(bytes, n * bytes.len() as u64 % FILE_BYTES)?;
+        drop(self.written.try_clone()?);
+        Ok(())
+    }
+
+    /// An fsync(2) that has nothing to wait for.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.unchanged.sync_all()?)
+    }
+}
+
+impl Drop for RequestPair {
+    fn drop(&mut self) {
+        remove_own(&self.written, &self.paths[0]);
+        remove_own(&self.unchanged, &self.paths[1]);
     }
 }
 
@@ -177,6 +219,20 @@ mod tests {
         assert!(why(open(&path, true, true)).contains("in use"), "by the other one");
         assert!(target.sizes().first().is_some_and(|size| *size >= 512));
         assert!(target.lane(0, 16, 1 << 20).is_err(), "no room for 16 threads");
+    }
+
+    #[test]
+    fn pairs_write_and_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = RequestPair::new(dir.path(), 3).unwrap();
+        let bytes = AlignedBuf::zeroed(8192);
+        (0..3).for_each(|n| pair.write(n, &bytes).unwrap());
+        pair.sync().unwrap();
+        assert_eq!(pair.written.metadata().unwrap().len(), 3 * 8192);
+        // the names are taken, and what has them stays
+        assert!(RequestPair::new(dir.path(), 3).is_err());
+        drop(pair);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
