@@ -173,7 +173,7 @@ fn set_up(device: KernelDevice, plan: &BlockPlan) -> io::Result<()> {
     let path = device.path().display().to_string();
     run("blockdev", &[if plan.is_read_only { "--setro" } else { "--setrw" }, &path])?;
     DeviceLinks::host().set(device, &plan.name, plan.has_partitions)?;
-    links::follow_partitions();
+    links::follow_partitions(delete_partitions);
     let has_partitions = plan.has_partitions;
     // the process that asked has to serve the blocks in which partitions are looked for
     let look = move || {

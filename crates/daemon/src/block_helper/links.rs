@@ -157,13 +157,14 @@ pub(super) fn partition_of(name: &str) -> Option<(&str, u32)> {
 }
 
 /// From now on, links of partitions come and go with these. Where the kernel does not tell of them, only those are seen
-/// that are there when a device is set up.
-pub(super) fn follow_partitions() {
+/// that are there when a device is set up. `unwanted` is told of a device that has some and is to have none.
+pub(super) fn follow_partitions(unwanted: fn(KernelDevice)) {
     static BEGUN: Once = Once::new();
+    let follow = move || follow(unwanted);
     BEGUN.call_once(|| drop(std::thread::Builder::new().name("partitions".to_owned()).spawn(follow)));
 }
 
-fn follow() {
+fn follow(unwanted: fn(KernelDevice)) {
     let opened =
         socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkKObjectUEvent);
     let Ok(events) = opened else { return };
@@ -177,7 +178,7 @@ fn follow() {
                 if let Some(device) = changed_device(&event[..len])
                     && DeviceLinks::host().renew_partitions(device)
                 {
-                    super::delete_partitions(device);
+                    unwanted(device);
                 }
             }
             // some were lost: nothing says of which device
