@@ -153,7 +153,7 @@ impl BlockExport {
     fn drop_ended(&self, devices: &mut Vec<Arc<BlockVolume>>) {
         for ended in devices.extract_if(.., |device| !device.is_served()) {
             let ended: Arc<dyn Export> = ended;
-            self.exports.forget(&ended);
+            self.exports.remove(&ended);
         }
     }
 

@@ -225,24 +225,15 @@ fn is_in_use(device: KernelDevice) -> io::Result<bool> {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(true),
         opened => drop(opened?),
     }
-    let numbers: HashSet<u64> = parts(device)
-        .iter()
-        .chain([&device.path()])
-        .filter_map(|path| Some(fs::metadata(path).ok()?.st_rdev()))
-        .collect();
+    let names = DeviceLinks::host().partitions(&device.name()).into_iter().chain([device.name()]);
+    let number = |name: String| Some(fs::metadata(Path::new("/dev").join(name)).ok()?.st_rdev());
+    let numbers: HashSet<u64> = names.filter_map(number).collect();
     Ok(open_files().any(|file| {
         // no other file is looked at: a mount may not answer
         fs::read_link(&file).is_ok_and(|target| target.starts_with("/dev"))
             && fs::metadata(&file)
                 .is_ok_and(|found| found.file_type().is_block_device() && numbers.contains(&found.st_rdev()))
     }))
-}
-
-/// The files of a device's partitions.
-fn parts(device: KernelDevice) -> Vec<PathBuf> {
-    let entries = fs::read_dir(device.sysfs()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| links::partition_of(name).is_some()).map(|name| Path::new("/dev").join(name)).collect()
 }
 
 /// All that processes have open.

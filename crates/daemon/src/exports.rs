@@ -21,11 +21,6 @@ impl Exports {
         self.0.lock().push(export);
     }
 
-    /// One that has ended by itself is none any more.
-    pub fn forget(&self, ended: &Arc<dyn Export>) {
-        self.remove(ended);
-    }
-
     /// Ends the last one of a dataset, which is not cleared. Errors: `NotFound` if it is not served; `Busy`, unless
     /// `force`.
     pub fn stop(&self, dataset: &str, force: bool) -> Result<Arc<dyn Export>> {
@@ -152,7 +147,8 @@ impl Exports {
         self.0.lock().clone()
     }
 
-    fn remove(&self, ended: &Arc<dyn Export>) {
+    /// One that has ended is none any more.
+    pub fn remove(&self, ended: &Arc<dyn Export>) {
         self.0.lock().retain(|export| !Arc::ptr_eq(export, ended));
     }
 }

@@ -6,14 +6,13 @@
 //!   kill -9, the next process ─▶ its facts ─▶ untold ─▶ EIO of a flush
 //! ```
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use base::{FactFile, FactSlot, FoundFacts, Mutex, Result};
 use format::ids::DatasetId;
 use fuse::Helper;
-use zil::{LostChanges, Unsettled};
+use zil::{LostChanges, Unsettled, UntoldLosses};
 use zvol::Zvol;
 
 /// What volumes lost, and what they would lose.
@@ -22,14 +21,8 @@ pub struct VolumeLosses {
     /// keeps it.
     file: Mutex<Option<Option<Arc<FactFile>>>>,
     helper: Helper,
-    untold: Mutex<UntoldVolumes>,
-}
-
-struct UntoldVolumes {
-    /// With each its fact, for the process after this one.
-    volumes: HashMap<DatasetId, Option<FactSlot>>,
-    /// All volumes may have lost something but these, which were told.
-    all_but: Option<HashSet<DatasetId>>,
+    /// By the objects of their datasets; with each its fact, for the process after this one.
+    untold: Mutex<UntoldLosses<FactSlot>>,
 }
 
 impl VolumeLosses {
@@ -41,21 +34,18 @@ impl VolumeLosses {
             Some(Err(_)) => (Vec::new(), true),
             None => (Vec::new(), false),
         };
-        let ids = lost.into_iter().map(|lost| (DatasetId::of_object(lost.object), None));
-        let untold = UntoldVolumes { volumes: ids.collect(), all_but: are_all.then(HashSet::new) };
-        let losses = VolumeLosses { file: Mutex::default(), helper, untold: Mutex::new(untold) };
-        if is_known && let Some(file) = losses.file() {
-            for (dataset, slot) in &mut losses.untold.lock().volumes {
-                *slot = file.put(LostChanges { object: dataset.object(), born: None }.fact());
-            }
-        }
+        let losses = VolumeLosses { file: Mutex::default(), helper, untold: Mutex::new(UntoldLosses::new([], false)) };
+        let file = if is_known { losses.file() } else { None };
+        let note = |object| file.as_ref()?.put(LostChanges { object, born: None }.fact());
+        let noted = lost.into_iter().map(|LostChanges { object, .. }| (object, note(object)));
+        *losses.untold.lock() = UntoldLosses::new(noted, are_all);
         losses
     }
 
     /// The volumes that lost something; and whether all may have.
     pub fn lost(&self) -> (Vec<DatasetId>, bool) {
         let untold = self.untold.lock();
-        (untold.volumes.keys().copied().collect(), untold.all_but.is_some())
+        (untold.objects().map(DatasetId::of_object).collect(), untold.are_all())
     }
 
     /// A volume was opened that can be changed.
@@ -69,14 +59,11 @@ impl VolumeLosses {
 
     /// Whether a volume lost something and was not told; it is taken to be told then.
     fn take(&self, dataset: DatasetId) -> bool {
-        let mut untold = self.untold.lock();
-        let known = untold.volumes.remove(&dataset);
-        let is_new = untold.all_but.as_mut().is_some_and(|told| told.insert(dataset));
-        let is_untold = known.is_some() || is_new;
-        if let (Some(slot), Some(file)) = (known.flatten(), self.file()) {
+        let Some(slot) = self.untold.lock().take(dataset.object()) else { return false };
+        if let (Some(slot), Some(file)) = (slot, self.file()) {
             file.take(slot);
         }
-        is_untold
+        true
     }
 
     fn file(&self) -> Option<Arc<FactFile>> {

@@ -1,17 +1,17 @@
 //! Files that lost changes which programs were told are done, as the pool's process died: the next fsync of each fails,
 //! once.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Error, Kind, Mutex};
-use zpl::ObjectId;
+use zpl::{ObjectId, UntoldLosses};
 
 use crate::legacy::{Legacy, NotedFact, NotedNames};
 
 /// The files of one mount that lost something, and were not told yet.
 pub(crate) struct Losses {
-    untold: Mutex<UntoldLosses>,
+    /// With each its fact, for the process after this one.
+    untold: Mutex<UntoldLosses<NotedFact>>,
     is_any: AtomicBool,
     /// The kernel may have names that were lost, of directories that lost something.
     has_lost_names: AtomicBool,
@@ -27,21 +27,13 @@ type DelayedAnswer = Box<dyn FnOnce() + Send>;
 /// A loss that is being told.
 pub(crate) struct ToldLoss(Option<NotedFact>);
 
-struct UntoldLosses {
-    /// With each its fact, for the process after this one.
-    objects: HashMap<ObjectId, Option<NotedFact>>,
-    /// All files may have lost something but these, which were told.
-    all_but: Option<HashSet<ObjectId>>,
-}
-
 impl Losses {
     /// Those of the process before.
     pub(crate) fn new(legacy: &Legacy) -> Losses {
         let lost = legacy.lost();
         let note = |object: &ObjectId| (*object, legacy.note_changed(*object));
-        let untold =
-            UntoldLosses { objects: lost.changed.iter().map(note).collect(), all_but: lost.are_all.then(HashSet::new) };
-        let is_any = AtomicBool::new(!untold.objects.is_empty() || untold.all_but.is_some());
+        let untold = UntoldLosses::new(lost.changed.iter().map(note), lost.are_all);
+        let is_any = AtomicBool::new(untold.are_any());
         let waiting = Mutex::new((!lost.is_empty()).then(Vec::new));
         let (has_lost_names, names) = (AtomicBool::new(!lost.is_empty()), Mutex::new(legacy.note_lost_names()));
         Losses { untold: Mutex::new(untold), is_any, has_lost_names, names, waiting }
@@ -68,7 +60,7 @@ impl Losses {
 
     /// What is to be told of a file, once, in the place of how its sync ended.
     pub(crate) fn tell(&self, object: ObjectId) -> Option<ToldLoss> {
-        self.is_any.load(Ordering::Relaxed).then(|| self.untold.lock().take(object)).flatten()
+        self.is_any.load(Ordering::Relaxed).then(|| self.untold.lock().take(object)).flatten().map(ToldLoss)
     }
 
     /// The same for a directory. While the kernel has names that were lost it is told each time: that cannot wait, as the
@@ -98,18 +90,5 @@ impl ToldLoss {
     /// What is answered, and the fact, which holds until it is: if this process dies before, the next one tells it.
     pub(crate) fn into_answer(self) -> (Error, Option<NotedFact>) {
         (Error::new(Kind::Io, "changes of it were lost when the pool's process died"), self.0)
-    }
-}
-
-impl UntoldLosses {
-    fn contains(&self, object: ObjectId) -> bool {
-        self.objects.contains_key(&object) || self.all_but.as_ref().is_some_and(|told| !told.contains(&object))
-    }
-
-    /// That an object lost something and was not told; it is taken to be told then.
-    fn take(&mut self, object: ObjectId) -> Option<ToldLoss> {
-        let known = self.objects.remove(&object);
-        let is_new = self.all_but.as_mut().is_some_and(|told| told.insert(object));
-        (known.is_some() || is_new).then(|| ToldLoss(known.flatten()))
     }
 }

@@ -44,5 +44,5 @@ pub use record::{Record, WriteRecord, fuzz};
 pub use replay::Replayed;
 pub use stats::{COMMIT_BUCKETS, Stats};
 pub use sync_mode::SyncMode;
-pub use unsettled::{LostChanges, SettledBy, Unsettled, UnsettledChange};
+pub use unsettled::{LostChanges, SettledBy, Unsettled, UnsettledChange, UntoldLosses};
 pub use walk::{LogVisitor, WalkEnd, walk};

@@ -12,7 +12,7 @@
 //! Invariant: an operation is noted after its entries are pushed. A commit that began before that may not have them, and
 //! leaves the note.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use base::{Fact, FactFile, FactSlot, FoundFacts, Mutex, NameFact, NameSlots};
@@ -56,6 +56,47 @@ impl LostChanges {
     /// The fact that tells of them.
     pub fn fact(self) -> Fact {
         Fact { kind: CHANGED, numbers: [self.object.get(), self.born.unwrap_or(0)] }
+    }
+}
+
+/// What lost something, and was not told: each once. With each object something that holds until then.
+pub struct UntoldLosses<T> {
+    objects: HashMap<ObjectId, Option<T>>,
+    /// All may have lost something but these, which were told.
+    all_but: Option<HashSet<ObjectId>>,
+}
+
+impl<T> UntoldLosses<T> {
+    /// Of these objects; with `are_all`, all others may have lost something, too.
+    pub fn new(objects: impl IntoIterator<Item = (ObjectId, Option<T>)>, are_all: bool) -> UntoldLosses<T> {
+        UntoldLosses { objects: objects.into_iter().collect(), all_but: are_all.then(HashSet::new) }
+    }
+
+    /// Whether there are any.
+    pub fn are_any(&self) -> bool {
+        !self.objects.is_empty() || self.are_all()
+    }
+
+    /// Whether all may have lost something that were not told.
+    pub fn are_all(&self) -> bool {
+        self.all_but.is_some()
+    }
+
+    /// Those that are known.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.objects.keys().copied()
+    }
+
+    /// Whether an object lost something and was not told.
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object) || self.all_but.as_ref().is_some_and(|told| !told.contains(&object))
+    }
+
+    /// The same, with what holds until it is told; it is taken to be told then.
+    pub fn take(&mut self, object: ObjectId) -> Option<Option<T>> {
+        let known = self.objects.remove(&object);
+        let is_new = self.all_but.as_mut().is_some_and(|told| told.insert(object));
+        (known.is_some() || is_new).then(|| known.flatten())
     }
 }
 

@@ -82,5 +82,5 @@ pub use names::is_possible_name;
 pub use set_attr::is_atime_due;
 pub use stat::Stat;
 pub use visible::Visible;
-pub use zil::{LostChanges, SyncMode, Unsettled};
+pub use zil::{LostChanges, SyncMode, Unsettled, UntoldLosses};
 pub use zpl::Zpl;

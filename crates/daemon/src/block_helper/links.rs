@@ -87,7 +87,7 @@ impl DeviceLinks {
     }
 
     /// The partitions that a device has.
-    fn partitions(&self, device: &str) -> Vec<String> {
+    pub(super) fn partitions(&self, device: &str) -> Vec<String> {
         let entries = fs::read_dir(self.sysfs.join(device)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|part| partition_of(part).is_some_and(|(of, _)| of == device)).collect()
@@ -149,7 +149,7 @@ impl DeviceLinks {
 }
 
 /// Of which device that is a partition, and which: `nbd0p1` is the first of `nbd0`.
-pub(super) fn partition_of(name: &str) -> Option<(&str, u32)> {
+fn partition_of(name: &str) -> Option<(&str, u32)> {
     let (device, number) = name.rsplit_once('p')?;
     let index = device.strip_prefix("nbd")?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
