@@ -12,6 +12,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 CENOTE = os.path.realpath(os.environ.get("CENOTE", f"{HERE}/../../target/release/cenote"))
 SEED = int(os.environ.get("SEED", random.randrange(1 << 31)))
+MEMORY_LOG = int(os.environ.get("MEMORY_LOG", 256 << 20))
 POOL = f"stress{os.getpid()}"
 LAYOUTS = {
     "single": (1, "0"),
@@ -42,7 +43,8 @@ class Pool:
         self.env = dict(os.environ, CENOTE_RUN=f"{self.dir}/run", CENOTE_PARAMETERS=f"{self.dir}/parameters")
         os.mkdir(f"{self.dir}/img")
         os.mkdir(f"{self.dir}/run", 0o755)
-        self.deaths_max(deaths_max)
+        self.tune("cenote_deaths_max", deaths_max)
+        self.tune("cenote_memory_log_max", MEMORY_LOG)
         self.layout, self.mib = layout, mib
 
     def __enter__(self):
@@ -61,10 +63,10 @@ class Pool:
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
 
-    def deaths_max(self, count):
+    def tune(self, name, value):
         os.makedirs(f"{self.dir}/parameters", exist_ok=True)
-        with open(f"{self.dir}/parameters/cenote_deaths_max", "w") as file:
-            file.write(str(count))
+        with open(f"{self.dir}/parameters/{name}", "w") as file:
+            file.write(str(value))
 
     def run(self, *words, check=True, timeout=600):
         done = subprocess.run([CENOTE, *words], env=self.env, timeout=timeout, text=True,

@@ -22,7 +22,7 @@ import tarfile
 import time
 import traceback
 
-from pool import BYTES, CENOTE, POOL, SEED, Pool, Wrong, read, say
+from pool import BYTES, CENOTE, MEMORY_LOG, POOL, SEED, Pool, Wrong, read, say
 
 
 class Told(Exception):
@@ -384,12 +384,18 @@ PROGRAMS = [Append, Overwrite, Mapped, Locked, Renames, Untar, Database, Databas
 
 
 def survive(kills=200, layout="mirror"):
-    """Kills the process of the pool so often while all programs run. With `sync=always` nothing is lost."""
+    """Kills the process of the pool so often while all programs run. With a log in memory, or `sync=always`, nothing is lost."""
+    chance = random.Random(SEED + 1)
+
     def kill(pool):
         killed = pool.kill()
+        if chance.random() < 0.3:
+            # while the next one takes over
+            time.sleep(chance.random() / 2)
+            killed += pool.kill()
         return killed, timed(pool)
 
-    disturb("kills", kills, layout, kill, "sync=always" not in os.environ.get("OPTIONS", ""))
+    disturb("kills", kills, layout, kill, MEMORY_LOG == 0 and "sync=always" not in os.environ.get("OPTIONS", ""))
 
 
 def upgrade(upgrades=100, layout="mirror"):

@@ -234,6 +234,13 @@ impl FoundFacts {
         Ok(all)
     }
 
+    /// Nothing was lost of what facts of that kind and names tell.
+    pub fn settle(&mut self, kind: u64) {
+        self.facts.retain(|fact| fact.kind != kind);
+        self.names.clear();
+        self.is_incomplete = false;
+    }
+
     /// The numbers of all facts of a kind.
     pub fn of(&self, kind: u64) -> impl Iterator<Item = [u64; 2]> {
         self.facts.iter().filter(move |fact| fact.kind == kind).map(|fact| fact.numbers)

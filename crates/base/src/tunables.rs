@@ -24,6 +24,9 @@ macro_rules! tunables {
 tunables! {
     /// So many deaths of a pool's process within a minute, and no other one goes on with its mounts: they end. Cenote's own.
     CENOTE_DEATHS_MAX = "cenote_deaths_max", 3;
+    /// Bytes of the log in memory, which keeps what programs changed since the last group over the death of a pool's process;
+    /// 0: there is none. Read at import. Cenote's own.
+    CENOTE_MEMORY_LOG_MAX = "cenote_memory_log_max", 256 << 20;
     /// What OpenZFS's zed does is done by the pool's process: devices that err are degraded or faulted, spares and new
     /// devices step in, scripts are run for events. 0 or 1. Cenote's own.
     CENOTE_ZED = "cenote_zed", 1;

@@ -26,6 +26,7 @@ use pool::{
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
 use protocol::wire::ScrubAction;
+use zil::Replayed;
 use zpl::{Counts, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
@@ -394,9 +395,7 @@ impl ServedPool {
         let options = options_of(live, &open, subject, sync);
         let (objset, log) = (open.objset().clone(), Some(open.log().clone()));
         let zpl = Zpl::open_writable(objset, live.txgs().clone(), env.clone(), options, log)?;
-        if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
-            tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
-        }
+        tell_replayed(&head.name, zpl.replay_log()?.unwrap_or_default());
         live.count_anew(head.id)?;
         Ok(Some(zpl))
     }
@@ -460,6 +459,16 @@ impl ServedPool {
             _ => pool_props::stored(name, value).map_err(|why| Error::new(Kind::Unsupported, why))?,
         };
         stored.map_or(Ok(()), |stored| live.set_pool_properties(vec![(pool_props::real_name(name), stored)]))
+    }
+}
+
+/// Tells what was done again as a dataset was opened.
+pub fn tell_replayed(dataset: &str, replayed: Replayed) {
+    if let Some(damage) = replayed.damage {
+        tracing::warn!(dataset, "the end of the intent log could not be read: {damage}");
+    }
+    if replayed.left > 0 {
+        tracing::info!(dataset, "{} operations of the process before are done again", replayed.left);
     }
 }
 

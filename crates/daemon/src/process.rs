@@ -1,5 +1,6 @@
 //! Being the process of a pool: from a request to import or make it, until it ends.
 
+mod memory;
 mod own;
 mod stand_in;
 
@@ -21,6 +22,7 @@ use protocol::datasets::{DatasetRequest, MountRequest, Response};
 use protocol::rundir::{RunDir, RunDirClaim};
 use protocol::startup::Notify;
 use protocol::{kstat, wire};
+use zil::MemoryLog;
 
 use crate::host_state::HostState;
 use crate::import::{ImportOptions, acquire};
@@ -67,7 +69,11 @@ fn mount_helper_of_its_own() -> base::Result<(Helper, Inheritance)> {
 fn import_and_serve(options: &ImportOptions, ready: &Ready<'_>) -> Result<(), String> {
     let env = environment();
     let lock = ready.inheritance.lock().claim.take().map(File::from);
-    let begin_use = |pool: &Pool, newest: &Uberblock| own::begin_use(&ready.state, pool, newest);
+    let begin_use = |pool: &Pool, newest: &Uberblock| {
+        let left = ready.inheritance.lock().memory.take();
+        *ready.memory.lock() = left.and_then(|file| memory::take_over(file, newest));
+        own::begin_use(&ready.state, pool, newest)
+    };
     let Some(acquired) = acquire::acquire(&env, options, ready.notify, lock, &begin_use)? else {
         return ready.notify.ready().map_err(|e| e.to_string());
     };
@@ -152,6 +158,8 @@ struct Ready<'a> {
     state: base::Result<Arc<HostState>>,
     /// What a process before left.
     inheritance: Mutex<Inheritance>,
+    /// Its log in memory, once that was taken over.
+    memory: Mutex<Option<MemoryLog>>,
 }
 
 /// What holds on this host as long as the pool is in use.
@@ -201,7 +209,8 @@ fn be<T>(
         Ok((helper, given, Mutex::new(Some(listen_helper)), (state, Mutex::new(inheritance))))
     });
     let done = confined.and_then(|(helper, given, listen_helper, (state, inheritance))| {
-        main(&Ready { notify: &notify, signals, helper, zedlets, listen_helper, state, inheritance }, given)
+        let memory = Mutex::default();
+        main(&Ready { notify: &notify, signals, helper, zedlets, listen_helper, state, inheritance, memory }, given)
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -256,6 +265,9 @@ fn serve(
     let kept = kept_files(&claim, &listener).map_err(failed)?;
     let revival = Revival::new(helper.clone(), kept, places.is_temporary);
 
+    let taken = ready.memory.lock().take();
+    let is_taken = taken.is_some();
+    let memory = memory::begin(&pool, taken, helper, &env).filter(|_| is_taken);
     pass_lost_groups(&pool, &ready.inheritance.lock().mounts).map_err(failed)?;
     let (end, ended) = mpsc::channel();
     let session = facts_of(&pool, places, &env);
@@ -268,7 +280,7 @@ fn serve(
     let served = Arc::new(Served::new(env, pool, locks, session, helpers, dir.path(), end.clone()));
     let failed_file = places.cachefile.and_then(|file| served.begin_cachefile(file).err());
     failed_file.iter().for_each(|e| notify.err(e.what()));
-    give_out(&served, &name, mounts, (ready, had_volumes)).map_err(failed)?;
+    give_out(&served, &name, mounts, (ready, had_volumes), memory.as_deref()).map_err(failed)?;
     // not before: a program that cannot do all this is not started again
     served.keep_revival(revival);
     let counters = Arc::new(Mutex::new(counter_files(&served, dir, &name)));
@@ -333,18 +345,19 @@ fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 
 }
 
 /// Serves what is to be served at once: the mounts of the process before, or file systems, if that is wanted; and volumes.
-/// `had_volumes`: there was a process before, and programs may have used volumes of its. Errors: it cannot be found out what
+/// `had_volumes`: there was a process before, and programs may have used volumes of its; `left` is its log in memory. Errors: it cannot be found out what
 /// is mounted.
 fn give_out(
     served: &Served,
     name: &str,
     mounts: &Mounting<'_>,
     (ready, had_volumes): (&Ready<'_>, bool),
+    left: Option<&MemoryLog>,
 ) -> base::Result<()> {
     let inherited = std::mem::take(&mut ready.inheritance.lock().mounts);
     let is_new = inherited.is_empty() && !had_volumes;
     served.adopt(inherited);
-    served.report_lost_volumes();
+    served.take_up_volumes(left);
     // those of the process before that nobody kept
     let were_dead = leftovers::clear_mounts(&ready.helper, name)? > 0;
     served.destroy_leftovers();

@@ -24,6 +24,7 @@ use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{Answer, PoolReply, Request};
+use zil::MemoryLog;
 
 use self::cachefile::CacheEntry;
 use crate::exports::Exports;
@@ -127,9 +128,7 @@ impl Served {
 
     /// Destroys what interrupted receives have left that nobody can go on with.
     pub fn destroy_leftovers(&self) {
-        if let Ok(live) = self.pool.live()
-            && let Err(error) = live.destroy_leftovers()
-        {
+        if let Ok(Err(error)) = self.pool.live().map(|live| live.destroy_leftovers()) {
             tracing::warn!("what interrupted receives have left stays: {error}");
         }
     }
@@ -144,9 +143,10 @@ impl Served {
         self.given_out.renew();
     }
 
-    /// Tells which volumes lost changes with the process before.
-    pub fn report_lost_volumes(&self) {
-        self.volumes.report_losses(&self.pool);
+    /// Does again what the process before left of volumes in the log in memory, after its mounts have been adopted, and tells
+    /// which volumes lost changes.
+    pub fn take_up_volumes(&self, left: Option<&MemoryLog>) {
+        self.volumes.take_up(&self.pool, left);
     }
 
     /// The property `cachefile` as the pool comes. Errors: if the file cannot be written; that is tried again at the next

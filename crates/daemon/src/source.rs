@@ -200,6 +200,10 @@ impl Source for FileSystem {
         Ok(())
     }
 
+    fn has_lost_nothing(&self) -> bool {
+        self.live().has_lost_nothing()
+    }
+
     /// Computed once for each transaction group.
     fn space(&self) -> Result<DatasetSpace> {
         let pool = self.served.view();

@@ -57,6 +57,11 @@ impl VolumeLosses {
         volume.tell_losses(move || this.upgrade().is_some_and(|losses| losses.take(dataset)));
     }
 
+    /// A volume has lost nothing.
+    pub fn settle(&self, dataset: DatasetId) {
+        self.take(dataset);
+    }
+
     /// Whether a volume lost something and was not told; it is taken to be told then.
     fn take(&self, dataset: DatasetId) -> bool {
         let Some(slot) = self.untold.lock().take(dataset.object()) else { return false };

@@ -10,9 +10,10 @@ use dsl::write::file_system_options;
 use dsl::{Property, PropertyValue, Subject};
 use format::ids::DatasetId;
 use pool::Pool;
+use zil::MemoryLog;
 use zvol::{VolumeCounters, VolumeUse, Zvol};
 
-use crate::live::{ServedPool, sync_mode};
+use crate::live::{ServedPool, sync_mode, tell_replayed};
 use crate::volume_losses::VolumeLosses;
 
 /// The open volumes. One is open as long as somebody has it.
@@ -36,8 +37,26 @@ impl OpenVolumes {
         }
     }
 
+    /// Opens the volumes that the process before may have changed, which does again what it left of them in the log in memory,
+    /// `left`; then tells which lost changes.
+    pub fn take_up(&self, pool: &ServedPool, left: Option<&MemoryLog>) {
+        if let Some(memory) = left {
+            let (lost, view) = (self.losses.lost().0, pool.view());
+            // what cannot be opened, and what is none, has lost it
+            for name in lost.iter().chain(&memory.left()).filter_map(|id| view.dsl().name_of(*id).ok()) {
+                if let Err(error) = self.open(pool, &name) {
+                    tracing::debug!(dataset = name, "nothing of it is done again: {error}");
+                }
+            }
+            if let Err(error) = pool.sync(true).and_then(|()| memory.taken_over()) {
+                tracing::warn!("the log in memory is of no use: {error}");
+            }
+        }
+        self.report_losses(pool);
+    }
+
     /// Tells which volumes lost changes with the process before, by events and the log.
-    pub fn report_losses(&self, pool: &ServedPool) {
+    fn report_losses(&self, pool: &ServedPool) {
         let (lost, are_all) = self.losses.lost();
         let (ServedPool::Live(live), view) = (pool, pool.view()) else { return };
         // one that is gone cannot have anything told
@@ -67,6 +86,9 @@ impl OpenVolumes {
         open.retain(|_, volume| volume.strong_count() > 0);
         let volume = Arc::new(open_one(pool, &view, &subject)?);
         if volume.is_writable() {
+            if volume.has_lost_nothing() {
+                self.losses.settle(id);
+            }
             self.losses.watch(id, &volume);
         }
         open.insert(id, Arc::downgrade(&volume));
@@ -129,9 +151,7 @@ fn open_one(pool: &ServedPool, view: &Pool, subject: &Subject) -> Result<Zvol> {
     let admit = move |bytes, frees| room.admit(bytes, frees);
     let volume = Zvol::open_writable(&objset, live.txgs().clone(), log, Box::new(admit))?;
     set_up(&volume, view, subject);
-    if let Some(damage) = volume.replay_log()?.damage {
-        tracing::warn!(dataset = subject.name(), "the end of the intent log could not be read: {damage}");
-    }
+    tell_replayed(subject.name(), volume.replay_log()?);
     Ok(volume)
 }
 

@@ -275,9 +275,12 @@ impl<S: Source> ContentRequests<S> {
         let written = self.write_data(order, data)?;
         order.sync.map_or(Ok(()), |SyncFirst { data_only }| self.sync(order.node, data_only))?;
         if order.from_cache && self.write_back.outlives_process() {
-            // until it is answered the kernel has the page. A program that stored into it may never call fsync, as SQLite does
-            // not for the index of its log, and go on with that after the process has died
-            self.trees.live().tree.sync(self.trees.changeable(order.node)?, true)?;
+            let tree = self.trees.live().tree;
+            if !tree.outlives_process() {
+                // until it is answered the kernel has the page. A program that stored into it may never call fsync, as SQLite
+                // does not for the index of its log, and go on with that after the process has died
+                tree.sync(self.trees.changeable(order.node)?, true)?;
+            }
         }
         Ok(written)
     }

@@ -194,6 +194,7 @@ impl Helper {
                 (HelperAnswer::Kept(KeptThing::Volumes), Some(facts)) => {
                     inheritance.volumes = Some(FoundFacts::read(facts));
                 }
+                (HelperAnswer::Kept(KeptThing::Memory), Some(memory)) => inheritance.memory = Some(memory),
                 (HelperAnswer::Kept(KeptThing::Claim), Some(claim)) => inheritance.claim = Some(claim),
                 (HelperAnswer::Kept(KeptThing::Listener), Some(listener)) => inheritance.listener = Some(listener),
                 (HelperAnswer::Done, _) => break,
@@ -299,6 +300,11 @@ impl Helper {
     pub fn keep_volumes(&self, facts: BorrowedFd<'_>) -> Result<()> {
         self.ask_first(KeepRequest::Volumes, Some(facts))?;
         self.begin_keeping()
+    }
+
+    /// Has the log in memory kept, for the next process. Errors: it is not kept.
+    pub fn keep_memory(&self, memory: BorrowedFd<'_>) -> Result<()> {
+        self.ask_first(KeepRequest::Memory, Some(memory)).map(drop)
     }
 
     /// There is something to be kept from now on.

@@ -4,7 +4,7 @@
 //! ```text
 //!   the pool's process                      its first helper
 //!     mounts     ── Keep, the connection ──▶  has it, too
-//!                ── Facts ───────────────────▶  what is not on disk yet
+//!                ── Facts, Memory ───────────▶  what is not on disk yet
 //!                ── Plan ──────────────────▶  how another one is started, after Begin
 //!     kill -9                                 end of file: waits until it is dead, starts another one
 //!     another    ── Take ──────────────────▶
@@ -90,6 +90,8 @@ pub struct Inheritance {
     pub listener: Option<OwnedFd>,
     /// What is noted of its volumes, if it had some. Errors: that cannot be read.
     pub volumes: Option<Result<FoundFacts>>,
+    /// Its log in memory.
+    pub memory: Option<OwnedFd>,
 }
 
 /// A mount that the process before served.
@@ -128,6 +130,8 @@ pub(crate) enum KeepRequest {
     Release(String),
     /// What is noted of volumes comes along, in the place of what did before.
     Volumes,
+    /// The log in memory comes along.
+    Memory,
     /// It comes along.
     Claim,
     /// It comes along.
@@ -154,6 +158,7 @@ pub(crate) enum KeptThing {
     /// Of the mount before.
     Facts,
     Volumes,
+    Memory,
     Claim,
     Listener,
 }
@@ -163,6 +168,8 @@ pub(crate) struct Keeper {
     mounts: Vec<KeptByHelper>,
     /// What is noted of volumes, if programs may use some.
     volumes: Option<OwnedFd>,
+    /// The log in memory.
+    memory: Option<OwnedFd>,
     claim: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     log: Option<File>,
@@ -209,6 +216,7 @@ impl Keeper {
         Keeper {
             mounts: Vec::new(),
             volumes: None,
+            memory: None,
             claim: None,
             listener: None,
             log: None,
@@ -242,6 +250,7 @@ impl Keeper {
             }
             KeepRequest::Release(dev) => self.release(&dev),
             KeepRequest::Volumes => self.volumes = Some(with_fd()?),
+            KeepRequest::Memory => self.memory = Some(with_fd()?),
             KeepRequest::Claim => self.claim = Some(with_fd()?),
             KeepRequest::Listener => self.listener = Some(with_fd()?),
             KeepRequest::Plan(plan) => {
@@ -261,7 +270,8 @@ impl Keeper {
                 self.next = Some(self.programs[1].clone());
             }
             KeepRequest::Retire => {
-                (self.plan, self.claim, self.listener, self.log, self.volumes) = (None, None, None, None, None);
+                (self.plan, self.claim, self.listener, self.log) = (None, None, None, None);
+                (self.volumes, self.memory) = (None, None);
             }
             KeepRequest::Take(number) => {
                 let thing = self.thing(number).map(|(thing, fd)| Ok((thing, fd.try_clone_to_owned()?)));
@@ -271,7 +281,8 @@ impl Keeper {
         Ok(None)
     }
 
-    /// The things that are handed over, by number: a mount, its facts, ..., those of volumes, the claim, where it is listened.
+    /// The things that are handed over, by number: a mount, its facts, ..., those of volumes, the log in memory, the claim, where
+    /// it is listened.
     fn thing(&self, number: usize) -> Option<(KeptThing, BorrowedFd<'_>)> {
         let whole = self.mounts.iter().filter_map(|kept| Some((kept, kept.facts.as_ref()?)));
         let mounts = whole.flat_map(|(kept, facts)| {
@@ -281,7 +292,8 @@ impl Keeper {
         let claim = self.claim.iter().map(|claim| (KeptThing::Claim, claim.as_fd()));
         let listener = self.listener.iter().map(|listener| (KeptThing::Listener, listener.as_fd()));
         let volumes = self.volumes.iter().map(|volumes| (KeptThing::Volumes, volumes.as_fd()));
-        mounts.chain(volumes).chain(claim).chain(listener).nth(number)
+        let memory = self.memory.iter().map(|memory| (KeptThing::Memory, memory.as_fd()));
+        mounts.chain(volumes).chain(memory).chain(claim).chain(listener).nth(number)
     }
 
     fn release(&mut self, dev: &str) {

@@ -79,6 +79,16 @@ impl<S: Source> KnownNodes<S> {
         }
     }
 
+    /// Frees the files without a name of which the kernel knows nothing, as it told that to the process before, or could tell
+    /// nobody; `knows` asks it about a node.
+    pub(crate) fn reclaim_unknown(self: &Arc<Self>, knows: impl Fn(u64) -> bool) {
+        for object in self.trees.known().orphans() {
+            if !knows(object.get()) && self.trees.known().take_unknown(object) {
+                self.reclaim(object);
+            }
+        }
+    }
+
     /// The kernel is gone, and with it all users of files.
     pub(crate) fn reclaim_all(self: &Arc<Self>) {
         for object in self.trees.known().take_orphans() {

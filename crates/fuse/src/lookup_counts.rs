@@ -241,6 +241,27 @@ impl LookupCounts {
         false
     }
 
+    /// All objects without a name that the kernel may know.
+    pub(crate) fn orphans(&self) -> Vec<ObjectId> {
+        let of = |shard: &Mutex<HashMap<ObjectId, LookupCount>>| {
+            shard
+                .lock()
+                .iter()
+                .filter(|(_, known)| known.is_orphan)
+                .map(|(object, _)| *object)
+                .collect::<Vec<ObjectId>>()
+        };
+        self.shards.iter().flat_map(of).collect()
+    }
+
+    /// The kernel does not know an object. Is it an orphan that it was not told of since?
+    #[must_use]
+    pub(crate) fn take_unknown(&self, object: ObjectId) -> bool {
+        let mut shard = self.shard(object);
+        let is_unknown = shard.get(&object).is_some_and(|known| known.is_orphan && known.count == 0);
+        is_unknown && shard.remove(&object).is_some()
+    }
+
     /// Takes all orphans, at the end of the mount.
     pub(crate) fn take_orphans(&self) -> Vec<ObjectId> {
         let shards = self.shards.iter().map(|shard| std::mem::take(&mut *shard.lock()));

@@ -157,6 +157,9 @@ fn adopt_source<S: Source>(
     let told = session.clone();
     mount.serve(session, channel.clone())?;
     channel.resend()?;
+    let reclaiming = told.clone();
+    // without a thread they wait for the end of the mount
+    env.spawn("fuse-orphans", move || reclaiming.reclaim_unknown());
     if !lost.is_empty() {
         let (env, helper, dataset, lost) = (told.env().clone(), helper.clone(), mount.fs_name.clone(), lost.clone());
         // by the helper: the kernel may first want answers to other requests, and if this process is killed while it waits in
@@ -173,7 +176,10 @@ fn adopt_source<S: Source>(
 }
 
 /// Where facts about a mount are noted for the process after this one.
-fn begin_legacy<S: Source>(source: &S, before: Option<FoundFacts>) -> Result<Legacy> {
+fn begin_legacy<S: Source>(source: &S, mut before: Option<FoundFacts>) -> Result<Legacy> {
+    if source.has_lost_nothing() {
+        before.iter_mut().for_each(Unsettled::none_lost);
+    }
     let file = Arc::new(FactFile::new()?);
     let unsettled = Arc::new(Unsettled::new(file.clone()));
     source.keep_unsettled(&unsettled)?;

@@ -110,6 +110,12 @@ impl<S: Source> Session<S> {
         dropped.and(expired)
     }
 
+    /// Frees what the process before could not, as nobody uses it any more.
+    pub(crate) fn reclaim_unknown(&self) {
+        let _passage = self.gate.pass();
+        self.known.reclaim_unknown(|node| self.notifier.knows(node));
+    }
+
     /// What freezes it, for as long as it is there.
     pub(crate) fn freezer(&self) -> Weak<dyn Freeze> {
         let freezer: Arc<dyn Freeze> = self.freezer.clone();

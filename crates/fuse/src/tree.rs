@@ -79,6 +79,11 @@ pub trait Source: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether nothing of the live tree was lost with the process before, though it was not on disk.
+    fn has_lost_nothing(&self) -> bool {
+        false
+    }
+
     /// Waits until changes that failed as `Suspended` can be made. Errors: `Suspended` if nobody is to wait.
     fn wait_resumed(&self) -> Result<()> {
         Err(Error::new(Kind::Suspended, "pool I/O is currently suspended"))
@@ -233,6 +238,11 @@ pub trait FileTree: Send + Sync + 'static {
         Err(read_only())
     }
 
+    /// Whether what is changed now outlives the process.
+    fn outlives_process(&self) -> bool {
+        false
+    }
+
     /// All objects that wait for [`FileTree::reclaim`], also since before the tree was opened. Errors: those of reading.
     fn unlinked(&self) -> Result<Vec<ObjectId>> {
         Ok(Vec::new())
@@ -345,6 +355,10 @@ pub trait TreeFile: Send + Sync + 'static {
 
 impl FileTree for Zpl {
     type File = zpl::File;
+
+    fn outlives_process(&self) -> bool {
+        Zpl::outlives_process(self)
+    }
 
     fn unlinked(&self) -> Result<Vec<ObjectId>> {
         if self.is_writable() { Zpl::unlinked(self) } else { Ok(Vec::new()) }

@@ -8,7 +8,7 @@
 //! All records but writes lie in one block. The first block is the tail of the chain, whose size was chosen
 //! before; the others are as large as what is left.
 
-use base::{AlignedBuf, Error, Kind, Result};
+use base::{AlignedBuf, Error, Kind, RecordPlace, Result};
 use format::ids::Txg;
 
 use crate::LoggedContents;
@@ -41,6 +41,8 @@ pub(crate) struct Draft {
 /// Puts entries into blocks.
 pub(crate) struct Drafts<'a> {
     pub(crate) blocks: Vec<Draft>,
+    /// Records of the log in memory, and the sequence numbers that they have in this one.
+    pub(crate) kept: Vec<(RecordPlace, u64)>,
     /// Sequence number of the last record.
     pub(crate) seq: u64,
     /// Sizes of blocks are multiples of this.
@@ -61,7 +63,7 @@ impl<'a> Drafts<'a> {
         stats: &'a Stats,
     ) -> Drafts<'a> {
         let left = items.iter().map(size_of).sum();
-        let mut drafts = Drafts { blocks: Vec::new(), seq, unit, left, contents, stats };
+        let mut drafts = Drafts { blocks: Vec::new(), kept: Vec::new(), seq, unit, left, contents, stats };
         drafts.add(size);
         drafts
     }
@@ -79,6 +81,7 @@ impl<'a> Drafts<'a> {
             ItxBody::Unloggable => unreachable!("who has such an entry waits"),
         }
         self.left = left;
+        self.kept.extend(item.kept.map(|place| (place, self.seq)));
         Ok(())
     }
 

@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use base::Result;
+use base::{RecordPlace, Result};
 use dmu::{OpenBlock, Tx};
 use format::ids::{ObjectId, Txg};
 
@@ -83,6 +83,8 @@ pub(crate) struct PendingItx {
     pub(crate) order: u64,
     /// The group that the operation is part of.
     pub(crate) txg: Txg,
+    /// Its record in the log in memory, the first one if writes were joined; that of a write that is cut is its last part's.
+    pub(crate) kept: Option<RecordPlace>,
     pub(crate) body: ItxBody,
 }
 
@@ -95,9 +97,10 @@ pub(crate) struct PendingItxs {
 }
 
 impl PendingItxs {
-    pub(crate) fn push(&mut self, txg: Txg, entry: Itx) {
+    /// Takes an entry that has that record in the log in memory.
+    pub(crate) fn push(&mut self, txg: Txg, entry: Itx, kept: Option<RecordPlace>) {
         self.pushed += 1;
-        let item = PendingItx { order: self.pushed, txg, body: entry.body };
+        let item = PendingItx { order: self.pushed, txg, kept, body: entry.body };
         match entry.scope {
             Scope::Names => self.names.push_back(item),
             Scope::Object(id) => {
@@ -198,14 +201,14 @@ mod tests {
             (Scope::Object(ObjectId::new(8)), 5),
             (Scope::Object(ObjectId::new(10)), 6),
         ] {
-            pending.push(Txg::new(20 + kind / 4), Itx { scope, body: record(kind) });
+            pending.push(Txg::new(20 + kind / 4), Itx { scope, body: record(kind) }, None);
         }
         assert_eq!(kinds(&pending.take(&[ObjectId::new(8)])), [1, 2, 4, 5]);
         assert!(
             !pending.has_any(ObjectId::new(8)) && pending.has_any(ObjectId::new(9)) && pending.has_any(ObjectId::NONE)
         );
         pending.forget(ObjectId::new(10));
-        pending.push(Txg::new(22), Itx { scope: Scope::Object(ObjectId::new(9)), body: record(7) });
+        pending.push(Txg::new(22), Itx { scope: Scope::Object(ObjectId::new(9)), body: record(7) }, None);
         pending.synced(Txg::new(20));
         assert_eq!(kinds(&pending.take(&[ObjectId::NONE])), [7]);
         assert!(!pending.has_any(ObjectId::NONE));
@@ -215,7 +218,7 @@ mod tests {
     fn writes_in_a_row_are_one() {
         let mut pending = PendingItxs::default();
         for (txg, offset, len) in [(5, 0, 10), (5, 10, 5), (6, 15, 5), (6, 30, 5)] {
-            pending.push(Txg::new(txg), write(ObjectId::new(8), offset, len));
+            pending.push(Txg::new(txg), write(ObjectId::new(8), offset, len), None);
         }
         let lens: Vec<u64> = pending
             .take(&[ObjectId::new(8)])

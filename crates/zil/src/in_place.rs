@@ -161,7 +161,10 @@ impl InPlace {
                 told.push(item);
                 continue;
             };
+            let mut left = parts.len();
             for WritePart { offset, len, block, .. } in parts {
+                left -= 1;
+                let kept = item.kept.filter(|_| left == 0);
                 let body = match block.and_then(|block| self.pointers[block]) {
                     Some(bp) => {
                         add(&stats.zil_itx_indirect_count, 1);
@@ -171,7 +174,7 @@ impl InPlace {
                     }
                     None => ItxBody::Write { object: *object, generation: *generation, offset, len, data: None },
                 };
-                told.push(PendingItx { body, ..item });
+                told.push(PendingItx { body, kept, ..item });
             }
         }
         told

@@ -21,11 +21,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
+use base::{AlignedBuf, Endian, Mutex, MutexGuard, RecordPlace, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
-use format::ids::{ObjectId, Txg};
+use format::ids::{DatasetId, ObjectId, Txg};
 use zio::{Class, PlacedBlock, Zio};
 
 use crate::ZilHeader;
@@ -33,6 +33,7 @@ use crate::chain::{Chain, Tail, Update};
 use crate::draft::{BLOCK_SIZE_MAX, Draft, Drafts, RECORD_SIZE_MAX, size_of};
 use crate::entry::{Itx, ItxBody, LoggedContents, PendingItx, PendingItxs};
 use crate::in_place::{InPlace, Rule};
+use crate::memory_log::{MemoryLog, OperationDetails, ToldOperation};
 use crate::record::HEAD_SIZE;
 use crate::stats::{Stats, add};
 use crate::turns::{Call, CommitTurns, Sent, WriterState, Writing};
@@ -60,6 +61,10 @@ pub struct Log {
     throughput: AtomicBool,
     /// Where changes are noted that a crash would take back, if anybody wants to know.
     unsettled: OnceLock<Arc<Unsettled>>,
+    /// What the next process does again, if there is to be one.
+    memory: OnceLock<Arc<MemoryLog>>,
+    /// The record of it that is being done again.
+    redone: Mutex<Option<RecordPlace>>,
     stats: Stats,
 }
 
@@ -89,6 +94,8 @@ impl Log {
             replaying: AtomicU64::new(0),
             throughput: AtomicBool::new(false),
             unsettled: OnceLock::new(),
+            memory: OnceLock::new(),
+            redone: Mutex::default(),
             stats: Stats::default(),
         }))
     }
@@ -114,8 +121,24 @@ impl Log {
         self.unsettled.get().map(|unsettled| &**unsettled)
     }
 
-    /// Tells of an operation, in its transaction. While a record is replayed, only that is noted.
-    pub fn push(&self, tx: &Tx<'_>, mut entry: Itx) {
+    /// Has operations told to the log in memory, too, from now on and for good.
+    pub fn keep_memory(&self, memory: Arc<MemoryLog>) {
+        let _ = self.memory.set(memory);
+    }
+
+    /// The log in memory, if there is one.
+    pub fn memory(&self) -> Option<&Arc<MemoryLog>> {
+        self.memory.get()
+    }
+
+    /// Tells of an operation, in its transaction. While a record is replayed, only that is noted. The log in memory has a gap
+    /// then.
+    pub fn push(&self, tx: &Tx<'_>, entry: Itx) {
+        self.push_with(tx, entry, None);
+    }
+
+    /// The same, with what the log in memory needs.
+    pub fn push_with(&self, tx: &Tx<'_>, mut entry: Itx, details: Option<OperationDetails<'_>>) {
         let seq = self.replaying.load(Ordering::Relaxed);
         if seq != 0 {
             return self.chain.lock().note_replayed(tx.txg(), seq);
@@ -125,7 +148,48 @@ impl Log {
         {
             entry.body = ItxBody::Unloggable;
         }
-        self.pending.lock().push(tx.txg(), entry);
+        let Some(memory) = self.memory.get() else { return self.pending.lock().push(tx.txg(), entry, None) };
+        if let Some(place) = *self.redone.lock() {
+            memory.redone(&place, tx.txg());
+            return self.pending.lock().push(tx.txg(), entry, Some(place));
+        }
+        let Some(mut told) = ToldOperation::of(self.dataset(), tx.txg(), &entry, details) else {
+            memory.gap(self.dataset(), tx.txg());
+            return self.pending.lock().push(tx.txg(), entry, None);
+        };
+        let place = {
+            // together: records are in the order of entries
+            let mut pending = self.pending.lock();
+            let place = memory.reserve(&mut told);
+            pending.push(tx.txg(), entry, place);
+            place
+        };
+        self.write_kept(memory, place, &told);
+    }
+
+    /// Tells only the log in memory, of an object without a name. Without details it has a gap.
+    pub fn keep(&self, tx: &Tx<'_>, entry: &Itx, details: Option<OperationDetails<'_>>) {
+        let Some(memory) = self.memory.get().filter(|_| self.replaying.load(Ordering::Relaxed) == 0) else { return };
+        if let Some(place) = *self.redone.lock() {
+            return memory.redone(&place, tx.txg());
+        }
+        match ToldOperation::of(self.dataset(), tx.txg(), entry, details) {
+            Some(mut told) => self.write_kept(memory, memory.reserve(&mut told), &told),
+            None => memory.gap(self.dataset(), tx.txg()),
+        }
+    }
+
+    fn write_kept(&self, memory: &MemoryLog, place: Option<RecordPlace>, told: &ToldOperation<'_>) {
+        let Some(place) = place else { return };
+        memory.write(&place, told);
+        if memory.is_half_full() {
+            // what is on disk need not be kept
+            self.txgs.hasten();
+        }
+    }
+
+    fn dataset(&self) -> DatasetId {
+        self.objset.id()
     }
 
     /// An object was removed: nobody needs what was told only of it.
@@ -331,6 +395,9 @@ impl Log {
         if drafts.seq == writer.seq {
             return Ok(Vec::new());
         }
+        if let Some(memory) = self.memory.get() {
+            memory.logged(&drafts.kept);
+        }
         writer.seq = drafts.seq;
         writer.wrote(drafts.used());
         Ok(drafts.blocks)
@@ -418,6 +485,17 @@ impl Log {
         self.replaying.store(seq, Ordering::Relaxed);
     }
 
+    /// When the operation was done that its record with that sequence number tells of, while the log of a process that died is
+    /// replayed, if that is known.
+    pub fn time_of(&self, seq: u64) -> Option<[u64; 2]> {
+        self.memory()?.time_of(self.dataset(), seq)
+    }
+
+    /// What is pushed from now on is of that record of the log in memory, which is done again.
+    pub(crate) fn set_redone(&self, place: Option<RecordPlace>) {
+        *self.redone.lock() = place;
+    }
+
     pub(crate) fn zio(&self) -> &Arc<Zio> {
         self.objset.cache().zio()
     }
@@ -457,6 +535,9 @@ impl Log {
     /// Group `txg` is on disk.
     pub fn synced(&self, txg: Txg) {
         self.pending.lock().synced(txg);
+        if let Some(memory) = self.memory.get() {
+            memory.synced(txg);
+        }
         if let Some(unsettled) = self.unsettled() {
             unsettled.synced(txg);
         }

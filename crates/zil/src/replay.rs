@@ -16,6 +16,7 @@ use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 use format::ids::Txg;
 
+use crate::memory_log::Apply;
 use crate::{Log, LogVisitor, Record, WalkEnd, ZilHeader, walk};
 
 /// What came of it.
@@ -23,7 +24,9 @@ use crate::{Log, LogVisitor, Record, WalkEnd, ZilHeader, walk};
 pub struct Replayed {
     /// Records that were replayed.
     pub records: u64,
-    /// Why the log could not be read up to its end: damage. What was behind is lost.
+    /// Operations that were done again, as the log in memory had them only.
+    pub left: u64,
+    /// Why the log, or the log in memory, could not be done again up to its end. What was behind is lost.
     pub damage: Option<Error>,
 }
 
@@ -34,7 +37,9 @@ impl Log {
     /// If `apply` fails, it is tried again when all before is on disk. Errors: those of `apply`; those of
     /// devices; `Suspended`; then the rest of the log waits to be replayed.
     pub fn replay(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<Replayed> {
-        let Some(header) = self.chain().old() else { return Ok(Replayed::default()) };
+        let header = self.chain().old();
+        self.settle_kept(header.as_ref())?;
+        let Some(header) = header else { return Ok(Replayed::default()) };
         if !header.is_claimed() {
             return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
         }
@@ -58,6 +63,45 @@ impl Log {
         Ok(replayed)
     }
 
+    /// Does again what the log in memory has of this set and the log of a crash had not, after [`Log::replay`]: `apply` brings
+    /// the file system to where an operation left it, and pushes entries for it. How many these were; they are on disk then.
+    /// Errors: as of [`Log::replay`]; the rest is lost then.
+    pub fn replay_left(&self, apply: &mut Apply<'_>) -> Result<u64> {
+        let Some(memory) = self.memory() else { return Ok(0) };
+        let (dataset, mut done) = (self.objset().id(), 0);
+        let left = memory.left_of(dataset);
+        for record in &left {
+            self.set_redone(Some(record.place));
+            let mut outcome = memory.apply(record, apply);
+            if outcome.is_err() {
+                outcome = self.sync_pool().and_then(|()| memory.apply(record, apply));
+            }
+            self.set_redone(None);
+            if let Err(error) = outcome {
+                memory.done_again(dataset, false)?;
+                return Err(error).in_dataset(self.objset().name());
+            }
+            done += 1;
+        }
+        if done > 0 {
+            self.sync_pool()?;
+            memory.done_again(dataset, true)?;
+        }
+        Ok(done)
+    }
+
+    /// What of the log in memory is in this one is not to be done again.
+    fn settle_kept(&self, header: Option<&ZilHeader>) -> Result<()> {
+        let Some(memory) = self.memory().filter(|memory| !memory.left_of(self.objset().id()).is_empty()) else {
+            return Ok(());
+        };
+        let mut last = LastRecord(0);
+        if let Some(header) = header {
+            walk(self.zio(), self.objset().id(), header, &mut last);
+        }
+        memory.settle_logged(self.objset().id(), last.0)
+    }
+
     /// All blocks that it has on disk, which the caller frees in the group that destroys the set. Nobody may use
     /// the log any more.
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
@@ -65,6 +109,20 @@ impl Log {
         let mut found = ClaimedBlocks::new(&header);
         walk(self.zio(), self.objset().id(), &header, &mut found);
         [found.blocks, found.data].concat()
+    }
+}
+
+/// The sequence number of the last record.
+struct LastRecord(u64);
+
+impl LogVisitor for LastRecord {
+    fn block(&mut self, _: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        self.0 = self.0.max(record.seq);
+        ControlFlow::Continue(())
     }
 }
 

@@ -226,6 +226,11 @@ impl Unsettled {
         }
     }
 
+    /// Nothing of what the facts of a process before tell was lost.
+    pub fn none_lost(facts: &mut FoundFacts) {
+        facts.settle(CHANGED);
+    }
+
     /// What the facts of a process before tell: the objects, each once. Of several that had the same number, the last one is
     /// told.
     pub fn lost(facts: &FoundFacts) -> Vec<LostChanges> {

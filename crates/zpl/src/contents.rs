@@ -16,7 +16,7 @@ use zil::Intent;
 
 use crate::attr_tables::{AttrChange, time, word};
 use crate::live::read_only;
-use crate::log::generation_of_named;
+use crate::log::LoggedObject;
 use crate::op::Op;
 use crate::portions::FREE_BYTES;
 use crate::{Allocate, File, Zpl};
@@ -81,8 +81,9 @@ impl File {
         zpl.check_owners(self.object())?;
         let (op, len) = zpl.begin_some(offset, data.len())?;
         let _held = op.alone(&[self.ino()]);
-        let generation = op.write_bytes(self.object(), offset, data.part(0..len), times)?;
-        op.log_write(self.ino(), generation, offset, len as u64);
+        let data = data.part(0..len);
+        let logged = op.write_bytes(self.object(), offset, data, times)?;
+        op.log_write(logged, offset, data);
         Ok(len)
     }
 
@@ -94,8 +95,8 @@ impl File {
             let op = zpl.begin(data.len() as u64, false)?;
             let _held = op.alone(&[self.ino()]);
             let at = zpl.size_of(&self.object().fresh()?)?;
-            let generation = op.write_bytes(self.object(), at, data.into(), Times::Moved)?;
-            op.log_write(self.ino(), generation, at, data.len() as u64);
+            let logged = op.write_bytes(self.object(), at, data.into(), Times::Moved)?;
+            op.log_write(logged, at, data.into());
             Ok(at)
         };
         let at = zpl.placed(self.ino(), append())?;
@@ -150,7 +151,7 @@ impl File {
             _ => (offset < size).then(|| (offset, end.min(size) - offset)),
         };
         match truncated {
-            Some((offset, len)) => op.log_object(&object, Some(&Intent::Truncate { object: self.ino(), offset, len })),
+            Some((offset, len)) => op.log_object(&object, &Intent::Truncate { object: self.ino(), offset, len }),
             None => Ok(()),
         }
     }
@@ -204,19 +205,18 @@ impl File {
 }
 
 impl Op<'_> {
-    /// Writes to a file that is locked, and sets its size, and its times if they move. Returns its generation if it has a
-    /// name.
+    /// Writes to a file that is locked, and sets its size, and its times if they move. Returns the file, for the log.
     pub(crate) fn write_bytes(
         &self,
         object: &Object,
         offset: u64,
         data: Data<'_>,
         times: Times,
-    ) -> Result<Option<u64>> {
+    ) -> Result<LoggedObject> {
         let object = object.fresh()?;
         let node = self.zpl().node_of(object.clone())?;
         let attrs = self.zpl().attributes(&node)?;
-        let (size, generation) = (attrs.u64(Attr::Size)?, generation_of_named(&attrs)?);
+        let (size, logged) = (attrs.u64(Attr::Size)?, LoggedObject::of(object.id(), &attrs)?);
         self.zpl().refuse_flags(attrs.u64(Attr::Flags)?, forbids_writing(offset < size))?;
         drop(attrs);
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
@@ -239,7 +239,7 @@ impl Op<'_> {
         if !changes.is_empty() {
             self.change(&object, &changes)?;
         }
-        Ok(generation)
+        Ok(logged)
     }
 
     /// `Forbidden` if a flag of the file forbids writing to it, or to what is there already.

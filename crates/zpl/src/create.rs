@@ -21,7 +21,6 @@ use format::sa::{Attr, Registry, ZPL_ATTRS};
 use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
 };
-use zil::SettledBy;
 
 use crate::attr_tables::{AttrChange, AttrValue, TABLE_BLOCK_SIZE, time, word};
 use crate::fixed;
@@ -195,7 +194,7 @@ impl Zpl {
             Some(_) => op.directory_changed(node.object(), 1, i64::from(kind == FileKind::Directory))?,
             None => {
                 op.live().orphans().add_unnamed(object.id());
-                op.settled_by(SettledBy::Group);
+                op.nameless_unlogged(object.id());
             }
         }
         if let Some(name) = name {

@@ -18,7 +18,7 @@ use format::znode::{
     FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK,
     FLAG_PROJID, FLAG_PROJINHERIT, FLAG_READONLY, FLAG_SYSTEM, FLAG_XATTR,
 };
-use zil::{Extra, Intent, SettledBy};
+use zil::{Extra, Intent};
 
 use crate::attr_tables::{AttrChange, time, word};
 use crate::dir::dirent;
@@ -84,7 +84,7 @@ impl Zpl {
         changes.push(word(Attr::Flags, flags));
         op.share_owners(&node, &changes)?;
         op.change(node.object(), &changes)?;
-        if op.named(node.object())?.is_some() {
+        if op.as_logged(node.object())?.has_name {
             let extra = logged(flags ^ old, flags, project);
             op.log_names(&Intent::SetAttr(zil::LoggedSetAttr {
                 object: ino,
@@ -92,7 +92,7 @@ impl Zpl {
                 ..zil::LoggedSetAttr::default()
             }));
         } else {
-            op.settled_by(SettledBy::Group);
+            op.nameless_unlogged(ino);
         }
         Ok(())
     }

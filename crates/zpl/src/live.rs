@@ -97,6 +97,8 @@ pub(crate) struct LiveZpl {
     log: Option<Arc<Log>>,
     /// Whether the log is being replayed.
     is_replaying: AtomicBool,
+    /// When what is replayed was done, if that is known.
+    replay_time: Mutex<Option<[u64; 2]>>,
     /// What the log reads.
     _logged_files: Option<Arc<LoggedFiles>>,
     /// Held by an operation that moves a directory to another one: no other moves what is above it.
@@ -131,6 +133,7 @@ impl LiveZpl {
             locks,
             log,
             is_replaying: AtomicBool::new(false),
+            replay_time: Mutex::default(),
             _logged_files: logged_files,
             renames: Mutex::default(),
             orphans,
@@ -199,8 +202,17 @@ impl LiveZpl {
         self.tables.as_ref().ok_or_else(fixed)
     }
 
+    pub(crate) fn set_replay_time(&self, time: Option<[u64; 2]>) {
+        *self.replay_time.lock() = time;
+    }
+
     /// Seconds since 1970, nanoseconds.
     pub(crate) fn now(&self) -> [u64; 2] {
+        if self.is_replaying()
+            && let Some(time) = *self.replay_time.lock()
+        {
+            return time;
+        }
         let (secs, nanos) = self.env.now();
         [secs, nanos.into()]
     }

@@ -14,11 +14,13 @@
 
 use std::sync::Arc;
 
-use base::{Result, UserOp};
+use base::{Data, Result, UserOp};
 use dmu::Object;
 use format::ids::ObjectId;
 use format::sa::Attr;
-use zil::{Born, Create, Intent, Itx, ItxBody, Made, Scope, SettledBy, SyncMode, Unsettled};
+use zil::{
+    Born, Create, Intent, Itx, ItxBody, Made, MemoryLog, OperationDetails, Scope, SettledBy, SyncMode, Unsettled,
+};
 
 use crate::change::NewKind;
 use crate::nodes::{Attributes, FileNode};
@@ -55,6 +57,20 @@ impl Zpl {
         Ok(())
     }
 
+    /// Whether nothing was lost with the process before, though it was not on disk.
+    pub fn has_lost_nothing(&self) -> bool {
+        self.memory_log().is_some_and(|memory| memory.is_whole(self.objset().id()))
+    }
+
+    /// Whether what is changed now outlives the process, as the log in memory has it.
+    pub fn outlives_process(&self) -> bool {
+        self.memory_log().is_some_and(|memory| memory.covers(self.objset().id()))
+    }
+
+    fn memory_log(&self) -> Option<&Arc<MemoryLog>> {
+        self.live().ok()?.log()?.memory()
+    }
+
     /// With `sync=always`, brings the change of an object to disk that gave this result.
     pub(crate) fn settled<T>(&self, ino: ObjectId, result: Result<T>) -> Result<T> {
         let done = result?;
@@ -66,44 +82,103 @@ impl Zpl {
     }
 }
 
+/// An object, as the log knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoggedObject {
+    pub(crate) id: ObjectId,
+    generation: u64,
+    pub(crate) has_name: bool,
+}
+
+impl LoggedObject {
+    /// The object with these attributes.
+    pub(crate) fn of(id: ObjectId, attrs: &Attributes<'_>) -> Result<LoggedObject> {
+        Ok(LoggedObject { id, generation: attrs.u64(Attr::Gen)?, has_name: attrs.u64(Attr::Links)? > 0 })
+    }
+}
+
 impl Op<'_> {
-    fn log(&self, scope: Scope, body: impl FnOnce() -> ItxBody) {
+    /// Tells the log, and, with details, the log in memory.
+    fn log(&self, entry: Itx, details: Option<OperationDetails<'_>>) {
         if let Some(log) = self.live().log() {
-            self.settled_by(if scope == Scope::Names { SettledBy::AnyCommit } else { SettledBy::ItsCommit });
-            log.push(self.tx(), Itx { scope, body: body() });
+            let is_names = entry.scope == Scope::Names;
+            self.settled_by(if is_names { SettledBy::AnyCommit } else { SettledBy::ItsCommit });
+            log.push_with(self.tx(), entry, details);
         }
+    }
+
+    /// Tells of a change of an object. Only the log in memory is told of those without a name.
+    fn log_of(&self, object: LoggedObject, body: ItxBody, details: Option<OperationDetails<'_>>) {
+        let entry = Itx { scope: Scope::Object(object.id), body };
+        if object.has_name {
+            return self.log(entry, details);
+        }
+        self.settled_by(SettledBy::Group);
+        if let Some(log) = self.live().log() {
+            log.keep(self.tx(), &entry, details);
+        }
+    }
+
+    fn details(&self, generation: u64) -> OperationDetails<'_> {
+        OperationDetails { generation, ..OperationDetails::of_names(self.now()) }
     }
 
     /// Tells of names that changed.
     pub(crate) fn log_names(&self, intent: &Intent<'_>) {
-        self.log(Scope::Names, || record(intent));
+        let made = match intent {
+            Intent::Create(create) => create.born.object,
+            _ => ObjectId::NONE,
+        };
+        let entry = Itx { scope: Scope::Names, body: record(intent) };
+        self.log(entry, Some(OperationDetails { made, ..self.details(0) }));
     }
 
-    /// Tells of names that changed in a way that no record can tell.
-    pub(crate) fn names_unlogged(&self) {
-        self.log(Scope::Names, || ItxBody::Unloggable);
+    /// Tells of names that changed in a way that no record can tell, or, with `kept`, only one of the log in memory.
+    pub(crate) fn names_unlogged(&self, kept: Option<&Intent<'_>>) {
+        let details = kept.map(|intent| OperationDetails { intent: Some(intent), ..self.details(0) });
+        self.log(Itx { scope: Scope::Names, body: ItxBody::Unloggable }, details);
     }
 
-    /// Tells of a change of an object, if it has a name.
-    pub(crate) fn log_object(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
-        if self.live().log().is_none() {
-            return Ok(());
-        }
-        match self.named(object)? {
-            Some(_) => self.log(Scope::Object(object.id()), || intent.map_or(ItxBody::Unloggable, record)),
-            None => self.settled_by(SettledBy::Group),
+    /// Tells of an object that was made or changed without a name, which no record can tell.
+    pub(crate) fn nameless_unlogged(&self, id: ObjectId) {
+        self.log_of(LoggedObject { id, generation: 0, has_name: false }, ItxBody::Unloggable, None);
+    }
+
+    /// Tells of a change of an object.
+    pub(crate) fn log_object(&self, object: &Object, intent: &Intent<'_>) -> Result<()> {
+        self.log_change(object, || record(intent), |details| Some(details))
+    }
+
+    /// Tells of a change of an object that no record can tell, or, with `kept`, only one of the log in memory.
+    pub(crate) fn object_unlogged(&self, object: &Object, kept: Option<&Intent<'_>>) -> Result<()> {
+        let with = |details| kept.map(|intent| OperationDetails { intent: Some(intent), ..details });
+        self.log_change(object, || ItxBody::Unloggable, with)
+    }
+
+    /// Tells of blocks that an object shares with others from now on. The log in memory keeps no blocks, so it has a gap.
+    pub(crate) fn log_clone(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
+        self.log_change(object, || intent.map_or(ItxBody::Unloggable, record), |_| None)
+    }
+
+    fn log_change<'a>(
+        &'a self,
+        object: &Object,
+        body: impl FnOnce() -> ItxBody,
+        details: impl FnOnce(OperationDetails<'a>) -> Option<OperationDetails<'a>>,
+    ) -> Result<()> {
+        if self.live().log().is_some() {
+            let logged = self.as_logged(object)?;
+            self.log_of(logged, body(), details(self.details(logged.generation)));
         }
         Ok(())
     }
 
-    /// Tells of bytes that were written to an object; without a generation, it has no name.
-    pub(crate) fn log_write(&self, object: ObjectId, generation: Option<u64>, offset: u64, len: u64) {
-        match generation {
-            _ if len == 0 => {}
-            Some(generation) => {
-                self.log(Scope::Object(object), || ItxBody::Write { object, generation, offset, len, data: None });
-            }
-            None => self.settled_by(SettledBy::Group),
+    /// Tells of bytes that were written to an object.
+    pub(crate) fn log_write(&self, object: LoggedObject, offset: u64, data: Data<'_>) {
+        let LoggedObject { id, generation, .. } = object;
+        if !data.is_empty() {
+            let body = ItxBody::Write { object: id, generation, offset, len: data.len() as u64, data: None };
+            self.log_of(object, body, Some(OperationDetails { data, ..self.details(generation) }));
         }
     }
 
@@ -125,7 +200,7 @@ impl Op<'_> {
             attrs.bytes(Attr::Dxattr)?.is_some() || attrs.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0);
         if has_xattrs {
             drop(attrs);
-            self.names_unlogged();
+            self.names_unlogged(None);
             return Ok(());
         }
         let (crtime_s, crtime_ns) = attrs.time(Attr::Crtime)?;
@@ -147,23 +222,18 @@ impl Op<'_> {
         };
         // owners of domains come from directories that are shared with Windows only
         if (born.uid | born.gid) >> 32 != 0 {
-            self.names_unlogged();
+            self.names_unlogged(None);
             return Ok(());
         }
         self.log_names(&Intent::Create(Create { made, dir, born, name, extra: None, acl: None, domains: Vec::new() }));
         Ok(())
     }
 
-    /// The generation of an object that has a name.
-    pub(crate) fn named(&self, object: &Object) -> Result<Option<u64>> {
+    /// An object, as the log knows it.
+    pub(crate) fn as_logged(&self, object: &Object) -> Result<LoggedObject> {
         let node: FileNode = self.zpl().node_of(object.fresh()?)?;
-        generation_of_named(&self.zpl().attributes(&node)?)
+        LoggedObject::of(object.id(), &self.zpl().attributes(&node)?)
     }
-}
-
-/// The generation of an object that has a name, from its attributes.
-pub(crate) fn generation_of_named(attrs: &Attributes<'_>) -> Result<Option<u64>> {
-    Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
 }
 
 fn record(intent: &Intent<'_>) -> ItxBody {

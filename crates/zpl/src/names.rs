@@ -112,7 +112,7 @@ impl Zpl {
         op.change(node.object(), &changes)?;
         op.directory_changed(parent.object(), 1, 0)?;
         match was_unnamed {
-            true => op.names_unlogged(),
+            true => op.names_unlogged(None),
             false => op.log_names(&Intent::Link { dir, object: ino, name }),
         }
         self.stat_of(&self.node(ino)?)

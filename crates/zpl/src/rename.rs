@@ -122,7 +122,7 @@ impl Zpl {
                 op.gives_name(from.0, from.1);
                 op.exchange((from.1, &source), (to.1, target))?;
                 // OpenZFS knows that since 2.2
-                op.names_unlogged();
+                op.names_unlogged(Some(&Intent::Rename(zil::Rename { from, to, how: Renamed::Exchanged })));
                 return Ok(None);
             }
             (None, RenameMode::Exchange) => return Err(not_found()),
@@ -137,7 +137,7 @@ impl Zpl {
                 op.log_names(&Intent::Rename(zil::Rename { from, to, how: Renamed::Replaced }));
             }
             // OpenZFS knows that since 2.2, too
-            OldName::Whiteout(..) => op.names_unlogged(),
+            OldName::Whiteout(..) => op.names_unlogged(None),
         }
         Ok(orphan)
     }
@@ -216,7 +216,7 @@ impl Op<'_> {
         }
         self.directory_changed(directory, 0, 0)?;
         self.change(source.node.object(), &[time(Attr::Ctime, self.now())])?;
-        self.names_unlogged();
+        self.names_unlogged(None);
         Ok(None)
     }
 

@@ -23,7 +23,7 @@ use dmu::{Mode, Object, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::ids::ObjectId;
 use format::sa::Attr;
-use zil::{Intent, Record, Rename, Renamed, Replayed, WrittenData};
+use zil::{Intent, LeftOperation, Log, Record, Rename, Renamed, Replayed, WrittenData};
 
 use crate::attr_tables::{time, word};
 use crate::contents::{SIZE_MAX, Times};
@@ -51,12 +51,48 @@ impl Zpl {
         let Some(log) = live.log() else { return Ok(None) };
         let mut replay = Replay { zpl: self, tails: HashSet::new() };
         live.set_replaying(true);
-        let replayed = log.replay(&mut |record| replay.record(record));
+        let replayed = log.replay(&mut |record| {
+            live.set_replay_time(log.time_of(record.seq));
+            replay.record(record)
+        });
+        live.set_replay_time(None);
         let cut = replay.cut_tails();
+        let left = if replayed.is_ok() && cut.is_ok() { self.replay_left(log) } else { Ok(0) };
         live.set_replaying(false);
-        let replayed = replayed.in_dataset(self.objset().name())?;
+        let mut replayed = replayed.in_dataset(self.objset().name())?;
         cut?;
+        match left {
+            Ok(left) => replayed.left = left,
+            Err(error) => drop(replayed.damage.get_or_insert(error)),
+        }
         Ok(Some(replayed))
+    }
+
+    /// Does again what the log in memory has and the intent log had not, each at the time when it was done. How many operations
+    /// these were. Errors: as of [`Log::replay_left`].
+    fn replay_left(&self, log: &Log) -> Result<u64> {
+        let live = self.live()?;
+        let mut replay = Replay { zpl: self, tails: HashSet::new() };
+        let mut apply = |left: &LeftOperation<'_>| {
+            live.set_replay_time(Some(left.time));
+            let is_others = |generation| self.is_another(&left.record, generation);
+            match left.generation.map_or(Ok(false), is_others)? {
+                true => Ok(()),
+                false => replay.record(&left.record),
+            }
+        };
+        let done = log.replay_left(&mut apply);
+        live.set_replay_time(None);
+        done
+    }
+
+    /// Whether the object that a record is about is not there, or another one than that of this generation.
+    fn is_another(&self, record: &Record<'_>, generation: u64) -> Result<bool> {
+        let Some(object) = record.intent()?.object() else { return Ok(false) };
+        match self.stat(object) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(true),
+            found => Ok(found?.generation != generation),
+        }
     }
 }
 
@@ -203,8 +239,8 @@ impl Zpl {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        let generation = op.write_bytes(&object, offset, data.into(), Times::Moved)?;
-        op.log_write(ino, generation, offset, data.len() as u64);
+        let logged = op.write_bytes(&object, offset, data.into(), Times::Moved)?;
+        op.log_write(logged, offset, data.into());
         Ok(())
     }
 
@@ -218,7 +254,7 @@ impl Zpl {
         let object = object.fresh()?;
         object.write(op.tx(), at, data)?;
         op.reach(&object, end)?;
-        op.log_write(ino, op.named(&object)?, at, data.len() as u64);
+        op.log_write(op.as_logged(&object)?, at, data.into());
         Ok(())
     }
 
@@ -237,7 +273,7 @@ impl Zpl {
             return Ok(false);
         }
         op.reach(&object, offset + len)?;
-        op.log_object(&object, None)?;
+        op.object_unlogged(&object, None)?;
         Ok(true)
     }
 
@@ -246,7 +282,7 @@ impl Zpl {
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
         op.reach(&object, end)?;
-        op.log_write(ino, op.named(&object)?, end, 1);
+        op.object_unlogged(&object, None)?;
         Ok(())
     }
 
@@ -256,7 +292,7 @@ impl Zpl {
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
         op.set_size(&object, size, &[time(Attr::Mtime, op.now()), time(Attr::Ctime, op.now())])?;
-        op.log_object(&object, None)
+        op.object_unlogged(&object, None)
     }
 
     fn replay_tail(&self, ino: ObjectId) -> Result<()> {

@@ -139,7 +139,7 @@ impl Op<'_> {
         let has_acl = set.mode.is_some() && self.zpl().posix_acl(&node, &attrs, posix_acl::ACCESS)?.is_some();
         drop(attrs);
         if has_acl {
-            return self.log_object(node.object(), None);
+            return self.object_unlogged(node.object(), None);
         }
         let time_of = |wanted: Attr| -> Option<[u64; 2]> {
             let (_, value) = changes.iter().find(|(attr, _)| *attr == wanted)?;
@@ -156,7 +156,7 @@ impl Op<'_> {
             mtime: time_of(Attr::Mtime),
             ..zil::LoggedSetAttr::default()
         };
-        self.log_object(node.object(), Some(&Intent::SetAttr(logged)))
+        self.log_object(node.object(), &Intent::SetAttr(logged))
     }
 
     /// Refuses to give a file to an owner that has used up what it may.

@@ -17,6 +17,7 @@ use format::ids::ObjectId;
 use format::sa::Attr;
 use format::xattr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
+use zil::Intent;
 
 use crate::attr_tables::{AttrChange, AttrValue, time, word};
 use crate::contents::Times;
@@ -84,12 +85,21 @@ impl Zpl {
             (XattrMode::Replace, None) => return Err(Error::new(Kind::NoAttribute, "no such extended attribute")),
             _ => {}
         }
-        match name {
-            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value, mode)?,
-            _ => op.store_xattr(node.object(), old.unwrap_or(name), value)?,
-        }
+        let kept = match name {
+            posix_acl::ACCESS | posix_acl::DEFAULT => {
+                op.set_acl(&node, name, value, mode)?;
+                None
+            }
+            _ => {
+                let name = old.unwrap_or(name);
+                let lies_with_file = op.store_xattr(node.object(), name, value)?;
+                // a record without a value removes it
+                let can_be_told = lies_with_file && value.is_none_or(|value| !value.is_empty());
+                can_be_told.then_some(Intent::SetXattr { object: ino, name, value })
+            }
+        };
         // OpenZFS replays those that lie with the file since 2.2, and others not with their file
-        op.log_object(node.object(), None)
+        op.object_unlogged(node.object(), kept.as_ref())
     }
 
     fn has_xattr(&self, node: &FileNode, attrs: &Attributes<'_>, name: &[u8]) -> Result<bool> {
@@ -137,7 +147,7 @@ impl Op<'_> {
             if FileKind::of_mode(mode.into()) != FileKind::Directory && acl.is_some() {
                 return Err(Error::new(Kind::Permission, "only directories have default ACLs"));
             }
-            return self.store_xattr(node.object(), name, acl.map(|acl| acl.bytes()).as_deref());
+            return self.store_xattr(node.object(), name, acl.map(|acl| acl.bytes()).as_deref()).map(drop);
         }
         let stored = acl.as_ref().filter(|acl| !acl.is_mode()).map(PosixAcl::bytes);
         self.store_xattr(node.object(), name, stored.as_deref())?;
@@ -163,8 +173,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Stores or removes an attribute of a file that is locked.
-    pub(crate) fn store_xattr(&self, object: &Object, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    /// Stores or removes an attribute of a file that is locked. Whether it lies with the file, before and after.
+    pub(crate) fn store_xattr(&self, object: &Object, name: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let node = self.zpl().node_of(object.fresh()?)?;
         let attrs = self.zpl().attributes(&node)?;
         let mut pairs = unpacked(&node, &attrs)?;
@@ -178,12 +188,13 @@ impl Op<'_> {
             }
             if self.store_packed(object, &pairs)? {
                 return match dir {
-                    Some(dir) => self.remove_xattr_file(&dir, name).map(drop),
-                    None => Ok(()),
+                    Some(dir) => self.remove_xattr_file(&dir, name).map(|_| false),
+                    None => Ok(true),
                 };
             }
         }
         pairs.retain(|(stored, _)| stored != name);
+        let is_all_there = value.is_none() && dir.is_none();
         match (value, dir) {
             (Some(value), Some(dir)) => self.write_xattr_file(&dir, name, value)?,
             (Some(value), None) => self.write_xattr_file(&self.make_xattr_dir(&node)?, name, value)?,
@@ -191,9 +202,10 @@ impl Op<'_> {
             (None, None) => {}
         }
         match packed_at {
-            Some(_) => self.store_packed(object, &pairs).map(drop),
-            None => self.change(object, &[time(Attr::Ctime, self.now())]),
-        }
+            Some(_) => self.store_packed(object, &pairs)?,
+            None => self.change(object, &[time(Attr::Ctime, self.now())]).map(|()| false)?,
+        };
+        Ok(is_all_there && packed_at.is_some())
     }
 
     /// False if these are too many.

@@ -143,7 +143,7 @@ impl File {
             block_size: range.block_bytes,
             blocks: taken.iter().map(|taken| taken.unwrap_or(BlkPtr::HOLE)).collect(),
         });
-        op.log_object(&object, intent.as_ref())?;
+        op.log_clone(&object, intent.as_ref())?;
         Ok(Shared::Some(range.bytes))
     }
 }

@@ -20,7 +20,10 @@ use format::blkptr::BlkPtr;
 use format::ids::ObjectId;
 use format::objset::ObjsetType;
 use format::volume;
-use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SettledBy, SyncMode, Unsettled, UnsettledChange};
+use zil::{
+    Intent, Itx, ItxBody, Log, OperationDetails, Record, Replayed, Scope, SettledBy, SyncMode, Unsettled,
+    UnsettledChange,
+};
 
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
@@ -157,6 +160,12 @@ impl Zvol {
         }
     }
 
+    /// Whether nothing was lost with the process before, though it was not on disk.
+    pub fn has_lost_nothing(&self) -> bool {
+        let memory = self.live.as_ref().and_then(|live| live.log.memory());
+        memory.is_some_and(|memory| memory.is_whole(self.objset().id()))
+    }
+
     /// From now on, a flush fails when `has_lost` says so.
     pub fn tell_losses(&self, has_lost: impl Fn() -> bool + Send + Sync + 'static) {
         if let Some(live) = &self.live {
@@ -218,7 +227,7 @@ impl Zvol {
                 let part = data.part((at - offset) as usize..(end - offset) as usize);
                 let tx = live.begin(part.len() as u64, false)?;
                 self.data.write(&tx, at, part)?;
-                live.tell_write(&tx, at, part.len() as u64);
+                live.tell_write(&tx, at, part);
                 at = end;
             }
         }
@@ -293,13 +302,23 @@ impl Zvol {
     pub fn replay_log(&self) -> Result<Replayed> {
         let live = self.live()?;
         live.is_replaying.store(true, Ordering::SeqCst);
-        let replayed = live.log.replay(&mut |record| match redo(self.objset(), record)? {
+        let mut replayed = live.log.replay(&mut |record| self.replay(live, record));
+        if let Ok(replayed) = &mut replayed {
+            match live.log.replay_left(&mut |left| self.replay(live, &left.record)) {
+                Ok(left) => replayed.left = left,
+                Err(error) => drop(replayed.damage.get_or_insert(error)),
+            }
+        }
+        live.is_replaying.store(false, Ordering::SeqCst);
+        replayed.in_dataset(self.objset().name())
+    }
+
+    fn replay(&self, live: &LiveVolume, record: &Record<'_>) -> Result<()> {
+        match redo(self.objset(), record)? {
             Redo::Write { at, data } => self.rewrite(at, &data),
             Redo::Free(range) => self.free(live, range),
             Redo::Clone { blkid, blocks } => self.clone_again(blkid, &blocks),
-        });
-        live.is_replaying.store(false, Ordering::SeqCst);
-        replayed.in_dataset(self.objset().name())
+        }
     }
 
     /// Writes what a record says was written, whatever the size is now.
@@ -307,7 +326,7 @@ impl Zvol {
         let live = self.live()?;
         let tx = live.begin(data.len() as u64, true)?;
         self.data.write(&tx, at, data)?;
-        live.tell_write(&tx, at, data.len() as u64);
+        live.tell_write(&tx, at, data.into());
         Ok(())
     }
 
@@ -400,9 +419,14 @@ impl LiveVolume {
         self.txgs.begin()
     }
 
-    fn tell_write(&self, tx: &Tx<'_>, offset: u64, len: u64) {
-        let body = ItxBody::Write { object: volume::DATA, generation: 0, offset, len, data: None };
-        self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
+    fn tell_write(&self, tx: &Tx<'_>, offset: u64, data: Data<'_>) {
+        let len = data.len() as u64;
+        self.push(tx, ItxBody::Write { object: volume::DATA, generation: 0, offset, len, data: None }, data);
+    }
+
+    fn push(&self, tx: &Tx<'_>, body: ItxBody, data: Data<'_>) {
+        let entry = Itx { scope: Scope::Object(volume::DATA), body };
+        self.log.push_with(tx, entry, Some(OperationDetails { data, ..OperationDetails::of_names([0; 2]) }));
         self.note_unsettled(tx);
     }
 
@@ -417,9 +441,7 @@ impl LiveVolume {
     }
 
     fn tell(&self, tx: &Tx<'_>, intent: &Intent<'_>) {
-        let body = ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() };
-        self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
-        self.note_unsettled(tx);
+        self.push(tx, ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() }, Data::from(&[]));
     }
 
     fn tell_free(&self, tx: &Tx<'_>, range: Range<u64>) {

@@ -1,5 +1,6 @@
 //! Mounts outlive the process that serves them: it is killed under programs, and these go on.
 
+mod kept;
 mod volumes;
 
 use std::fs::{self, File, OpenOptions};
@@ -32,12 +33,22 @@ impl Surviving {
         Surviving::named(name, "tank", options)
     }
 
+    /// The same, but what is not on disk is lost with the process.
+    fn losing(name: &str, options: &str) -> Option<Surviving> {
+        Surviving::with(name, "tank", options, 0)
+    }
+
     fn named(name: &str, pool: &'static str, options: &str) -> Option<Surviving> {
+        Surviving::with(name, pool, options, 64 << 20)
+    }
+
+    fn with(name: &str, pool: &'static str, options: &str, memory_log: u64) -> Option<Surviving> {
         if !can_mount(name) {
             return None;
         }
         let world = World::new(name, &[]);
         world.tune("cenote_deaths_max", 1000);
+        world.tune("cenote_memory_log_max", memory_log);
         File::create(world.dir.join("disk")).unwrap().set_len(512 << 20).unwrap();
         world.check(&format!("create -R DIR/mnt -O org.cenote:reattach=on {options} {pool} DIR/disk"), 0, "");
         let log = fs::read_to_string(world.dir.join(format!("run/{pool}.log"))).unwrap();
@@ -143,7 +154,7 @@ fn programs_go_on() {
 
 #[test]
 fn lost_changes_are_told_once() {
-    let Some(pool) = Surviving::new("reattachlost", "") else { return };
+    let Some(pool) = Surviving::losing("reattachlost", "") else { return };
     // groups come only when they are asked for
     pool.world.tune("zfs_txg_timeout", 1000);
     fs::write(pool.at("kept"), "kept").unwrap();
@@ -203,7 +214,7 @@ fn lost_changes_are_told_once() {
 
 #[test]
 fn names_that_were_lost_lead_where_they_led_before() {
-    let Some(pool) = Surviving::new("reattachnames", "") else { return };
+    let Some(pool) = Surviving::losing("reattachnames", "") else { return };
     pool.world.tune("zfs_txg_timeout", 1000);
     let long = "n".repeat(255);
     for name in ["moved", "linked", "exchanged", "over", "under", "long"] {
@@ -286,13 +297,13 @@ fn no_request_is_done_twice() {
     if !can_mount("reattachtwice") {
         return;
     }
-    for every in [3, 4, 5, 7, 11] {
+    for (every, sync) in [(3, "standard"), (4, "always"), (5, "standard"), (7, "disabled"), (11, "standard")] {
         let name = format!("reattachtwice{every}");
         let world = World::new(&name, &[]);
         world.tune("cenote_deaths_max", 1000);
         File::create(world.dir.join("disk")).unwrap().set_len(512 << 20).unwrap();
         let create = format!(
-            "zpool create -R {0}/mnt -O org.cenote:reattach=on -O sync=always -O atime=off tank {0}/disk",
+            "zpool create -R {0}/mnt -O org.cenote:reattach=on -O sync={sync} -O atime=off tank {0}/disk",
             world.dir.display()
         );
         let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
@@ -357,7 +368,7 @@ fn change_all_ways(pool: &Surviving) {
 /// Programs that must not notice, while the process is killed again and again.
 #[test]
 fn kills_under_load() {
-    let Some(pool) = Surviving::new("reattachload", "-O sync=always") else { return };
+    let Some(pool) = Surviving::new("reattachload", "") else { return };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (pool, stop) = (&pool, &stop);

@@ -1,13 +1,13 @@
 //! The heads that are open to be changed, each with its intent log, and what all logs have done.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::{Env, Mutex, Result};
 use dmu::{Objset, Txgs};
 use format::ids::{DatasetId, ObjectId, Txg};
-use zil::Log;
+use zil::{Log, MemoryLog};
 
 use super::head::{Head, HeadRoom};
 
@@ -47,11 +47,19 @@ pub(super) struct Heads {
     open: Mutex<HashMap<DatasetId, Head>>,
     /// What was logged, when the latest groups were closed.
     moments: Mutex<VecDeque<LogMoment>>,
+    /// What all logs are told, too, for the process after this one.
+    memory: OnceLock<Arc<MemoryLog>>,
 }
 
 impl Heads {
     pub(super) fn new(env: &Env, txgs: &Arc<Txgs>) -> Heads {
-        Heads { env: env.clone(), txgs: txgs.clone(), open: Mutex::default(), moments: Mutex::default() }
+        Heads {
+            env: env.clone(),
+            txgs: txgs.clone(),
+            open: Mutex::default(),
+            moments: Mutex::default(),
+            memory: OnceLock::new(),
+        }
     }
 
     /// That of dataset object `id`, if it is open.
@@ -74,12 +82,20 @@ impl Heads {
         sync: impl Fn() -> Result<()> + Send + Sync + 'static,
     ) -> Result<Head> {
         let log = Log::open(objset.clone(), self.txgs.clone(), sync)?;
+        self.memory.get().into_iter().for_each(|memory| log.keep_memory(memory.clone()));
         Ok(self.open.lock().entry(objset.id()).or_insert_with(|| Head::new(objset, log, room)).clone())
     }
 
     /// Forgets the head of a dataset that is gone, or has another root; returns it.
     pub(super) fn remove(&self, id: DatasetId) -> Option<Head> {
         self.open.lock().remove(&id)
+    }
+
+    /// Has all logs told to the log in memory, too, from now on and for good. Nothing has been told to any.
+    pub(super) fn keep_memory(&self, memory: &Arc<MemoryLog>) {
+        let open = self.open.lock();
+        let _ = self.memory.set(memory.clone());
+        open.values().for_each(|head| head.log().keep_memory(memory.clone()));
     }
 
     /// Whether any has something to be written in a group.

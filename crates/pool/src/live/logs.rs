@@ -17,7 +17,7 @@ use format::blkptr::BlkPtr;
 use format::feature::BLOCK_CLONING;
 use format::ids::{DatasetId, Txg, VdevNumber};
 use format::object_type::ObjectType;
-use zil::{COMMIT_BUCKETS, Claim, Log, Update, ZilHeader};
+use zil::{COMMIT_BUCKETS, Claim, Log, MemoryLog, Update, ZilHeader};
 use zio::alloc::Serving;
 
 use super::head::Head;
@@ -29,6 +29,12 @@ use crate::Pool;
 const GROUPS_OF_A_LOG: usize = 4;
 
 impl LivePool {
+    /// Has all that changes in file systems and volumes told to a log in memory, too, from now on and for good: before anything
+    /// is changed.
+    pub fn keep_memory(&self, memory: &Arc<MemoryLog>) {
+        self.heads().keep_memory(memory);
+    }
+
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
     pub fn log(&self, id: DatasetId) -> Result<Arc<Log>> {
         let log = self.open_head(id)?.log().clone();

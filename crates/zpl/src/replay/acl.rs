@@ -34,7 +34,7 @@ impl Zpl {
         let mut changes = op.acl_changes(&node, acl, domains)?;
         changes.push(time(Attr::Ctime, op.now()));
         op.change(node.object(), &changes)?;
-        op.log_object(node.object(), None)
+        op.object_unlogged(node.object(), None)
     }
 
     /// The list that a record has, with the owners of domains that it names.

@@ -49,7 +49,7 @@ impl Zpl {
             Some(size) => op.set_size(node.object(), size, &changes)?,
             None => op.change(node.object(), &changes)?,
         }
-        op.log_object(node.object(), None)
+        op.object_unlogged(node.object(), None)
     }
 
     pub(super) fn replay_xattr(&self, ino: ObjectId, name: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -60,7 +60,7 @@ impl Zpl {
         pairs.retain(|(stored, _)| stored != name);
         pairs.extend(value.map(|value| (name.to_vec(), value.to_vec())));
         match op.store_packed(node.object(), &pairs)? {
-            true => op.log_object(node.object(), None),
+            true => op.object_unlogged(node.object(), None),
             false => Err(Error::new(Kind::TooBig, "extended attributes that do not fit into the file")),
         }
     }

@@ -52,7 +52,7 @@ impl Zpl {
             return Err(error);
         }
         op.directory_changed(node.object(), 1, i64::from(is_directory))?;
-        op.names_unlogged();
+        op.names_unlogged(None);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Op<'_> {
         let projid = self.zpl().attributes(&node)?.opt_u64(Attr::Projid)?;
         let dir = self.born(&Birth { projid, ..birth }, NewKind::Directory)?;
         self.change(node.object(), &[word(Attr::Xattr, dir.id().get())])?;
-        self.names_unlogged();
+        self.names_unlogged(None);
         Ok(())
     }
 }

@@ -14,17 +14,17 @@ fn file_of(pool: &Surviving, volume: &str) -> PathBuf {
 }
 
 /// Opened anew, as the mount of volumes ends with each process.
-fn open(pool: &Surviving, volume: &str) -> File {
+pub(super) fn open(pool: &Surviving, volume: &str) -> File {
     OpenOptions::new().read(true).write(true).open(file_of(pool, volume)).unwrap()
 }
 
-fn errno(done: std::io::Result<()>) -> Option<i32> {
+pub(super) fn errno(done: std::io::Result<()>) -> Option<i32> {
     done.err().and_then(|error| error.raw_os_error())
 }
 
 #[test]
 fn what_volumes_lost_is_told_once() {
-    let Some(pool) = Surviving::new("reattach-volumes", "") else { return };
+    let Some(pool) = Surviving::losing("reattach-volumes", "") else { return };
     assert_eq!(pool.world.zfs("create -V 16M tank/vol"), (String::new(), 0));
     assert_eq!(pool.world.zfs("create -V 16M tank/other"), (String::new(), 0));
     pool.world.check("sync tank", 0, "");

@@ -1,0 +1,341 @@
+//! Records that outlive the process that writes them: a ring in a file in memory, of which another process keeps a
+//! descriptor.
+//!
+//! ```text
+//!   head      what it is | room | offset and number of the oldest record | a note   4096 bytes
+//!   records   number | length | bytes, filled up to a multiple of 8 | number, inverted
+//! ```
+//!
+//! A record is reserved in order, and written by the thread that reserved it. A kill may leave some that are reserved only: these
+//! are passed over. Numbers go up by one, so the ring ends where the number is another one. All words are little-endian.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+
+use crate::{Data, Error, Mutex, Result};
+
+const MAGIC: u64 = 0x6365_6e6f_7465_7231;
+const HEAD_BYTES: u64 = 4096;
+const NOTE_AT: u64 = 32;
+/// What a record takes beside its bytes.
+const FRAME_BYTES: u64 = 24;
+/// In that length, a frame is only the rest of a round.
+const REST: u64 = 1 << 63;
+/// Most room of a file, and longest record.
+const ROOM_MAX: u64 = 1 << 32;
+const RECORD_MAX: u64 = 64 << 20;
+/// Memory that an empty file keeps.
+const EMPTY_BYTES: u64 = 8 << 20;
+/// Up to so many bytes a record is written by one system call.
+const SMALL: usize = 16 << 10;
+
+/// A file that is being written.
+pub struct RecordFile {
+    file: File,
+    room: u64,
+    ring: Mutex<RecordRing>,
+}
+
+#[derive(Clone, Copy)]
+struct RecordRing {
+    oldest: RecordSpot,
+    next: RecordSpot,
+    /// The farthest byte that was written since the file was empty.
+    reached: u64,
+}
+
+/// A place between two records: bytes since the ring began, and the number of the record behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordSpot {
+    offset: u64,
+    number: u64,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    at: u64,
+    len: u64,
+    number: u64,
+    end: RecordSpot,
+}
+
+impl RecordPlace {
+    /// Numbers go up in the order in which records were reserved.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The place behind it.
+    pub fn end(&self) -> RecordSpot {
+        self.end
+    }
+}
+
+impl RecordFile {
+    /// An empty one with room for so many bytes, frames included. Errors: those of making a file in memory.
+    pub fn new(room: u64) -> Result<RecordFile> {
+        let file: File = memfd_create("records", MemfdFlags::CLOEXEC).map_err(std::io::Error::from)?.into();
+        let room = (room.min(ROOM_MAX) & !7).max(HEAD_BYTES);
+        file.set_len(HEAD_BYTES + room)?;
+        let first = RecordSpot { offset: 0, number: 1 };
+        let made = RecordFile { file, room, ring: Mutex::new(RecordRing { oldest: first, next: first, reached: 0 }) };
+        made.file.write_all_at(&[MAGIC, room].map(u64::to_le_bytes).concat(), 0)?;
+        made.write_oldest(first)?;
+        Ok(made)
+    }
+
+    /// The file of a process before, and its records, the oldest first. Errors: `Corrupt` for one that is none.
+    pub fn open(file: OwnedFd) -> Result<(RecordFile, Vec<RecordPlace>)> {
+        let file = File::from(file);
+        let corrupt = || Error::corrupt("a file of records that makes no sense");
+        let len = file.metadata()?.len();
+        let [magic, room, offset, number] = words(&file, 0)?;
+        let is_whole = magic == MAGIC && (HEAD_BYTES..=ROOM_MAX).contains(&room) && len == HEAD_BYTES + room;
+        if !is_whole || offset % 8 != 0 || offset > u64::MAX / 2 || number > u64::MAX / 2 {
+            return Err(corrupt());
+        }
+        let oldest = RecordSpot { offset, number };
+        let mut found = Vec::new();
+        let mut next = oldest;
+        while next.offset - oldest.offset < room {
+            let left = room - next.offset % room;
+            if left < FRAME_BYTES {
+                next.offset += left;
+                continue;
+            }
+            let [number, len] = words(&file, HEAD_BYTES + next.offset % room)?;
+            if number != next.number {
+                break;
+            }
+            let is_rest = len & REST != 0;
+            let bytes = if is_rest { left } else { frame(len) };
+            let is_too_long = !is_rest && len > RECORD_MAX;
+            if is_too_long || bytes > left || (next.offset - oldest.offset) + bytes > room {
+                return Err(corrupt());
+            }
+            let at = HEAD_BYTES + next.offset % room + 16;
+            next = RecordSpot { offset: next.offset + bytes, number: next.number + 1 };
+            if !is_rest {
+                found.push(RecordPlace { at, len, number, end: next });
+            }
+        }
+        let ring = RecordRing { oldest, next, reached: room };
+        Ok((RecordFile { file, room, ring: Mutex::new(ring) }, found))
+    }
+
+    /// The note of its user; 0 at first. Errors: those of reading.
+    pub fn note(&self) -> Result<u64> {
+        words(&self.file, NOTE_AT).map(|[note]| note)
+    }
+
+    /// Changes the note. Errors: those of writing.
+    pub fn set_note(&self, note: u64) -> Result<()> {
+        Ok(self.write_words(NOTE_AT, [note])?)
+    }
+
+    /// Bytes that it has room for, and that are taken.
+    pub fn room_and_taken(&self) -> (u64, u64) {
+        let ring = self.ring.lock();
+        (self.room, ring.next.offset - ring.oldest.offset)
+    }
+
+    /// Reserves a record of so many bytes. `None` if there is no room.
+    pub fn reserve(&self, len: usize) -> Option<RecordPlace> {
+        let (len, bytes) = (len as u64, frame(len as u64));
+        if len > RECORD_MAX {
+            return None;
+        }
+        let mut ring = self.ring.lock();
+        let left = self.room - ring.next.offset % self.room;
+        let rest = if bytes > left { left } else { 0 };
+        let taken = ring.next.offset - ring.oldest.offset;
+        if taken.checked_add(rest)?.checked_add(bytes)? > self.room {
+            return None;
+        }
+        if rest > 0 {
+            if rest >= FRAME_BYTES {
+                self.write_words(self.at(ring.next), [ring.next.number, REST]).ok()?;
+                ring.next.number += 1;
+            }
+            ring.next.offset += rest;
+        }
+        let (at, number) = (self.at(ring.next), ring.next.number);
+        self.write_words(at, [number, len]).ok()?;
+        ring.next = RecordSpot { offset: ring.next.offset + bytes, number: number + 1 };
+        ring.reached = ring.reached.max(at + bytes - HEAD_BYTES);
+        Some(RecordPlace { at: at + 16, len, number, end: ring.next })
+    }
+
+    /// Writes what was reserved: `head`, then `data`. False if there is no memory for it.
+    pub fn write(&self, place: &RecordPlace, head: &[u8], data: Data<'_>) -> bool {
+        let fill = [0; 8];
+        let fill = &fill[..(place.len.next_multiple_of(8) - place.len) as usize];
+        let end = (!place.number).to_le_bytes();
+        if place.len as usize <= SMALL {
+            let mut bytes = Vec::with_capacity(place.len as usize + 16);
+            bytes.extend_from_slice(head);
+            data.slices().for_each(|slice| bytes.extend_from_slice(slice));
+            bytes.extend_from_slice(fill);
+            bytes.extend_from_slice(&end);
+            return self.file.write_all_at(&bytes, place.at).is_ok();
+        }
+        let mut at = place.at;
+        let mut put = |slice: &[u8]| {
+            let done = self.file.write_all_at(slice, at).is_ok();
+            at += slice.len() as u64;
+            done
+        };
+        put(head) && data.slices().all(&mut put) && put(fill) && put(&end)
+    }
+
+    /// The first bytes of a record, at most so many, or `None` if it is not whole. Errors: those of reading.
+    pub fn read(&self, place: &RecordPlace, most: usize) -> Result<Option<Vec<u8>>> {
+        let [end] = words(&self.file, place.at + place.len.next_multiple_of(8))?;
+        if end != !place.number {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; most.min(place.len as usize)];
+        self.file.read_exact_at(&mut bytes, place.at)?;
+        Ok(Some(bytes))
+    }
+
+    /// Changes a word of a record, at a multiple of 8. Errors: those of writing.
+    pub fn patch(&self, place: &RecordPlace, at: u64, word: u64) -> Result<()> {
+        assert!(at % 8 == 0 && at + 8 <= place.len, "a word of the record");
+        Ok(self.write_words(place.at + at, [word])?)
+    }
+
+    /// The records before that spot are not needed any more.
+    pub fn release(&self, spot: RecordSpot) {
+        let mut ring = self.ring.lock();
+        if spot <= ring.oldest {
+            return;
+        }
+        ring.oldest = spot;
+        if spot == ring.next {
+            // begins a round, where memory is used that is there
+            let offset = spot.offset.next_multiple_of(self.room);
+            (ring.oldest.offset, ring.next.offset) = (offset, offset);
+            if ring.reached > EMPTY_BYTES {
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                // memory that stays is only used longer
+                let _ = fallocate(&self.file, punch, HEAD_BYTES + EMPTY_BYTES, ring.reached - EMPTY_BYTES);
+            }
+            ring.reached = 0;
+        }
+        // what is told to be older than it is has its number yet, and is passed over by the reader, which knows better
+        let _ = self.write_oldest(ring.oldest);
+    }
+
+    /// No record is needed any more.
+    pub fn clear(&self) {
+        let next = self.ring.lock().next;
+        self.release(next);
+    }
+
+    fn at(&self, spot: RecordSpot) -> u64 {
+        HEAD_BYTES + spot.offset % self.room
+    }
+
+    fn write_oldest(&self, oldest: RecordSpot) -> std::io::Result<()> {
+        self.write_words(16, [oldest.offset, oldest.number])
+    }
+
+    fn write_words<const N: usize>(&self, at: u64, words: [u64; N]) -> std::io::Result<()> {
+        self.file.write_all_at(words.map(u64::to_le_bytes).as_flattened(), at)
+    }
+}
+
+impl AsFd for RecordFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn frame(len: u64) -> u64 {
+    len.saturating_add(FRAME_BYTES + 7) & !7
+}
+
+fn words<const N: usize>(file: &File, at: u64) -> Result<[u64; N]> {
+    let mut bytes = [[0; 8]; N];
+    file.read_exact_at(bytes.as_flattened_mut(), at)?;
+    Ok(bytes.map(u64::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again(file: &RecordFile) -> Vec<Option<Vec<u8>>> {
+        let (file, places) = RecordFile::open(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        places.iter().map(|place| file.read(place, usize::MAX).unwrap()).collect()
+    }
+
+    fn put(file: &RecordFile, bytes: &[u8]) -> Option<RecordPlace> {
+        let place = file.reserve(bytes.len())?;
+        let (head, data) = bytes.split_at(bytes.len() / 3);
+        assert!(file.write(&place, head, data.into()));
+        Some(place)
+    }
+
+    #[test]
+    fn records_are_found_again_round_after_round() {
+        let file = RecordFile::new(8192).unwrap();
+        let mut kept: Vec<(RecordPlace, Vec<u8>)> = Vec::new();
+        for step in 0..2000_usize {
+            let bytes: Vec<u8> = (0..step * 37 % 700).map(|at| (at + step) as u8).collect();
+            while kept.len() > 20 || file.reserve(0).is_none() {
+                let (place, _) = kept.remove(0);
+                file.release(place.end());
+            }
+            match put(&file, &bytes) {
+                Some(place) => kept.push((place, bytes)),
+                None => {
+                    let (place, _) = kept.remove(0);
+                    file.release(place.end());
+                }
+            }
+            let found: Vec<Vec<u8>> = again(&file).into_iter().flatten().collect();
+            let expected: Vec<Vec<u8>> = kept.iter().map(|(_, bytes)| bytes.clone()).collect();
+            assert_eq!(found, expected, "step {step}");
+        }
+        file.clear();
+        assert!(again(&file).is_empty());
+        assert_eq!(file.room_and_taken(), (8192, 0));
+    }
+
+    #[test]
+    fn what_was_only_reserved_is_none() {
+        let file = RecordFile::new(1 << 20).unwrap();
+        put(&file, &[1; 100]).unwrap();
+        file.reserve(50).unwrap();
+        let last = put(&file, &vec![3; SMALL + 5]).unwrap();
+        file.patch(&last, 8, 0x0303).unwrap();
+        let found = again(&file);
+        assert_eq!((found.len(), found[1].is_none()), (3, true));
+        assert_eq!(found[2].as_ref().unwrap()[7..17], [3, 3, 3, 0, 0, 0, 0, 0, 0, 3]);
+        assert!(file.reserve(1 << 20).is_none());
+        assert!(file.reserve(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_of_records_is_refused() {
+        let open = |change: &dyn Fn(&File)| {
+            let file = RecordFile::new(8192).unwrap();
+            put(&file, &[7; 64]).unwrap();
+            change(&file.file);
+            RecordFile::open(file.file.into()).map(|(_, places)| places.len())
+        };
+        assert_eq!(open(&|_| ()).unwrap(), 1);
+        for (at, word) in [(0, 1), (8, 1 << 40), (16, 3), (16, u64::MAX - 7), (24, u64::MAX), (HEAD_BYTES + 8, 1 << 20)]
+        {
+            let changed = open(&|file| file.write_all_at(&u64::to_le_bytes(word), at).unwrap());
+            assert!(changed.is_err(), "{at} {word}");
+        }
+        assert!(open(&|file| file.set_len(5000).unwrap()).is_err());
+    }
+}
