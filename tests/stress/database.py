@@ -109,6 +109,42 @@ class Postgres:
         return [int(word) for word in self.run("psql", "-h", self.own, "-At", "-F", " ", "-c", SUMS, "postgres").split()]
 
 
+def survive_database(kills=100, layout="log"):
+    """Kills the process of the pool so often under PostgreSQL, which goes on, as does pgbench: neither may be told of anything."""
+    if not glob.glob("/usr/lib/postgresql/*/bin/pgbench"):
+        print("\nSKIPPED: PostgreSQL is not installed\n")
+        return
+    rand = random.Random(SEED)
+    with Pool(layout, mib=1024, deaths_max=1 << 40) as pool:
+        pool.create()
+        server = Postgres(pool)
+        try:
+            server.create()
+            there, log = server.sums()[-1], f"{server.own}/log"
+            with server.load(log) as bench:
+                for number in range(1, kills + 1):
+                    time.sleep(rand.random())
+                    pool.kill()
+                    os.statvfs(pool.mnt)
+                    if bench.poll() is not None:
+                        raise Wrong(f"kill {number}: pgbench ended with {bench.returncode}\n{server.messages()}{pool.log()}")
+                # before it is told that its clients are gone
+                messages = server.messages()
+                bench.send_signal(signal.SIGINT)
+                bench.wait(120)
+            *sums, count = server.sums()
+            told = sum(len(open(path).readlines()) for path in glob.glob(f"{log}.*"))
+            server.run("pg_amcheck", "-h", server.own, "--heapallindexed", "-d", "postgres")
+            if len(set(sums)) != 1 or count < there + told or re.search("PANIC|FATAL|ERROR:  could not", messages):
+                raise Wrong(f"sums {sums}, {told} transactions committed, {count - there} there\n{messages}")
+            say(f"{kills} kills, {told} transactions, no error")
+            server.stop()
+        finally:
+            server.kill()
+        pool.export()
+        pool.zdb()
+
+
 def database(rounds=200, layout="log"):
     if not glob.glob("/usr/lib/postgresql/*/bin/pgbench"):
         print("\nSKIPPED: PostgreSQL is not installed\n")

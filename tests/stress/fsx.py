@@ -170,17 +170,20 @@ class Fsx:
             raise Wrong(f"{self.path}: size {size}, not {len(self.model)}")
         self.same(os.pread(self.descriptor, size + 1, 0), 0, size + 1)
 
-    def work(self, seconds, report):
+    def step(self):
         kinds = [self.write] * 8 + [self.read] * 6 + [self.append, self.cut, self.cut, self.punch, self.punch, self.punch,
                  self.mapped, self.mapped, self.copy, self.holes, self.reopen, self.whole]
+        kind = self.sync if self.random.random() < 0.004 else self.random.choice(kinds)
+        self.last = self.last[-30:] + [f"{kind.__name__} at size {len(self.model)}:"]
+        self.last[-1] += f" {kind()}"
+
+    def work(self, seconds, report):
         until, steps, error = time.monotonic() + seconds, 0, None
         try:
             self.open()
             self.whole()
             while time.monotonic() < until:
-                kind = self.sync if self.random.random() < 0.004 else self.random.choice(kinds)
-                self.last = self.last[-30:] + [f"{kind.__name__} at size {len(self.model)}:"]
-                self.last[-1] += f" {kind()}"
+                self.step()
                 steps += 1
             self.whole()
             self.close()

@@ -22,6 +22,7 @@ import tarfile
 import time
 import traceback
 
+from fsx import Fsx
 from pool import BYTES, CENOTE, MEMORY_LOG, POOL, SEED, Pool, Wrong, read, say
 
 
@@ -380,7 +381,28 @@ class DatabaseWithLog(Database):
     MODE = "wal"
 
 
-PROGRAMS = [Append, Overwrite, Mapped, Locked, Renames, Untar, Database, DatabaseWithLog]
+class RandomAccess(Program):
+    """fsx: all that can be done to a file, beside a model of its bytes."""
+
+    def restart(self):
+        # after a loss that was told the model is what is there
+        try:
+            with open(self.path("fsx"), "rb") as file:
+                model = file.read()
+        except FileNotFoundError:
+            model = b""
+        self.fsx = Fsx(self.path("fsx"), model, self.random.random())
+        self.fsx.open()
+        self.sync(self.fsx.descriptor)
+
+    def round(self):
+        try:
+            self.fsx.step()
+        except Wrong as e:
+            self.missed(f"{e}\n  " + "\n  ".join(self.fsx.last), self.fsx.descriptor)
+
+
+PROGRAMS = [RandomAccess, Append, Overwrite, Mapped, Locked, Renames, Untar, Database, DatabaseWithLog]
 
 
 def survive(kills=200, layout="mirror"):

@@ -2,12 +2,13 @@
 //! descriptor.
 //!
 //! ```text
-//!   head      what it is | room | offset and number of the oldest record | a note   4096 bytes
-//!   records   number | length | bytes, filled up to a multiple of 8 | number, inverted
+//!   head      what it is | room | offset and number of the oldest record | a note | a key     4096 bytes
+//!   records   number ^ key | length | bytes, filled up to a multiple of 8 | !number ^ key
 //! ```
 //!
-//! A record is reserved in order, and written by the thread that reserved it. A kill may leave some that are reserved only: these
-//! are passed over. Numbers go up by one, so the ring ends where the number is another one. All words are little-endian.
+//! A record is reserved in order, with how it begins, and completed by the thread that reserved it. A kill may leave some that
+//! are not complete: these are passed over. Numbers go up by one, so the ring ends where the number is another one; bytes of old
+//! records, which users may have chosen, cannot be taken for one, as nobody knows the key. All words are little-endian.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +21,7 @@ use crate::{Data, Error, Mutex, Result};
 const MAGIC: u64 = 0x6365_6e6f_7465_7231;
 const HEAD_BYTES: u64 = 4096;
 const NOTE_AT: u64 = 32;
+const KEY_AT: u64 = 40;
 /// What a record takes beside its bytes.
 const FRAME_BYTES: u64 = 24;
 /// In that length, a frame is only the rest of a round.
@@ -36,6 +38,7 @@ const SMALL: usize = 16 << 10;
 pub struct RecordFile {
     file: File,
     room: u64,
+    key: u64,
     ring: Mutex<RecordRing>,
 }
 
@@ -82,7 +85,10 @@ impl RecordFile {
         let room = (room.min(ROOM_MAX) & !7).max(HEAD_BYTES);
         file.set_len(HEAD_BYTES + room)?;
         let first = RecordSpot { offset: 0, number: 1 };
-        let made = RecordFile { file, room, ring: Mutex::new(RecordRing { oldest: first, next: first, reached: 0 }) };
+        let key = random();
+        let ring = Mutex::new(RecordRing { oldest: first, next: first, reached: 0 });
+        let made = RecordFile { file, room, key, ring };
+        made.write_words(KEY_AT, [key])?;
         made.file.write_all_at(&[MAGIC, room].map(u64::to_le_bytes).concat(), 0)?;
         made.write_oldest(first)?;
         Ok(made)
@@ -98,6 +104,7 @@ impl RecordFile {
         if !is_whole || offset % 8 != 0 || offset > u64::MAX / 2 || number > u64::MAX / 2 {
             return Err(corrupt());
         }
+        let [key] = words(&file, KEY_AT)?;
         let oldest = RecordSpot { offset, number };
         let mut found = Vec::new();
         let mut next = oldest;
@@ -108,6 +115,7 @@ impl RecordFile {
                 continue;
             }
             let [number, len] = words(&file, HEAD_BYTES + next.offset % room)?;
+            let number = number ^ key;
             if number != next.number {
                 break;
             }
@@ -124,7 +132,7 @@ impl RecordFile {
             }
         }
         let ring = RecordRing { oldest, next, reached: room };
-        Ok((RecordFile { file, room, ring: Mutex::new(ring) }, found))
+        Ok((RecordFile { file, room, key, ring: Mutex::new(ring) }, found))
     }
 
     /// The note of its user; 0 at first. Errors: those of reading.
@@ -143,64 +151,79 @@ impl RecordFile {
         (self.room, ring.next.offset - ring.oldest.offset)
     }
 
-    /// Reserves a record of so many bytes. `None` if there is no room.
-    pub fn reserve(&self, len: usize) -> Option<RecordPlace> {
-        let (len, bytes) = (len as u64, frame(len as u64));
-        if len > RECORD_MAX {
-            return None;
-        }
+    /// Reserves a record that begins with `head`, in which its number is written at `number_at`, and goes on with so many bytes
+    /// of data; without any it is complete. `None` if there is no room, or no memory.
+    pub fn reserve(&self, head: &mut [u8], number_at: usize, data_len: usize) -> Option<RecordPlace> {
+        let len = (head.len() as u64).checked_add(data_len as u64).filter(|len| *len <= RECORD_MAX)?;
+        let bytes = frame(len);
         let mut ring = self.ring.lock();
         let left = self.room - ring.next.offset % self.room;
         let rest = if bytes > left { left } else { 0 };
-        let taken = ring.next.offset - ring.oldest.offset;
-        if taken.checked_add(rest)?.checked_add(bytes)? > self.room {
+        if ring.next.offset - ring.oldest.offset + rest + bytes > self.room {
             return None;
         }
         if rest > 0 {
             if rest >= FRAME_BYTES {
-                self.write_words(self.at(ring.next), [ring.next.number, REST]).ok()?;
+                self.write_words(self.at(ring.next), [ring.next.number ^ self.key, REST]).ok()?;
                 ring.next.number += 1;
             }
             ring.next.offset += rest;
         }
         let (at, number) = (self.at(ring.next), ring.next.number);
-        self.write_words(at, [number, len]).ok()?;
-        ring.next = RecordSpot { offset: ring.next.offset + bytes, number: number + 1 };
+        let end = RecordSpot { offset: ring.next.offset + bytes, number: number + 1 };
+        let place = RecordPlace { at: at + 16, len, number, end };
+        head[number_at..number_at + 8].copy_from_slice(&number.to_le_bytes());
+        let mut begin = Vec::with_capacity(head.len() + 40);
+        [number ^ self.key, len].iter().for_each(|word| begin.extend_from_slice(&word.to_le_bytes()));
+        begin.extend_from_slice(head);
+        if data_len == 0 {
+            begin.extend_from_slice(&self.tail_of(&place)[fill_of(len)..]);
+        }
+        self.file.write_all_at(&begin, at).ok()?;
+        ring.next = end;
         ring.reached = ring.reached.max(at + bytes - HEAD_BYTES);
-        Some(RecordPlace { at: at + 16, len, number, end: ring.next })
+        Some(place)
     }
 
-    /// Writes what was reserved: `head`, then `data`. False if there is no memory for it.
-    pub fn write(&self, place: &RecordPlace, head: &[u8], data: Data<'_>) -> bool {
-        let fill = [0; 8];
-        let fill = &fill[..(place.len.next_multiple_of(8) - place.len) as usize];
-        let end = (!place.number).to_le_bytes();
-        if place.len as usize <= SMALL {
-            let mut bytes = Vec::with_capacity(place.len as usize + 16);
-            bytes.extend_from_slice(head);
+    /// Completes a record with its data. False if there is no memory for it.
+    pub fn complete(&self, place: &RecordPlace, data: Data<'_>) -> bool {
+        let tail = &self.tail_of(place)[fill_of(place.len)..];
+        let mut at = place.at + place.len - data.len() as u64;
+        if data.len() <= SMALL {
+            let mut bytes = Vec::with_capacity(data.len() + 16);
             data.slices().for_each(|slice| bytes.extend_from_slice(slice));
-            bytes.extend_from_slice(fill);
-            bytes.extend_from_slice(&end);
-            return self.file.write_all_at(&bytes, place.at).is_ok();
+            bytes.extend_from_slice(tail);
+            return self.file.write_all_at(&bytes, at).is_ok();
         }
-        let mut at = place.at;
         let mut put = |slice: &[u8]| {
             let done = self.file.write_all_at(slice, at).is_ok();
             at += slice.len() as u64;
             done
         };
-        put(head) && data.slices().all(&mut put) && put(fill) && put(&end)
+        data.slices().all(&mut put) && put(tail)
+    }
+
+    /// The last bytes of a record: what fills it up, 8 bytes of which some are used, and its number.
+    fn tail_of(&self, place: &RecordPlace) -> [u8; 16] {
+        let mut tail = [0; 16];
+        tail[8..].copy_from_slice(&(!place.number ^ self.key).to_le_bytes());
+        tail
     }
 
     /// The first bytes of a record, at most so many, or `None` if it is not whole. Errors: those of reading.
     pub fn read(&self, place: &RecordPlace, most: usize) -> Result<Option<Vec<u8>>> {
         let [end] = words(&self.file, place.at + place.len.next_multiple_of(8))?;
-        if end != !place.number {
+        if end != !place.number ^ self.key {
             return Ok(None);
         }
         let mut bytes = vec![0; most.min(place.len as usize)];
         self.file.read_exact_at(&mut bytes, place.at)?;
         Ok(Some(bytes))
+    }
+
+    /// A word of a record, at a multiple of 8. Errors: those of reading.
+    pub fn word(&self, place: &RecordPlace, at: u64) -> Result<u64> {
+        words(&self.file, place.at + at).map(|[word]| word)
     }
 
     /// Changes a word of a record, at a multiple of 8. Errors: those of writing.
@@ -256,6 +279,17 @@ impl AsFd for RecordFile {
     }
 }
 
+/// A number that nobody knows.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Where the bytes begin, of 8, that fill up a record of this length.
+fn fill_of(len: u64) -> usize {
+    (8 - (len.next_multiple_of(8) - len)) as usize
+}
+
 fn frame(len: u64) -> u64 {
     len.saturating_add(FRAME_BYTES + 7) & !7
 }
@@ -276,9 +310,15 @@ mod tests {
     }
 
     fn put(file: &RecordFile, bytes: &[u8]) -> Option<RecordPlace> {
-        let place = file.reserve(bytes.len())?;
-        let (head, data) = bytes.split_at(bytes.len() / 3);
-        assert!(file.write(&place, head, data.into()));
+        let (head, data) = bytes.split_at(bytes.len().min(8 + bytes.len() / 3));
+        let mut numbered = head.to_vec();
+        let place = match numbered.is_empty() {
+            true => return None,
+            false => file.reserve(&mut numbered, 0, data.len())?,
+        };
+        // the tests look for what they wrote
+        file.file.write_all_at(head, place.at).unwrap();
+        assert!(data.is_empty() || file.complete(&place, data.into()));
         Some(place)
     }
 
@@ -287,16 +327,18 @@ mod tests {
         let file = RecordFile::new(8192).unwrap();
         let mut kept: Vec<(RecordPlace, Vec<u8>)> = Vec::new();
         for step in 0..2000_usize {
-            let bytes: Vec<u8> = (0..step * 37 % 700).map(|at| (at + step) as u8).collect();
-            while kept.len() > 20 || file.reserve(0).is_none() {
+            let bytes: Vec<u8> = (0..8 + step * 37 % 700).map(|at| (at + step) as u8).collect();
+            while kept.len() > 20 {
                 let (place, _) = kept.remove(0);
                 file.release(place.end());
             }
-            match put(&file, &bytes) {
-                Some(place) => kept.push((place, bytes)),
-                None => {
-                    let (place, _) = kept.remove(0);
-                    file.release(place.end());
+            while kept.last().is_none_or(|(_, last)| *last != bytes) {
+                match put(&file, &bytes) {
+                    Some(place) => kept.push((place, bytes.clone())),
+                    None => {
+                        let (place, _) = kept.remove(0);
+                        file.release(place.end());
+                    }
                 }
             }
             let found: Vec<Vec<u8>> = again(&file).into_iter().flatten().collect();
@@ -312,14 +354,14 @@ mod tests {
     fn what_was_only_reserved_is_none() {
         let file = RecordFile::new(1 << 20).unwrap();
         put(&file, &[1; 100]).unwrap();
-        file.reserve(50).unwrap();
+        file.reserve(&mut [7; 30], 8, 20).unwrap();
         let last = put(&file, &vec![3; SMALL + 5]).unwrap();
         file.patch(&last, 8, 0x0303).unwrap();
         let found = again(&file);
         assert_eq!((found.len(), found[1].is_none()), (3, true));
         assert_eq!(found[2].as_ref().unwrap()[7..17], [3, 3, 3, 0, 0, 0, 0, 0, 0, 3]);
-        assert!(file.reserve(1 << 20).is_none());
-        assert!(file.reserve(usize::MAX).is_none());
+        assert!(file.reserve(&mut [0; 8], 0, 1 << 20).is_none());
+        assert!(file.reserve(&mut [0; 8], 0, usize::MAX).is_none());
     }
 
     #[test]

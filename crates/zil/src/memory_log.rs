@@ -39,6 +39,8 @@ const PLACE_BYTES: usize = 56;
 const SEQ_AT: u64 = 48;
 /// Bytes of all that stands before what a record says.
 const FRONT_BYTES: usize = PLACE_BYTES + HEAD_SIZE;
+/// Where its number in this log stands.
+const NUMBER_AT: usize = PLACE_BYTES + 24;
 /// Where the group of a record stands.
 const TXG_AT: u64 = PLACE_BYTES as u64 + 16;
 /// The type of a record that tells of a gap.
@@ -158,11 +160,11 @@ impl<'a> ToldOperation<'a> {
         self.head.len() + self.details.data.len()
     }
 
-    /// Completes its record, which has that number.
-    fn number(&mut self, number: u64) {
+    /// Completes how its record begins, but for its number.
+    fn begin(&mut self) {
         let OperationDetails { generation, made, time: [secs, nanos], .. } = self.details;
         let place = [self.dataset.get(), self.scope.get(), generation, made.get(), secs, nanos, 0];
-        let record = [self.kind, (self.len() - PLACE_BYTES) as u64, self.txg.get(), number];
+        let record = [self.kind, (self.len() - PLACE_BYTES) as u64, self.txg.get()];
         for (at, word) in place.into_iter().chain(record).enumerate() {
             self.head[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -249,26 +251,26 @@ impl MemoryLog {
         Ok(())
     }
 
-    /// A record for an operation; `None` if it is not in the log.
+    /// A record for an operation, which is complete but for its data; `None` if it is not in the log.
     pub(crate) fn reserve(&self, told: &mut ToldOperation<'_>) -> Option<RecordPlace> {
         let mut state = self.state.lock();
         let is_in_gap = |gap: Option<&Txg>| gap.is_some_and(|gap| told.txg <= *gap);
         if is_in_gap(state.gaps.get(&told.dataset)) || is_in_gap(state.gaps.get(&ALL)) {
             return None;
         }
-        let Some(place) = self.file.reserve(told.len()) else {
+        told.begin();
+        let Some(place) = self.file.reserve(&mut told.head, NUMBER_AT, told.details.data.len()) else {
             self.lose(&mut state, ALL, told.txg);
             return None;
         };
         state.note_group(told.txg, place.end());
-        drop(state);
-        told.number(place.number());
         Some(place)
     }
 
-    /// Writes a record that was reserved.
-    pub(crate) fn write(&self, place: &RecordPlace, told: &ToldOperation<'_>) {
-        if !self.file.write(place, &told.head, told.details.data) {
+    /// Completes a record that was reserved.
+    pub(crate) fn complete(&self, place: &RecordPlace, told: &ToldOperation<'_>) {
+        let data = told.details.data;
+        if !data.is_empty() && !self.file.complete(place, data) {
             self.lose(&mut self.state.lock(), ALL, told.txg);
         }
     }
@@ -316,14 +318,18 @@ impl MemoryLog {
         let state = &mut *self.state.lock();
         let Some(left) = state.left.get_mut(&dataset) else { return Ok(()) };
         let is_in_log = |left: &LeftRecord| 0 < left.seq && left.seq <= last;
-        // an object that the intent log makes is another one than that which had its number before
-        let mut made: HashMap<ObjectId, u64> = HashMap::new();
-        for maker in left.iter().filter(|left| !left.made.is_none() && is_in_log(left)) {
-            made.insert(maker.made, maker.place.number());
+        // of names, and of an object, it has all up to the last one that it has; writes that were joined are known by the first.
+        // And an object that it makes is another one than that which had its number before
+        let mut settled_to: HashMap<ObjectId, u64> = HashMap::new();
+        for logged in left.iter().filter(|left| is_in_log(left)) {
+            let number = logged.place.number();
+            settled_to.insert(logged.scope, number);
+            if !logged.made.is_none() {
+                settled_to.insert(logged.made, number);
+            }
         }
-        let is_settled = |left: &LeftRecord| {
-            is_in_log(left) || made.get(&left.scope).is_some_and(|maker| left.place.number() < *maker)
-        };
+        let is_settled =
+            |left: &LeftRecord| settled_to.get(&left.scope).is_some_and(|last| left.place.number() <= *last);
         for settled in left.iter().filter(|left| is_settled(left)) {
             self.file.patch(&settled.place, TXG_AT, SETTLED.get())?;
         }
@@ -380,6 +386,15 @@ impl MemoryLog {
         }
     }
 
+    /// A record was done again. If nothing was to be done, as what it is about is gone, that is so from now on: the number of an
+    /// object may be another's. Errors: those of noting it.
+    pub(crate) fn was_applied(&self, left: &LeftRecord) -> Result<()> {
+        match self.file.word(&left.place, TXG_AT)? == TO_DO.get() {
+            true => self.file.patch(&left.place, TXG_AT, SETTLED.get()),
+            false => Ok(()),
+        }
+    }
+
     fn lose(&self, state: &mut MemoryState, dataset: DatasetId, txg: Txg) {
         let gap = state.gaps.entry(dataset).or_insert(Txg::ZERO);
         if *gap >= txg {
@@ -405,9 +420,8 @@ impl MemoryLog {
     /// Writes that a dataset has a gap. `None` if there is no room.
     fn put_gap(&self, dataset: DatasetId, txg: Txg) -> Option<RecordPlace> {
         let mut told = ToldOperation::of_gap(dataset, txg);
-        let place = self.file.reserve(told.len())?;
-        told.number(place.number());
-        self.file.write(&place, &told.head, Data::from(&[])).then_some(place)
+        told.begin();
+        self.file.reserve(&mut told.head, NUMBER_AT, 0)
     }
 }
 

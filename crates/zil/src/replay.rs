@@ -77,6 +77,7 @@ impl Log {
                 outcome = self.sync_pool().and_then(|()| memory.apply(record, apply));
             }
             self.set_redone(None);
+            memory.was_applied(record)?;
             if let Err(error) = outcome {
                 memory.done_again(dataset, false)?;
                 return Err(error).in_dataset(self.objset().name());
@@ -85,8 +86,8 @@ impl Log {
         }
         if done > 0 {
             self.sync_pool()?;
-            memory.done_again(dataset, true)?;
         }
+        memory.done_again(dataset, true)?;
         Ok(done)
     }
 

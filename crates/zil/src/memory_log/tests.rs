@@ -12,7 +12,7 @@ fn details(generation: u64, data: &[u8]) -> OperationDetails<'_> {
 fn tell(log: &MemoryLog, dataset: DatasetId, txg: u64, entry: &Itx, details: OperationDetails<'_>) -> u64 {
     let mut told = ToldOperation::of(dataset, Txg::new(txg), entry, Some(details)).unwrap();
     let Some(place) = log.reserve(&mut told) else { return 0 };
-    log.write(&place, &told);
+    log.complete(&place, &told);
     place.number()
 }
 
@@ -152,18 +152,20 @@ fn logged(log: &MemoryLog, dataset: DatasetId, seqs: &[(usize, u64)]) {
 fn what_the_intent_log_has_is_not_done_again() {
     let told = || {
         let log = filled();
+        write(&log, SET, 7, 9, b"joined");
         write(&log, SET, 7, 9, b"third");
-        // a commit of object 9 has the names, too
-        logged(&log, SET, &[(1, 38), (3, 39), (4, 40), (5, 43)]);
+        // a commit of object 9 has the names, too; the second write goes on where the first ended
+        logged(&log, SET, &[(1, 38), (3, 39), (4, 40), (6, 43)]);
         write(&log, SET, 7, 9, b"fourth");
         name(&log, 7, b"c", 0);
         log
     };
-    let all = ["a", "8 first", "9 second", "b", "9 third", "9 fourth", "c"];
+    let all = ["a", "8 first", "9 second", "b", "9 joined", "9 third", "9 fourth", "c"];
     let cases = [
         (0, &all[..]),
         (38, &all[1..]),
-        (39, &["8 first", "b", "9 third", "9 fourth", "c"]),
+        (39, &["8 first", "b", "9 joined", "9 third", "9 fourth", "c"]),
+        (42, &["8 first", "9 joined", "9 third", "9 fourth", "c"]),
         (50, &["8 first", "9 fourth", "c"]),
     ];
     for (last, expected) in cases {
