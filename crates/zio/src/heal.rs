@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use base::{Bookmark, Error, Kind, Result, ResultExt, tunables};
+use base::{Bookmark, CopyKind, Error, Kind, Result, ResultExt, count_copy, tunables};
 use codec::checksum::Checksum;
 use format::blkptr::BlkPtr;
 use vdev::{Extent, ExtentCopies, Lacking};
@@ -149,6 +149,7 @@ impl Zio {
             let mut good = |bytes: &[u8]| {
                 let good = is_good(bytes);
                 if good && right.is_none() {
+                    count_copy(CopyKind::FromColumns, bytes.len());
                     *right = Some(bytes.to_vec());
                 }
                 good

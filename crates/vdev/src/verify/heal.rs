@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Result};
+use base::{AlignedBuf, CopyKind, Result, count_copy};
 use device::meter::Purpose;
 use format::ids::Txg;
 
@@ -141,6 +141,7 @@ impl Tree {
     pub fn write_over(&self, extent: Extent, lacking: Lacking, right: &[u8]) -> Result<u64> {
         let size = self.padded_size(&extent, right.len())?;
         let mut block = AlignedBuf::zeroed(size);
+        count_copy(CopyKind::FromColumns, right.len());
         block[..right.len()].copy_from_slice(right);
         let (mut sources, order) = self.sources(&extent, size)?;
         match order {
@@ -158,6 +159,7 @@ impl Tree {
             source.compare(&block[source.range()], &mut |copy: &LeafCopy, right| {
                 if copy.is_wounded(right) || lacking == Lacking::Fill && copy.is_to_be_filled(right) {
                     let mut bytes = AlignedBuf::zeroed(right.len().next_multiple_of(sector));
+                    count_copy(CopyKind::FromColumns, right.len());
                     bytes[..right.len()].copy_from_slice(right);
                     wounds.push((copy.from, bytes));
                 }
