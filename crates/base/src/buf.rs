@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::copies::{CopyKind, count_copy};
 use crate::slab;
 
 /// An owned, fixed-size byte buffer that starts on a 4 KiB boundary.
@@ -147,6 +148,7 @@ impl DerefMut for AlignedBuf {
 
 impl From<&[u8]> for AlignedBuf {
     fn from(bytes: &[u8]) -> AlignedBuf {
+        count_copy(CopyKind::IntoNew, bytes.len());
         let mut buf = AlignedBuf::for_overwrite(bytes.len());
         buf.copy_from_slice(bytes);
         buf

@@ -10,6 +10,7 @@
 use std::ops::{Deref, Range};
 
 use crate::Block;
+use crate::copies::{CopyKind, count_copy};
 
 /// Bytes to be written: in one piece, or in blocks of one size.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,7 @@ impl<'a> Data<'a> {
 
     /// Copies them to `buf`, which has room for all.
     pub fn copy_to(self, buf: &mut [u8]) {
+        count_copy(CopyKind::IntoBlocks, self.len);
         let mut rest = buf;
         for slice in self.slices() {
             let (part, tail) = rest.split_at_mut(slice.len());
@@ -90,6 +92,7 @@ impl<'a> Data<'a> {
 
     /// A copy in one piece.
     pub fn to_vec(self) -> Vec<u8> {
+        count_copy(CopyKind::IntoNew, self.len);
         let mut bytes = Vec::with_capacity(self.len);
         self.slices().for_each(|slice| bytes.extend_from_slice(slice));
         bytes

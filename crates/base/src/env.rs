@@ -57,6 +57,8 @@ pub struct Env {
     defaults: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     /// What users ask for, while a command wants to know.
     requests: Arc<Tap<UserRequest>>,
+    /// Until when requests of users are timed, by the clock that nobody sets; 0 if they are not.
+    timed_until_ns: Arc<AtomicU64>,
 }
 
 impl Env {
@@ -73,6 +75,7 @@ impl Env {
             failpoints: None,
             defaults: Arc::default(),
             requests: Arc::new(Tap::new(REQUESTS_BYTES_MAX)),
+            timed_until_ns: Arc::default(),
         }
     }
 
@@ -90,6 +93,7 @@ impl Env {
             failpoints: None,
             defaults: Arc::default(),
             requests: Arc::new(Tap::new(REQUESTS_BYTES_MAX)),
+            timed_until_ns: Arc::default(),
         }
     }
 
@@ -186,6 +190,26 @@ impl Env {
         }
     }
 
+    /// Has requests of users be timed for [`TIMES_ASKED_NS`] from now on.
+    pub fn ask_for_times(&self) {
+        self.timed_until_ns.store(self.ticks_ns().saturating_add(TIMES_ASKED_NS), Ordering::Relaxed);
+    }
+
+    /// Whether somebody has asked for the times of requests a moment ago.
+    #[inline]
+    pub fn are_times_asked_for(&self) -> bool {
+        let until_ns = self.timed_until_ns.load(Ordering::Relaxed);
+        until_ns > 0 && self.is_before(until_ns)
+    }
+
+    fn is_before(&self, until_ns: u64) -> bool {
+        let is_before = self.ticks_ns() < until_ns;
+        if !is_before {
+            _ = self.timed_until_ns.compare_exchange(until_ns, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        is_before
+    }
+
     /// Lets that much time pass; none where the clock stands still.
     pub fn pause(&self, time: Duration) {
         if self.background.is_some() {
@@ -273,6 +297,9 @@ thread_local! {
 /// Work of so many nanoseconds is over sooner on several cores: it costs 25 to 50 µs until another one is awake, and
 /// workers look for more work for a while before they sleep, on cores that others may want.
 const WORTH_WAKING_NS: u64 = 100_000;
+
+/// Nanoseconds for which requests of users are timed after somebody has asked for that.
+const TIMES_ASKED_NS: u64 = 15_000_000_000;
 
 /// How often an open tap is looked at.
 const TAP_LOOK: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@
 mod abort;
 mod buf;
 mod bytes;
+mod copies;
 mod data;
 mod env;
 mod error;
@@ -26,6 +27,7 @@ mod user_request;
 pub use abort::or_abort;
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
+pub use copies::{CopyKind, copied_bytes, count_copy};
 pub use data::{Data, Piece};
 pub use env::{Env, WORK_THAT_WAITS, WorkKind};
 pub use error::{Bookmark, Error, ErrorPlace, Kind, Result, ResultExt};

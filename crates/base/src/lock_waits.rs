@@ -69,6 +69,12 @@ pub fn lock_waits() -> Vec<LockWaits> {
     rows.iter().map(row).collect()
 }
 
+/// Whether somebody has asked for what is counted, and it did not end since.
+#[inline]
+pub(crate) fn is_asked_for() -> bool {
+    UNTIL_NS.load(Ordering::Relaxed) != 0
+}
+
 /// Takes a lock that is not free.
 #[cold]
 #[inline(never)]

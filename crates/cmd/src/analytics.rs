@@ -6,7 +6,7 @@
 //!        └──▶ kept: files of weeks ─────────────────────────────┼──▶ /past      rows of one pool between two times
 //!   files: a thread a pool, only while a page looks ────────────┼──▶ /files     files of one dataset that are used most
 //!   reports: a folder of the user's ────────────────────────────┼──▶ /reports   curves of the advisor, /report: of the lab
-//!                                                               └──▶ /heat      latencies of one vdev, or of commits
+//!                                                               └──▶ /heat      latencies of one vdev or dataset
 //! ```
 //!
 //! Nothing can be changed through it. The page comes out of this program whole: no other host is asked for anything, and
@@ -15,7 +15,7 @@
 
 mod asker;
 mod clients;
-mod commits;
+mod dataset_times;
 mod files;
 mod history;
 mod hub;
@@ -208,7 +208,7 @@ async fn heat(State(hub): State<Arc<Hub>>, Query(asked): Query<HashMap<String, S
         return words(StatusCode::BAD_REQUEST, "/heat?pool=NAME&vdev=GUID&after=COLUMN, or dataset=NUMBER\n");
     };
     let subject = match asked.contains_key("dataset") {
-        true => HeatSubject::Commits(DatasetId::new(dataset)),
+        true => HeatSubject::Dataset(DatasetId::new(dataset)),
         false => HeatSubject::Vdev(Guid::new(vdev)),
     };
     match hub.heat(pool, subject, after) {

@@ -33,6 +33,7 @@ mod studies;
 mod tests;
 mod told;
 mod tree;
+mod zfs_fuse;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

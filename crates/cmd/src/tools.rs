@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,12 @@ fn folders() -> String {
 
 /// Whether there is a program of that name.
 pub fn is_installed(name: &str) -> bool {
-    std::env::split_paths(&folders()).any(|folder| folder.join(name).is_file())
+    find(name).is_some()
+}
+
+/// Where the program of that name is.
+pub fn find(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&folders()).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// How a program ended, and what it printed.

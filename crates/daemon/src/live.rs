@@ -24,7 +24,7 @@ use pool::{
     PoolState, PruneAmount, RefusedChanges,
 };
 use protocol::kstat::Kstat;
-use protocol::log_report::LogReport;
+use protocol::log_report::{DatasetTimes, LogReport};
 use protocol::wire::ScrubAction;
 use zil::Replayed;
 use zpl::{Counts, SyncMode, Zpl};
@@ -69,6 +69,11 @@ impl ServedPool {
     /// What its logs have done, `now_ns` after it was imported; `None` if it has none.
     pub fn log_report(&self, now_ns: u64) -> Option<LogReport> {
         self.live().ok().map(|live| report::log::gather(live, now_ns))
+    }
+
+    /// How long reads and writes of file systems and volumes took; none if it is not written.
+    pub fn request_times(&self) -> Vec<DatasetTimes> {
+        self.live().map_or_else(|_| Vec::new(), |live| report::log::request_times(live))
     }
 
     /// Counters as files: those of the pool, whose file systems and volumes were used so (by their objects), and what it

@@ -247,6 +247,7 @@ impl Served {
             Request::Report => self.report().map(|report| PoolReply::Report(Box::new(report))),
             Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
             Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
+            Request::Times => Ok(PoolReply::Times(self.pool.request_times())),
             Request::Profile => Ok(PoolReply::Profile(report::profile::gather())),
             Request::Damaged => self.asked().damaged(),
             Request::Clients => Ok(self.asked().clients()),

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Result, tunables};
+use base::{AlignedBuf, CopyKind, Env, Result, count_copy, tunables};
 
 use crate::item::BatchItem;
 use crate::meter::Ticket;
@@ -192,6 +192,7 @@ impl<'a> JoinedRead<'a> {
         device.read_at(start, &mut whole)?;
         for piece in &mut self.pieces {
             if let IoTask::Fill(buf) = &mut piece.task {
+                count_copy(CopyKind::JoinedReads, buf.len());
                 buf.copy_from_slice(&whole[(piece.offset - start) as usize..][..buf.len()]);
             }
         }

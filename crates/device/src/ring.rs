@@ -180,8 +180,9 @@ fn run_with(mut ring: IoUring, jobs: &mut [RingJob<'_>]) {
 
 /// Does all `jobs` through `ring`; if the ring breaks, returns those that are left.
 fn run_in_ring(ring: &mut IoUring, jobs: &mut [RingJob<'_>]) -> Result<(), Vec<usize>> {
-    // a stack: what must go on comes before what has not begun
-    let mut todo: Vec<usize> = (0..jobs.len()).rev().collect();
+    // a stack: what must go on comes before what has not begun; the rest by offset, so that the arm of a disk moves one way
+    let mut todo: Vec<usize> = (0..jobs.len()).collect();
+    todo.sort_by_key(|&i| std::cmp::Reverse(jobs[i].file_offset));
     let mut in_flight = 0;
     loop {
         while in_flight < DEPTH as usize

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Bookmark, Error, Mutex, Piece, Result, ResultExt};
+use base::{Bookmark, CopyKind, Error, Mutex, Piece, Result, ResultExt, count_copy};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::ids::ObjectId;
@@ -132,6 +132,7 @@ impl Object {
 
     /// Fills `buf` from byte `offset` on; what is not there reads as zeros.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        count_copy(CopyKind::IntoBuffers, buf.len());
         let mut rest = buf;
         for piece in self.read_pieces(offset, rest.len())? {
             let (part, tail) = rest.split_at_mut(piece.len());

@@ -13,6 +13,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::live::LiveObjset;
 use crate::owners::{OwnersOf, counts_projects, flags_of_objects};
+use crate::request_times::{RequestHistograms, RequestTimer, UserTimes};
 use crate::{Cache, Keep, Mode, ObjsetPolicy, OnFailure, ReadRequest, Which};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
@@ -32,6 +33,7 @@ struct ObjsetState {
     keep: AtomicU8,
     ahead: AtomicU8,
     live: Option<Arc<LiveObjset>>,
+    times: UserTimes,
 }
 
 /// What is on disk of a set.
@@ -83,6 +85,7 @@ impl ObjsetState {
             keep: AtomicU8::new(Keep::ALL.as_u8()),
             ahead: AtomicU8::new(Which::All as u8),
             live: None,
+            times: UserTimes::default(),
         })
     }
 }
@@ -116,7 +119,17 @@ impl Objset {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind, policy.pool_version));
             let (keep, ahead) = (AtomicU8::new(Keep::ALL.as_u8()), AtomicU8::new(Which::All as u8));
             let (name, mode) = (name.to_owned(), Mode::Plain);
-            ObjsetState { id, name, kind, root: RwLock::new(root), mode, keep, ahead, live: None }
+            ObjsetState {
+                id,
+                name,
+                kind,
+                root: RwLock::new(root),
+                mode,
+                keep,
+                ahead,
+                live: None,
+                times: UserTimes::default(),
+            }
         } else {
             ObjsetState::open(&cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
@@ -191,6 +204,17 @@ impl Objset {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let env = self.cache.zio().env();
         env.note_request(|time_ns| UserRequest { time_ns, dataset, object, offset, bytes, op });
+    }
+
+    /// Times a request of a user, until what is returned is dropped, if somebody asks for such times.
+    #[inline]
+    pub fn time_request(&self, op: UserOp) -> RequestTimer<'_> {
+        RequestTimer::start(&self.shared.times, self.cache.zio().env(), op)
+    }
+
+    /// How long those requests took that were timed; `None` if none was.
+    pub fn request_times(&self) -> Option<RequestHistograms> {
+        self.shared.times.all()
     }
 
     /// What the cache may keep of its blocks.

@@ -15,7 +15,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use base::{AlignedBuf, Block, Data, Error, Result};
+use base::{AlignedBuf, Block, CopyKind, Data, Error, Result, count_copy};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::uio::{readv, writev};
@@ -86,7 +86,9 @@ impl Channel {
 
     /// Sends a message, which is taken as a whole or not at all.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> nix::Result<()> {
-        writev(&self.connection, parts).map(drop)
+        let sent = writev(&self.connection, parts)?;
+        count_copy(CopyKind::ToKernel, sent);
+        Ok(())
     }
 
     /// Has the kernel drop what it keeps of a node.
@@ -231,6 +233,7 @@ impl Inbox {
                 received => break received?,
             }
         };
+        count_copy(CopyKind::FromKernel, self.len);
         Ok(())
     }
 

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use nix::mount::MsFlags;
 use serde::{Deserialize, Serialize};
 
+/// Threads of a mount that take requests, if nothing else is said: at least, and at most.
+const THREADS_MIN: usize = 8;
+const THREADS_MAX: usize = 32;
+
 /// How to mount a dataset. [`MountOptions::new`] has the defaults of ZFS's properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountOptions {
@@ -166,10 +170,13 @@ impl MountOptions {
     }
 
     /// Several requests wait for devices while others are answered from memory: more threads than
-    /// cores, but each with a stack and a buffer of its own, while they are needed.
+    /// cores, but each with a stack and a buffer of its own, while they are needed. As many commits share a flush of the
+    /// log at most, so there are several on the smallest machine, too.
     pub(crate) fn threads(&self) -> usize {
         match self.n_threads {
-            0 => std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 32),
+            0 => std::thread::available_parallelism()
+                .map_or(THREADS_MIN, |n| n.get() * 2)
+                .clamp(THREADS_MIN, THREADS_MAX),
             n => n,
         }
     }

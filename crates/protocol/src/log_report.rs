@@ -42,6 +42,18 @@ pub struct LogReport {
     pub commits: Vec<(DatasetId, Vec<u64>)>,
 }
 
+/// How often reads and writes of a file system or volume took so long while somebody asked: buckets of the binary
+/// logarithm of nanoseconds, up to the last that has any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetTimes {
+    /// Object of the dataset.
+    pub dataset: DatasetId,
+    /// Of reads.
+    pub reads: Vec<u64>,
+    /// Of writes.
+    pub writes: Vec<u64>,
+}
+
 impl LogSums {
     /// What was added since `before`. A log that is destroyed takes what it has done with it.
     pub fn since(&self, before: &LogSums) -> LogSums {

@@ -9,6 +9,8 @@ pub struct ProfileReport {
     pub lock_waits: Vec<LockWaitsReport>,
     /// Requests of FUSE that were taken since the process began, by kind.
     pub requests: Vec<(String, u64)>,
+    /// Bytes that were copied while somebody asked, by what they are: see [`base::copied_bytes`].
+    pub copied: Vec<(String, u64)>,
 }
 
 /// Waits for a lock at one place of the source.

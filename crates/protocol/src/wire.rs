@@ -22,14 +22,14 @@ use crate::client_report::ClientsReport;
 use crate::datasets;
 use crate::injections::{InjectionReport, InjectionRequest};
 use crate::io_report::IoReport;
-use crate::log_report::LogReport;
+use crate::log_report::{DatasetTimes, LogReport};
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 use crate::profile_report::ProfileReport;
 use crate::share::ShareOrder;
 use crate::tap::{TapOrder, TapSubject, Tapped};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 20;
+pub const PROTOCOL: u32 = 21;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest request of a user that may only ask, in bytes: many of them may be asking.
@@ -68,6 +68,8 @@ pub enum Request {
     Logs,
     /// For what `cenote where` shows of the inside of the process; waits for locks are counted on for a while.
     Profile,
+    /// For how long reads and writes of file systems and volumes took; they are timed for a while from then on.
+    Times,
     /// For the clients of volumes.
     Clients,
     /// For the paths of files of a dataset, in the order of their objects.
@@ -364,6 +366,7 @@ impl Request {
             | Request::Io
             | Request::Logs
             | Request::Profile
+            | Request::Times
             | Request::Clients
             | Request::Damaged
             | Request::Dedup
@@ -387,7 +390,7 @@ impl Request {
     pub fn cost(&self) -> Cost {
         use datasets::DatasetRequest as Zfs;
         match self {
-            Request::Report | Request::Io | Request::Logs | Request::Dedup => Cost::OfPool,
+            Request::Report | Request::Io | Request::Logs | Request::Times | Request::Dedup => Cost::OfPool,
             Request::Zfs(Zfs::Mounts) => Cost::OfPool,
             Request::Zfs(Zfs::Datasets(_) | Zfs::Holds { .. }) => Cost::InParts,
             Request::Zfs(
@@ -451,6 +454,7 @@ pub enum PoolReply {
     Io(IoReport),
     Logs(LogReport),
     Profile(ProfileReport),
+    Times(Vec<DatasetTimes>),
     Clients(ClientsReport),
     /// `None` of what has no path, or in directories with too many entries.
     Paths(Vec<Option<String>>),

@@ -40,7 +40,7 @@ pub use error::{TraceError, TracePlace};
 pub use footprint::Footprint;
 pub use format::TraceFormat;
 pub use names::TraceNames;
-pub use reader::{Backwards, TraceReader};
+pub use reader::{Backwards, TraceReader, ZSTD_MAGIC};
 pub use recorder::TraceRecorder;
 pub use request::{TraceOp, TraceRequest};
 pub use writer::TraceWriter;

@@ -17,8 +17,8 @@ const LINE_BYTES_MAX: usize = 4096;
 const HEAD_BYTES: usize = 64 << 10;
 /// Bytes that one request may read or write.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
-/// What compressed data begin with.
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Bytes at the beginning of a trace that is compressed.
+pub const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The binary logarithm of the memory that decompression may take.
 const ZSTD_WINDOW_LOG: u32 = 27;
 

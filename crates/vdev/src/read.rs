@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Env, Result, WorkKind};
+use base::{AlignedBuf, CopyKind, Env, Result, WorkKind, count_copy};
 use device::Read;
 use device::meter::Purpose;
 use format::ids::Txg;
@@ -243,6 +243,7 @@ impl ReadPlan {
         if let (Some(padded), Some(order)) = (&self.padded, &self.order) {
             order.restore(padded, buf);
         } else if let Some(padded) = &self.padded {
+            count_copy(CopyKind::FromColumns, buf.len());
             buf.copy_from_slice(&padded[..buf.len()]);
         }
         Ok(())

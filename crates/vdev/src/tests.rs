@@ -112,7 +112,7 @@ fn scrub_alone_and_together(open: impl Fn() -> Pool, blocks: &[(Extent, Vec<u8>)
         let results: Vec<_> = match together {
             false => blocks.iter().map(|(extent, block)| scrub(*extent, &mut |bytes| bytes == block)).collect(),
             true => {
-                let ahead = pool.tree.read_ahead(blocks.iter().map(|(extent, _)| *extent));
+                let ahead = pool.tree.read_ahead(blocks.iter().map(|(extent, _)| *extent), Lacking::Leave);
                 let good = |copies, block| pool.tree.scrub_ahead(copies, Lacking::Leave, &mut |bytes| bytes == block);
                 ahead.into_iter().zip(blocks).map(|(copies, (_, block))| good(copies, block)).collect()
             }

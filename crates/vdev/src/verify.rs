@@ -18,6 +18,7 @@
 mod copies;
 mod copy;
 mod heal;
+mod lacking;
 mod rows;
 mod search;
 mod source;
@@ -29,7 +30,8 @@ use crate::health::VdevStats;
 use crate::locate::Extent;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
-pub use heal::{ExtentCopies, Lacking};
+pub use heal::ExtentCopies;
+pub use lacking::Lacking;
 use source::VersionSource;
 
 /// Leaves named in an error at most.

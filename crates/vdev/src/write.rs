@@ -26,7 +26,7 @@
 
 use std::ops::Range;
 
-use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use base::{AlignedBuf, CopyKind, Error, Kind as ErrorKind, Result, count_copy};
 use device::Write;
 use device::meter::Purpose;
 use format::ids::Txg;
@@ -193,6 +193,7 @@ impl Tree {
         let mut plan = WritePlan { birth_txg: extent.birth_txg, ..WritePlan::default() };
         if size != block.len() {
             let mut padded = AlignedBuf::zeroed(size);
+            count_copy(CopyKind::IntoNew, block.len());
             padded[..block.len()].copy_from_slice(block);
             plan.padded = Some(padded);
         }

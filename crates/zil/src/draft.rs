@@ -8,7 +8,7 @@
 //! All records but writes lie in one block. The first block is the tail of the chain, whose size was chosen
 //! before; the others are as large as what is left.
 
-use base::{AlignedBuf, Error, Kind, RecordPlace, Result};
+use base::{AlignedBuf, CopyKind, Error, Kind, RecordPlace, Result, count_copy};
 use format::ids::Txg;
 
 use crate::LoggedContents;
@@ -106,6 +106,7 @@ impl<'a> Drafts<'a> {
             let out = &mut space[WRITE_SIZE..WRITE_SIZE + now];
             match (data, contents) {
                 (Some(data), _) => {
+                    count_copy(CopyKind::IntoLog, now);
                     out.copy_from_slice(&data[done as usize..done as usize + now]);
                     self.count([&self.stats.zil_itx_copied_count, &self.stats.zil_itx_copied_bytes], now);
                 }

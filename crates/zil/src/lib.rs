@@ -28,6 +28,7 @@ mod log;
 mod memory_log;
 mod pace;
 mod record;
+mod rehearsal;
 mod replay;
 mod stats;
 mod sync_mode;
@@ -43,6 +44,7 @@ pub use intent::{AclEntry, Born, Create, Extra, Intent, LoggedAcl, LoggedSetAttr
 pub use log::Log;
 pub use memory_log::{LeftOperation, MemoryLog, OperationDetails};
 pub use record::{Record, WriteRecord, fuzz};
+pub use rehearsal::{CommitRehearsal, RehearsedDevice};
 pub use replay::Replayed;
 pub use stats::{COMMIT_BUCKETS, Stats};
 pub use sync_mode::SyncMode;

@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use base::{Data, Endian, Mutex, Reader, RecordFile, RecordPlace, RecordSpot, Result};
+use base::{CopyKind, Data, Endian, Mutex, Reader, RecordFile, RecordPlace, RecordSpot, Result, count_copy};
 use format::ids::{DatasetId, ObjectId, Txg};
 
 use crate::Intent;
@@ -270,6 +270,7 @@ impl MemoryLog {
     /// Completes a record that was reserved.
     pub(crate) fn complete(&self, place: &RecordPlace, told: &ToldOperation<'_>) {
         let data = told.details.data;
+        count_copy(CopyKind::IntoLog, data.len());
         if !data.is_empty() && !self.file.complete(place, data) {
             self.lose(&mut self.state.lock(), ALL, told.txg);
         }

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use base::{Bookmark, Error, Kind, Result, ResultExt, tunables};
+use base::{Bookmark, CopyKind, Error, Kind, Result, ResultExt, count_copy, tunables};
 use codec::checksum::Checksum;
 use format::blkptr::BlkPtr;
 use vdev::{Extent, ExtentCopies, Lacking};
@@ -21,6 +21,18 @@ struct Mending {
 
 /// What was read ahead of the copies of a block that are no gangs, in their order; where it ends, they are read.
 type CopiesAhead<'a> = dyn Iterator<Item = ExtentCopies> + 'a;
+
+/// Blocks that lie next to each other, with what was read of their copies that are no gangs.
+pub struct ScrubRun {
+    blocks: Vec<((BlkPtr, Bookmark), Vec<ExtentCopies>)>,
+}
+
+impl ScrubRun {
+    /// The blocks, for those that do not come to verify them.
+    pub fn into_blocks(self) -> impl Iterator<Item = (BlkPtr, Bookmark)> {
+        self.blocks.into_iter().map(|(block, _)| block)
+    }
+}
 
 impl Zio {
     /// Writes right bytes to every place of a block that has others, gang members included; how many bytes. The block
@@ -56,23 +68,34 @@ impl Zio {
         self.scrub_ahead(bp, bookmark, lacking, &mut iter::empty())
     }
 
-    /// As [`Zio::scrub`] of each of the blocks, which lie next to each other: they are read together, unless they are so
-    /// large that it is not worth their memory.
-    pub fn scrub_run(&self, blocks: &[(BlkPtr, Bookmark)], lacking: Lacking) -> Vec<Result<u64>> {
-        let bytes = blocks.iter().fold(0u64, |sum, (bp, _)| sum.saturating_add(bp.psize()));
-        let extents = match bytes <= self.env().tunable(tunables::ZFS_VDEV_AGGREGATION_LIMIT) {
-            true => blocks.iter().map(|(bp, _)| plain_copies(bp)).collect(),
-            false => vec![Vec::new(); blocks.len()],
+    /// Reads runs of blocks for [`Zio::scrub_run`], all at once. The blocks of a run lie next to each other; a run that
+    /// is so large that reading it ahead is not worth its memory is read later, block by block.
+    pub fn read_runs(&self, runs: Vec<Vec<(BlkPtr, Bookmark)>>, lacking: Lacking) -> Vec<ScrubRun> {
+        let bytes_max = self.env().tunable(tunables::ZFS_VDEV_AGGREGATION_LIMIT);
+        let extents_of = |blocks: &Vec<(BlkPtr, Bookmark)>| -> Vec<Vec<Extent>> {
+            let bytes = blocks.iter().fold(0u64, |sum, (bp, _)| sum.saturating_add(bp.psize()));
+            match bytes <= bytes_max {
+                true => blocks.iter().map(|(bp, _)| plain_copies(bp)).collect(),
+                false => vec![Vec::new(); blocks.len()],
+            }
         };
-        let mut ahead = self.tree().read_ahead(extents.iter().flatten().copied()).into_iter();
-        let scrub = |((bp, bookmark), extents): (&(BlkPtr, Bookmark), &Vec<Extent>)| {
-            let mut own = ahead.by_ref().take(extents.len());
-            let outcome = self.scrub_ahead(bp, *bookmark, lacking, &mut own);
-            // those of a block that makes no sense
-            own.for_each(drop);
-            outcome
+        let extents: Vec<Vec<Vec<Extent>>> = runs.iter().map(extents_of).collect();
+        let mut ahead = self.tree().read_ahead(extents.iter().flatten().flatten().copied(), lacking).into_iter();
+        let mut copies_of = |extents: Vec<Extent>| ahead.by_ref().take(extents.len()).collect::<Vec<_>>();
+        let runs = runs.into_iter().zip(extents);
+        runs.map(|(blocks, extents)| ScrubRun {
+            blocks: blocks.into_iter().zip(extents).map(|(block, extents)| (block, copies_of(extents))).collect(),
+        })
+        .collect()
+    }
+
+    /// As [`Zio::scrub`] of each of the blocks of a run, with what was read of them.
+    pub fn scrub_run(&self, run: ScrubRun, lacking: Lacking) -> Vec<((BlkPtr, Bookmark), Result<u64>)> {
+        let scrub = |((bp, bookmark), copies): (_, Vec<ExtentCopies>)| {
+            let outcome = self.scrub_ahead(&bp, bookmark, lacking, &mut copies.into_iter());
+            ((bp, bookmark), outcome)
         };
-        blocks.iter().zip(&extents).map(scrub).collect()
+        run.blocks.into_iter().map(scrub).collect()
     }
 
     fn scrub_ahead(
@@ -126,6 +149,7 @@ impl Zio {
             let mut good = |bytes: &[u8]| {
                 let good = is_good(bytes);
                 if good && right.is_none() {
+                    count_copy(CopyKind::FromColumns, bytes.len());
                     *right = Some(bytes.to_vec());
                 }
                 good

@@ -57,6 +57,7 @@ impl File {
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
+        let _timed = self.timed(UserOp::Write);
         self.note(UserOp::Write, offset, room);
         let written = self.write_steps(zpl, offset, data.part(0..room), times)?;
         zpl.counters().written(written);
@@ -89,6 +90,7 @@ impl File {
 
     /// Writes `data` at the end, and returns where that was. Errors: as of [`File::write`].
     pub fn append(&self, data: &[u8]) -> Result<u64> {
+        let _timed = self.timed(UserOp::Write);
         let zpl = self.writable()?;
         let append = || {
             zpl.check_owners(self.object())?;

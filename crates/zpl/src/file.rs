@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Error, Kind, Piece, Result, UserOp};
-use dmu::Object;
+use dmu::{Object, RequestTimer};
 use format::ids::ObjectId;
 use format::sa::Attr;
 
@@ -64,6 +64,11 @@ impl File {
         self.zpl.as_ref()
     }
 
+    /// Times a request, if somebody asks for that.
+    pub(crate) fn timed(&self, op: UserOp) -> RequestTimer<'_> {
+        self.object.objset().time_request(op)
+    }
+
     /// Tells of a request, if somebody wants to know.
     pub(crate) fn note(&self, op: UserOp, offset: u64, len: usize) {
         self.object.objset().note_request(op, self.object.id(), (offset, len as u64));
@@ -72,6 +77,7 @@ impl File {
     /// Fills `buf` from byte `offset` on and returns how many bytes that were: fewer than its length only
     /// at the end of the file.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _timed = self.timed(UserOp::Read);
         self.with(|object, size| {
             let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
             self.note(UserOp::Read, offset, len);
@@ -84,6 +90,7 @@ impl File {
     /// Up to `len` bytes from byte `offset` on, in the blocks that hold them: fewer only at the end of the file.
     /// With `direct` past the cache: see [`Object::direct`].
     pub fn read_pieces(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
+        let _timed = self.timed(UserOp::Read);
         self.with(|object, size| {
             let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
             self.note(UserOp::Read, offset, len);

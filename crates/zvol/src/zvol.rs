@@ -189,6 +189,7 @@ impl Zvol {
     /// Errors: `Invalid` behind the end; those of reading.
     pub fn read(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
         self.range(offset, len as u64)?;
+        let _timed = self.objset().time_request(UserOp::Read);
         self.note(UserOp::Read, offset, len as u64);
         match direct {
             true => self.data.direct().read_pieces(offset, len),
@@ -217,6 +218,7 @@ impl Zvol {
     /// end, and where there is no room, `Quota`, `Suspended`; what of it has been written is not known then.
     pub fn write(&self, offset: u64, data: Data<'_>, lasts: bool) -> Result<()> {
         let live = self.changeable()?;
+        let _timed = self.objset().time_request(UserOp::Write);
         {
             let _sizing = live.sizing.read();
             let range = self.range(offset, data.len() as u64).map_err(|_| no_room())?;

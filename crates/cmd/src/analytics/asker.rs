@@ -10,12 +10,13 @@ use format::ids::Guid;
 use protocol::client::{self, Connection, off_topic};
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::kstat;
+use protocol::log_report::DatasetTimes;
 use protocol::pool_report::PoolReport;
 use protocol::rundir::{self, RunDir};
 use protocol::wire::{PoolReply, Request};
 
 use super::clients::{ClientRates, ClientWatch};
-use super::commits::{CommitHistograms, CommitWatch};
+use super::dataset_times::{DatasetHeat, TimesWatch};
 use super::history::{COLUMN_S, histograms};
 use super::hub::{DatasetRates, Hub, VdevRates, now_ms};
 use super::kept::{MinuteWriter, file_of};
@@ -103,7 +104,8 @@ struct SeenPool {
     column: Option<(u64, IoReport)>,
     p99s: BTreeMap<Guid, [u64; 2]>,
     clients: ClientWatch,
-    commits: CommitWatch,
+    /// Commits, reads and writes of file systems and volumes.
+    times: [TimesWatch; 3],
     counters: Watch,
     datasets: Watch,
     datasets_due: Instant,
@@ -160,7 +162,7 @@ impl SeenPool {
             column: None,
             p99s: BTreeMap::new(),
             clients: ClientWatch::default(),
-            commits: CommitWatch::default(),
+            times: Default::default(),
             counters: Watch::default(),
             datasets: Watch::default(),
             datasets_due: Instant::now(),
@@ -201,7 +203,7 @@ impl SeenPool {
         }
         let number = at_s / COLUMN_S;
         let ended = self.column.take_if(|(open, _)| *open != number);
-        let commits = if self.column.is_none() { self.commits_since() } else { CommitHistograms::new() };
+        let heat = if self.column.is_none() { self.heat_since() } else { DatasetHeat::default() };
         hub.change(id, |pool| {
             (pool.heard, pool.failure) = (Instant::now(), None);
             pool.name.clone_from(&self.name);
@@ -212,7 +214,7 @@ impl SeenPool {
             pool.history.add_row(at_s, row);
             pool.history.add_groups(groups);
             if let Some((number, before)) = &ended {
-                pool.history.add_heat(*number, [before, &io], &commits);
+                pool.history.add_heat(*number, [before, &io], &heat);
             }
             pool.dataset_count = all.len();
             pool.datasets = all.into_iter().take(DATASETS_MAX).map(dataset_row).collect();
@@ -236,12 +238,20 @@ impl SeenPool {
         }
     }
 
-    /// How long commits took since the last time that was asked for. A pool that is not written has none.
-    fn commits_since(&mut self) -> CommitHistograms {
-        match self.connection.ask(&Request::Logs) {
-            Ok(PoolReply::Logs(logs)) => self.commits.since(logs.commits),
-            _ => CommitHistograms::new(),
+    /// How long commits, reads and writes took since the last time that was asked for. A pool that is not written has none.
+    fn heat_since(&mut self) -> DatasetHeat {
+        let [commits, reads, writes] = &mut self.times;
+        let mut heat = DatasetHeat::default();
+        if let Ok(PoolReply::Logs(logs)) = self.connection.ask(&Request::Logs) {
+            heat.commits = commits.since(logs.commits);
         }
+        if let Ok(PoolReply::Times(times)) = self.connection.ask(&Request::Times) {
+            let of = |kind: fn(&DatasetTimes) -> &Vec<u64>| {
+                times.iter().map(|row| (row.dataset, kind(row).clone())).collect()
+            };
+            (heat.reads, heat.writes) = (reads.since(of(|row| &row.reads)), writes.since(of(|row| &row.writes)));
+        }
+        heat
     }
 
     fn renew_facts(&mut self) -> Result<()> {

@@ -16,6 +16,7 @@ use format::ids::{DatasetId, Guid};
 use protocol::io_report::{IoCounters, IoReport};
 use serde::Serialize;
 
+use super::dataset_times::DatasetHeat;
 use super::series::{OpenMean, SeriesRow};
 use crate::groups::GroupSpan;
 
@@ -31,7 +32,7 @@ const CELLS_MAX: usize = 4096;
 const GROUPS: usize = 120;
 /// Vdevs and datasets that are known by number, those that have gone too.
 const SUBJECTS_MAX: usize = 4096;
-/// How many kinds of latency there are: reads, writes, and what synchronous reads and writes waited for their turn.
+/// How many kinds of latency a vdev has: reads, writes, and what synchronous reads and writes waited for their turn.
 pub const KINDS: usize = 4;
 
 /// A row, and when it was, in seconds since 1970.
@@ -43,8 +44,8 @@ pub struct TimedRow(pub u64, pub SeriesRow);
 pub enum HeatSubject {
     /// A vdev.
     Vdev(Guid),
-    /// Commits of the log of a dataset; of [`DatasetId::NONE`]: of all logs. They are in the place of reads.
-    Commits(DatasetId),
+    /// A dataset; [`DatasetId::NONE`]: all together. Its kinds are commits, reads, writes, and nothing.
+    Dataset(DatasetId),
 }
 
 /// Requests of a vdev whose latency was in one bucket.
@@ -63,7 +64,7 @@ struct HeatColumn {
     cells: Vec<HeatCell>,
 }
 
-/// A column of one vdev as it is sent: its number, and of each kind pairs of a bucket and a count.
+/// A column of one vdev or dataset as it is sent: its number, and of each kind pairs of a bucket and a count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VdevColumn(pub u64, pub [Vec<u32>; KINDS]);
 
@@ -89,8 +90,8 @@ impl RecentHistory {
         push(&mut self.fine, TimedRow(at_s, row), FINE_ROWS);
     }
 
-    /// Adds a column of latencies: what vdevs did since `before`, and these commits.
-    pub fn add_heat(&mut self, number: u64, [before, now]: [&IoReport; 2], commits: &[(DatasetId, Vec<u64>)]) {
+    /// Adds a column of latencies: what vdevs did since `before`, and what file systems and volumes did.
+    pub fn add_heat(&mut self, number: u64, [before, now]: [&IoReport; 2], datasets: &DatasetHeat) {
         let mut cells = Vec::new();
         let mut guids: Vec<&Guid> = now.vdevs.keys().collect();
         guids.sort();
@@ -99,8 +100,8 @@ impl RecentHistory {
             let since = now.vdevs[guid].since(before.vdevs.get(guid).unwrap_or(&none));
             self.add_cells(&mut cells, HeatSubject::Vdev(*guid), histograms(&since));
         }
-        for (dataset, times) in commits {
-            self.add_cells(&mut cells, HeatSubject::Commits(*dataset), [times, &[], &[], &[]]);
+        for (dataset, [commits, reads, writes]) in datasets.by_dataset() {
+            self.add_cells(&mut cells, HeatSubject::Dataset(dataset), [commits, reads, writes, &[]]);
         }
         cells.shrink_to_fit();
         push(&mut self.heat, HeatColumn { number, cells }, COLUMNS);
@@ -125,7 +126,7 @@ impl RecentHistory {
         }
     }
 
-    /// The columns of a vdev, or of commits, behind that number.
+    /// The columns of a vdev or a dataset behind that number.
     pub fn heat_of(&self, subject: HeatSubject, after: u64) -> Vec<VdevColumn> {
         let known = self.subjects.get(&subject);
         let columns = self.heat.iter().filter(|column| column.number > after);
@@ -213,9 +214,10 @@ mod tests {
     fn latencies_of_a_vdev_are_found_again() {
         let mut history = RecentHistory::default();
         let of = |vdev: u64| HeatSubject::Vdev(Guid::new(vdev));
-        let commits = |dataset: u64| HeatSubject::Commits(DatasetId::new(dataset));
-        history.add_heat(7, [&report(&[1], 0), &report(&[1], 10)], &[]);
-        let some = vec![(DatasetId::NONE, vec![0, 5]), (DatasetId::new(1), vec![0, 4])];
+        let dataset = |dataset: u64| HeatSubject::Dataset(DatasetId::new(dataset));
+        history.add_heat(7, [&report(&[1], 0), &report(&[1], 10)], &DatasetHeat::default());
+        let commits = vec![(DatasetId::NONE, vec![0, 5]), (DatasetId::new(1), vec![0, 4])];
+        let some = DatasetHeat { commits, writes: vec![(DatasetId::new(1), vec![9])], ..DatasetHeat::default() };
         history.add_heat(8, [&report(&[1], 10), &report(&[1, 2], 15)], &some);
         let none = || [vec![], vec![], vec![], vec![]];
         let reads = |pairs: &[u32]| [pairs.to_vec(), vec![], vec![], vec![]];
@@ -225,8 +227,9 @@ mod tests {
         );
         assert_eq!(history.heat_of(of(2), 0), [VdevColumn(7, none()), VdevColumn(8, reads(&[1, 15, 3, 30]))]);
         assert_eq!(history.heat_of(of(3), 7), [VdevColumn(8, none())]);
-        let found = [0, 1].map(|dataset| history.heat_of(commits(dataset), 7));
-        assert_eq!(found, [[VdevColumn(8, reads(&[1, 5]))], [VdevColumn(8, reads(&[1, 4]))]]);
+        let found = [0, 1].map(|number| history.heat_of(dataset(number), 7));
+        let both = [vec![1, 4], vec![], vec![0, 9], vec![]];
+        assert_eq!(found, [[VdevColumn(8, reads(&[1, 5]))], [VdevColumn(8, both)]]);
     }
 
     #[test]
@@ -234,7 +237,7 @@ mod tests {
         let mut history = RecentHistory::default();
         for column in 0..3 {
             let guids: Vec<u64> = (0..3000).map(|vdev| column * 3000 + vdev).collect();
-            history.add_heat(column, [&IoReport::default(), &report(&guids, 1)], &[]);
+            history.add_heat(column, [&IoReport::default(), &report(&guids, 1)], &DatasetHeat::default());
         }
         assert!(
             history.heat.iter().all(|column| column.cells.len() <= CELLS_MAX) && history.subjects.len() == SUBJECTS_MAX

@@ -254,7 +254,7 @@ impl Hub {
         })
     }
 
-    /// Latencies of a vdev, or of commits, behind a column; `None` if there is no such pool.
+    /// Latencies of a vdev or a dataset behind a column; `None` if there is no such pool.
     pub fn heat(&self, id: &str, subject: HeatSubject, after: u64) -> Option<String> {
         let pools = self.pools.lock();
         let columns = pools.get(id)?.history.heat_of(subject, after);

@@ -80,7 +80,7 @@ impl<'a> LabBed<'a> {
             LabRecipe::Device(name) => return Ok(of(devices.path(name)?.to_owned(), BedMade::Nothing)),
             LabRecipe::Peer { device, peer } => {
                 let goes_on = || !is_interrupted.load(Ordering::Relaxed);
-                let mount = PeerMount::make(*peer, devices.path(device)?, &at, &goes_on);
+                let mount = PeerMount::make(*peer, devices.path(device)?, &at, place.mark(), &goes_on);
                 return mount.map(|mount| of(at, BedMade::Peer(mount)));
             }
             LabRecipe::Pool { .. } | LabRecipe::Volume { .. } => {}

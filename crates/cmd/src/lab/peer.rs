@@ -1,4 +1,4 @@
-//! File systems of Linux beside ours: made on the same device, and mounted at the same place.
+//! File systems of Linux, and zfs-fuse, beside ours: made on the same device, and mounted at the same place.
 //!
 //! A file becomes a loop device of its mount alone, which goes with the mount. So a lab that was killed leaves a mount below
 //! its own folder, and nothing else, and the next one takes it away.
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
 use super::place::POOL;
+use super::zfs_fuse::{self, ZfsFuseDaemon};
 use crate::tools;
 
 /// What makes loop devices.
@@ -21,12 +22,13 @@ const BUSY_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 const POLL_TIME: Duration = Duration::from_millis(20);
 
-/// A file system of Linux.
+/// A file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
     Ext4,
     Xfs,
     Btrfs,
+    ZfsFuse,
 }
 
 impl PeerKind {
@@ -36,6 +38,7 @@ impl PeerKind {
             PeerKind::Ext4 => "ext4",
             PeerKind::Xfs => "xfs",
             PeerKind::Btrfs => "btrfs",
+            PeerKind::ZfsFuse => "zfs-fuse",
         }
     }
 
@@ -45,6 +48,7 @@ impl PeerKind {
             PeerKind::Ext4 => ("mkfs.ext4", "-F", "e2fsprogs"),
             PeerKind::Xfs => ("mkfs.xfs", "-f", "xfsprogs"),
             PeerKind::Btrfs => ("mkfs.btrfs", "-f", "btrfs-progs"),
+            PeerKind::ZfsFuse => ("zfs-fuse", "-f", "zfs-fuse"),
         }
     }
 }
@@ -60,8 +64,11 @@ pub struct Peer {
 impl Peer {
     /// The commands that make it of a device, and mount it.
     pub fn commands(&self, device: &Path, at: &Path) -> [Vec<String>; 2] {
-        let (mkfs, force, _) = self.kind.mkfs();
         let text = |path: &Path| path.to_string_lossy().into_owned();
+        if self.kind == PeerKind::ZfsFuse {
+            return zfs_fuse_commands(&text(device), &text(device.parent().unwrap_or(device)), &text(at));
+        }
+        let (mkfs, force, _) = self.kind.mkfs();
         let make = [mkfs, "-q", force, "-L", POOL].map(str::to_owned).into_iter().chain([text(device)]).collect();
         let shared = if is_file(device) { "loop," } else { "" };
         let options = format!("{shared}noatime,nosuid,nodev{}", self.options);
@@ -71,6 +78,9 @@ impl Peer {
 
     /// Errors, for the user: what is missing here for it on a device.
     pub fn check(&self, device: &Path) -> Result<(), String> {
+        if self.kind == PeerKind::ZfsFuse {
+            return zfs_fuse::check();
+        }
         let (mkfs, _, package) = self.kind.mkfs();
         for (program, package) in [(mkfs, package), ("mount", "mount"), ("losetup", "mount"), ("wipefs", "util-linux")]
         {
@@ -92,6 +102,14 @@ impl Peer {
     }
 }
 
+/// The commands that make a pool of zfs-fuse, which is mounted then, and that import it.
+fn zfs_fuse_commands(device: &str, folder: &str, at: &str) -> [Vec<String>; 2] {
+    let zpool = zfs_fuse::zpool().to_string_lossy().into_owned();
+    let words = |words: &[&str]| [&zpool[..]].iter().chain(words).map(|word| (*word).to_owned()).collect();
+    let make = ["create", "-f", "-o", "cachefile=none", "-O", "atime=off", "-m", at, POOL, device];
+    [words(&make), words(&["import", "-o", "cachefile=none", "-d", folder, POOL])]
+}
+
 /// Whether a file system is in the kernel, or in a module of it.
 fn kernel_knows(name: &str) -> bool {
     let known = read_to_string("/proc/filesystems").unwrap_or_default();
@@ -107,19 +125,31 @@ fn is_file(device: &Path) -> bool {
 
 /// A file system that is mounted. It stays so until it is ended.
 pub struct PeerMount {
-    /// Of mount(8).
+    kind: PeerKind,
+    /// Of mount(8), or an import.
     mount: Vec<String>,
+    /// That of zfs-fuse.
+    daemon: Option<ZfsFuseDaemon>,
     device: PathBuf,
     at: PathBuf,
 }
 
 impl PeerMount {
-    /// Makes the file system and mounts it, as long as `goes_on` says so. Errors, for the user: it cannot be made; then
-    /// nothing of it stays.
-    pub fn make(peer: Peer, device: &Path, at: &Path, goes_on: &dyn Fn() -> bool) -> Result<PeerMount, String> {
+    /// Makes the file system and mounts it, as long as `goes_on` says so; a daemon of it has `mark` in its environment.
+    /// Errors, for the user: it cannot be made; then nothing of it stays.
+    pub fn make(
+        peer: Peer,
+        device: &Path,
+        at: &Path,
+        mark: (&str, PathBuf),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<PeerMount, String> {
         let [make, mount] = peer.commands(device, at);
-        let made = PeerMount { mount, device: device.to_owned(), at: at.to_owned() };
-        match run(&make, goes_on).and_then(|_| made.mount(goes_on)) {
+        let is_pool = peer.kind == PeerKind::ZfsFuse;
+        let daemon = if is_pool { Some(ZfsFuseDaemon::start(mark, goes_on)?) } else { None };
+        let made = PeerMount { kind: peer.kind, mount, daemon, device: device.to_owned(), at: at.to_owned() };
+        // a pool is mounted when it is made
+        match run(&make, goes_on).and_then(|_| if is_pool { Ok(()) } else { made.mount(goes_on) }) {
             Ok(()) => Ok(made),
             Err(why) => {
                 let _ = made.end();
@@ -130,7 +160,7 @@ impl PeerMount {
 
     fn mount(&self, goes_on: &dyn Fn() -> bool) -> Result<(), String> {
         run(&self.mount, goes_on)?;
-        if !is_file(&self.device) {
+        if !is_file(&self.device) || self.daemon.is_some() {
             return Ok(());
         }
         let file = self.device.to_string_lossy();
@@ -150,7 +180,10 @@ impl PeerMount {
 
     /// Nothing of it is cached any more. Errors, for the user: of the file system.
     pub fn cool(&self, goes_on: &dyn Fn() -> bool) -> Result<(), String> {
-        self.unmount()?;
+        match &self.daemon {
+            Some(_) => zpool(&["export", POOL])?,
+            None => self.unmount()?,
+        }
         self.mount(goes_on)
     }
 
@@ -168,6 +201,10 @@ impl PeerMount {
 
     /// Unmounts it; a disk has no file system then. Errors, for the user: it stays.
     pub fn end(&self) -> Result<(), String> {
+        if self.kind == PeerKind::ZfsFuse {
+            // there may be none; what is mounted still is told below
+            let _ = zpool(&["destroy", "-f", POOL]);
+        }
         self.unmount()?;
         if is_file(&self.device) { Ok(()) } else { wipe(&self.device) }
     }
@@ -180,6 +217,14 @@ pub fn wipe_left(device: &Path) -> Result<(), String> {
         Ok(answer) if answer.text.trim() == POOL => wipe(device),
         _ => Ok(()),
     }
+}
+
+/// A command of the `zpool` of zfs-fuse. Errors, for the user: how it failed.
+fn zpool(words: &[&str]) -> Result<(), String> {
+    let began = Instant::now();
+    let program = zfs_fuse::zpool().to_string_lossy().into_owned();
+    let words: Vec<String> = [&program[..]].iter().chain(words).map(|word| (*word).to_owned()).collect();
+    run(&words, &|| began.elapsed() < ANSWER_TIME).map(drop)
 }
 
 /// A device that is mounted keeps it.

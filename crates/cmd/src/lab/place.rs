@@ -202,6 +202,11 @@ impl LabPlace {
         }
     }
 
+    /// The variable in the environment of processes of this folder, by which they are found when a lab was killed.
+    pub fn mark(&self) -> (&'static str, PathBuf) {
+        (RUN_VARIABLE, self.run())
+    }
+
     /// Processes whose pools are those of this folder, as [`LabPlace::cenote`] has told them.
     fn processes(&self) -> Vec<Pid> {
         let mark = [RUN_VARIABLE.as_bytes(), b"=", self.run().as_os_str().as_bytes()].concat();

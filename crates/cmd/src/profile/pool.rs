@@ -178,29 +178,34 @@ impl ProfiledPool {
                 written_bytes_per_s: written,
             }
         });
-        let before: HashMap<&str, u64> = first.profile.requests.iter().map(|(kind, count)| (&**kind, *count)).collect();
-        let requests = last
-            .profile
-            .requests
-            .iter()
-            .map(|(kind, count)| (kind.clone(), count.saturating_sub(before.get(&**kind).copied().unwrap_or(0))));
-        let mut requests: Vec<(String, u64)> = requests.filter(|(_, count)| *count > 0).collect();
-        requests.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let requests = grown(&first.profile.requests, &last.profile.requests);
+        let copied_bytes = grown(&first.profile.copied, &last.profile.copied);
         let mut lock_waits = last.profile.lock_waits.clone();
         lock_waits.sort_by_key(|waits| std::cmp::Reverse(waits.total_ns));
-        Some(PoolWhole { row: self.row(first, last), vdevs: vdevs.collect(), requests, lock_waits })
+        Some(PoolWhole {
+            seconds: first.seconds_until(last),
+            row: self.row(first, last),
+            vdevs: vdevs.collect(),
+            requests,
+            copied_bytes,
+            lock_waits,
+        })
     }
 }
 
 /// All that was seen of a pool.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolWhole {
-    /// Rates from the first look to the last.
+    /// Seconds from the first look to the last, and the rates between them.
+    pub seconds: f64,
+    #[allow(missing_docs)] // see above
     pub row: ProfileRow,
     /// Those of its vdevs.
     pub vdevs: Vec<ProfiledVdev>,
     /// Requests of FUSE by kind, the most frequent first.
     pub requests: Vec<(String, u64)>,
+    /// Bytes that its process has copied, by what they are, the most first.
+    pub copied_bytes: Vec<(String, u64)>,
     /// Waits for locks, the longest first.
     pub lock_waits: Vec<protocol::profile_report::LockWaitsReport>,
 }
@@ -217,6 +222,16 @@ impl PoolLook {
     fn waited_ns(&self) -> u64 {
         self.profile.lock_waits.iter().map(|waits| waits.total_ns).sum()
     }
+}
+
+/// What was added to counts, the most first.
+fn grown(before: &[(String, u64)], now: &[(String, u64)]) -> Vec<(String, u64)> {
+    let before: HashMap<&str, u64> = before.iter().map(|(kind, count)| (&**kind, *count)).collect();
+    let since = |(kind, count): &(String, u64)| count.saturating_sub(before.get(&**kind).copied().unwrap_or(0));
+    let mut grown: Vec<(String, u64)> = now.iter().map(|row| (row.0.clone(), since(row))).collect();
+    grown.retain(|(_, count)| *count > 0);
+    grown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    grown
 }
 
 /// When a group stopped taking changes, began to be written, and was on disk, in nanoseconds. One that is being written is

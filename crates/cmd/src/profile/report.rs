@@ -66,6 +66,13 @@ impl PoolProfile<'_> {
         text += &table("devices, a second", ["READS", "WRITES", "READ", "WRITTEN"], vdevs);
         let requests = self.whole.requests.iter().map(|(kind, count)| (kind.clone(), [nicenum(*count)]));
         text += &table("requests of FUSE", ["COUNT"], requests);
+        let seconds = self.whole.seconds.max(1e-6);
+        let copied = self
+            .whole
+            .copied_bytes
+            .iter()
+            .map(|(kind, bytes)| (kind.clone(), [nicebytes(*bytes), nicebytes((*bytes as f64 / seconds) as u64)]));
+        text += &table("bytes that were copied", ["BYTES", "A SECOND"], copied);
         let waits = self.whole.lock_waits.iter().take(ROWS_MAX).map(|waits| {
             let name = format!("{} {} at {}", waits.how, last_part(&waits.guarded), waits.place);
             (name, [nicenum(waits.count), nicetime(waits.total_ns), nicetime(waits.longest_ns)])

@@ -179,18 +179,20 @@ fn clients_and_volumes_are_shown() {
     let [reads, read, writes, written, others] = rates[..] else { panic!("{rates:?}") };
     assert!(is_near(read / reads, 4096.0) && is_near(written / writes, 8192.0), "{rates:?}");
     assert!(is_near(reads / writes, 2.0) && is_near(others / writes, 2.0), "{rates:?}");
-    // how long the flushes took, of all logs and of its own
+    // how long flushes, reads and writes took, of all and of its own
     let row = told["datasets"].as_array().unwrap().iter().find(|row| row[0] == "fresh/v").unwrap();
     for id in ["0", row[2].as_str().unwrap()] {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             client.ask(0, WRITE, 0, 8192, &[7; 8192]);
             client.ask(0, FLUSH, 0, 0, &[]);
+            client.ask(0, READ, 0, 4096, &[]);
             let (_, body) = server.get(&format!("/heat?pool=fresh&dataset={id}&after=0"), "");
             let told: Value = serde_json::from_str(&body).unwrap();
             let columns = told["columns"].as_array().unwrap();
-            let has_some = |column: &Value| column[1][0].as_array().is_some_and(|pairs| !pairs.is_empty());
-            if columns.iter().any(has_some) {
+            let has_some =
+                |column: &Value, kind: usize| column[1][kind].as_array().is_some_and(|pairs| !pairs.is_empty());
+            if (0..3).all(|kind| columns.iter().any(|column| has_some(column, kind))) {
                 break;
             }
             assert!(Instant::now() < end, "{id}: {body}");
@@ -427,6 +429,7 @@ fn the_page_is_right_in_a_browser() {
     words.push("The report of cenote lab of");
     words.push("Do not buy <img");
     words.push("How long commits take");
+    words.push("How long reads and writes take");
     let token = world.dir.join("token");
     std::fs::write(&token, "a-token-of-my-own\n").unwrap();
     let reports = ["--reports", reports.to_str().unwrap()];

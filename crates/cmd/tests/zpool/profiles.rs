@@ -40,6 +40,10 @@ fn the_time_of_a_pool_is_told_while_a_command_runs() {
         requests.iter().find(|request| request[0] == kind).map_or(0, |request| request[1].as_u64().unwrap())
     };
     assert!(count("WRITE") >= 30 && count("FSYNC") == 3, "{requests:?}");
+    let copied = pool["pool"]["copied_bytes"].as_array().unwrap();
+    let bytes_of = |kind: &str| copied.iter().find(|row| row[0] == kind).map_or(0, |row| row[1].as_u64().unwrap());
+    // each write came from the kernel, and went into blocks or became some
+    assert!(bytes_of("requests, by the kernel") > 30 * 4096, "{copied:?}");
     assert!(!told["seconds"].as_array().unwrap().is_empty());
     if pool["processor"].is_null() {
         eprintln!("SKIPPED where: processors cannot be sampled here");

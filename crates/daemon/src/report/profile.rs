@@ -12,5 +12,6 @@ pub fn gather() -> ProfileReport {
         total_ns: waits.total_ns,
         longest_ns: waits.longest_ns,
     });
-    ProfileReport { lock_waits: lock_waits.collect(), requests: fuse::request_counts() }
+    let copied = base::copied_bytes().into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect();
+    ProfileReport { lock_waits: lock_waits.collect(), requests: fuse::request_counts(), copied }
 }

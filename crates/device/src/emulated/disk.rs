@@ -3,7 +3,7 @@
 //! ```text
 //!   write ─▶ link ─▶ cache, answered ─ ─ ─ ▶ arm ─▶ platter      when the disk has nothing else to do,
 //!   flush ─────────▶ until the cache is empty                    or is flushed: by offset, as an elevator
-//!   read  ─▶ read ahead, or arm ─▶ platter
+//!   read  ─▶ read ahead, or passed over a moment ago, or arm ─▶ platter
 //! ```
 //!
 //! A byte's angle follows from its offset, as if tracks were skewed so that a sequential transfer never waits. So a write
@@ -15,6 +15,8 @@ use super::jitter::Jitter;
 
 /// Bytes that the arm reaches without a seek.
 const TRACK_REACH: u64 = 1 << 20;
+/// Bytes behind the one that was read last that are in the cache still, if the platter was read there.
+const HELD_BYTES: u64 = 8 << 20;
 /// Bytes that are written from the cache at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Of a revolution, what is rounding.
@@ -51,6 +53,8 @@ pub(super) struct SpinningDisk {
     head: u64,
     /// Offset and time at which the last read from the platter ended; the platter is read on from there.
     read_until: Option<(u64, f64)>,
+    /// The offset at which it began to be read.
+    read_from: u64,
     /// What the cache has that the platter has not: starts and ends.
     dirty: BTreeMap<u64, u64>,
     dirty_bytes: u64,
@@ -67,6 +71,7 @@ impl SpinningDisk {
             free_at: 0.0,
             head: 0,
             read_until: None,
+            read_from: 0,
             dirty: BTreeMap::new(),
             dirty_bytes: 0,
         }
@@ -77,6 +82,14 @@ impl SpinningDisk {
         let end = offset.saturating_add(len);
         let command_s = self.disk.command_s;
         if let Some((read_to, at)) = self.read_until
+            && (self.read_from.max(read_to.saturating_sub(HELD_BYTES))..read_to).contains(&offset)
+            && end <= read_to
+        {
+            // the platter passed there on its way to what was asked for before
+            let read_at = at - (read_to - end) as f64 / self.disk.rate;
+            return now.max(read_at) + command_s + len as f64 / self.disk.link_rate;
+        }
+        if let Some((read_to, at)) = self.read_until
             && (read_to..read_to.saturating_add(self.disk.read_ahead_bytes)).contains(&offset)
         {
             // the platter went on meanwhile
@@ -86,7 +99,7 @@ impl SpinningDisk {
             return now.max(read_at) + command_s + len as f64 / self.disk.link_rate;
         }
         let done = self.transfer(now, offset, len);
-        self.read_until = Some((end, done));
+        (self.read_from, self.read_until) = (offset, Some((end, done)));
         done + command_s
     }
 

@@ -338,6 +338,19 @@ mod tests {
     }
 
     #[test]
+    fn reads_of_a_queue_that_are_out_of_order_cost_no_revolution() {
+        let mut model = DeviceModel::new(EmulatedKind::Hdd7200, SIZE, 1);
+        let at = 1000 * MS;
+        let first = model.submit(DeviceOp::Read, 0, 1 << 20, at);
+        let third = model.submit(DeviceOp::Read, 2 << 20, 1 << 20, at);
+        let second = model.submit(DeviceOp::Read, 1 << 20, 1 << 20, at);
+        assert!(third - first < 20 * MS, "two MiB further: {}", third - first);
+        assert!(second.abs_diff(third) < 8 * MS, "the platter passed there on its way: {first} {second} {third}");
+        let back = model.submit(DeviceOp::Read, SIZE / 2, 4096, third);
+        assert!(model.submit(DeviceOp::Read, 0, 4096, back) - back > 5 * MS, "another place");
+    }
+
+    #[test]
     fn flushes_of_ssds_differ() {
         let median = |kind| Tried::new(kind, 2).synced(100);
         assert!((2_000_000..4_000_000).contains(&median(EmulatedKind::Ssd)));

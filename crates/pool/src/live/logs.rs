@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
-use dmu::{Mode, Objset};
+use dmu::{Mode, Objset, RequestHistograms};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::feature::BLOCK_CLONING;
@@ -56,6 +56,14 @@ impl LivePool {
     pub fn commit_times(&self) -> Vec<(DatasetId, [u64; COMMIT_BUCKETS])> {
         let times = self.heads().all().into_iter().map(|(id, head)| (id, head.log().stats().commit_times()));
         times.filter(|(_, times)| times.iter().any(|count| *count > 0)).collect()
+    }
+
+    /// How long reads and writes of file systems and volumes took, of those that had any while somebody asked, by the
+    /// object of the dataset. They are timed for a while from now on.
+    pub fn request_times(&self) -> Vec<(DatasetId, RequestHistograms)> {
+        self.env().ask_for_times();
+        let heads = self.heads().all().into_iter();
+        heads.filter_map(|(id, head)| Some((id, head.objset().request_times()?))).collect()
     }
 
     /// What all logs have done.

@@ -13,7 +13,7 @@
 //!
 //! Which leaves a resilver gives everything is in their configuration, as OpenZFS has it: its last group. So it goes on
 //! after an import where it was, if it is of all that leaves lack, and if no block failed so far; else it begins anew.
-//! What a leaf has by then is read, and not written again.
+//! Leaves are written to without being read first: a block that one has got already is written again.
 //!
 //! A leaf that comes while a resilver is under way waits for the next one, which its configuration says (feature
 //! `resilver_defer`); without that feature the resilver begins anew.

@@ -9,6 +9,7 @@
 //! So what is saved is the place that the walk had reached when the last of its blocks was issued. A block that is freed
 //! meanwhile is forgotten: its place may soon be another's.
 
+mod batch;
 mod rebuilds;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use format::blkptr::BlkPtr;
 use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::scan::{ScanPhys, ScanState};
 
+pub(super) use batch::{RUNS_MAX, ScanBatch, ScanResults, ScanRuns};
 use rebuilds::Rebuilds;
 pub(super) use rebuilds::{Lacked, RebuildStage};
 

@@ -9,23 +9,21 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use base::{Bookmark, Env, Error, Kind, Result, WORK_THAT_WAITS, WorkKind, tunables};
+use base::{Bookmark, Error, Kind, Result, tunables};
 use device::JoinLimits;
 use dmu::traverse::{Descend, Range, Visit, Visitor};
 use dmu::zap::Zap;
 use dmu::zap::ZapValue;
 use dsl::scan::position_of;
-use dsl::traverse::LOG_LEVEL;
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::ids::{DatasetId, ObjectId, Txg, VdevNumber};
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
-use vdev::{Lacking, TxgRanges, VdevKind};
-use zio::Zio;
+use vdev::{TxgRanges, VdevKind};
 
-use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
+use super::scan::{BLOCK_BYTES, RUNS_MAX, ScanBatch, ScanInMemory, ScanPass, ScanResults, ScanRuns, ScanStage};
 use super::txg_time_log::ScrubRange;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
@@ -302,47 +300,24 @@ impl SyncContext<'_> {
         }
     }
 
-    /// Verifies what was found, in the order of places.
+    /// Verifies what was found, in the order of places: while some blocks are verified, and written to leaves that lack
+    /// them, the next ones are read.
     fn issue(&self, budget: &StepTime<'_>) -> Result<()> {
-        let (pool, zio) = (self.pool, self.pool.cache().zio());
-        let leaves = pool.tree().leaves().count().max(1);
-        let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
-        let limits = JoinLimits::of(pool.env());
-        while !budget.is_over() {
+        let (pool, env) = (self.pool, self.pool.env());
+        self.look_at_leaves()?;
+        let mut batch = self.take_batch().map(|batch| batch.read(pool));
+        while let Some(now) = batch.take() {
             self.look_at_leaves()?;
-            let (runs, covered) = {
+            let next = if budget.is_over() { None } else { self.take_batch() };
+            let (results, read) = env.both(|| now.verify(pool), || next.map(|next| next.read(pool)));
+            self.note_results(results);
+            batch = read;
+            if pool.scan().lock().is_stalled {
                 let mut state = pool.scan().lock();
-                (state.take(at_once, limits), Vec::from_iter(state.covers.keys().copied()))
-            };
-            let lacking = if covered.is_empty() { Lacking::Leave } else { Lacking::Fill };
-            if runs.is_empty() {
-                break;
-            }
-            let bytes: u64 = runs.iter().flatten().map(|(bp, _)| bytes_of(bp)).sum();
-            let results = pool.env().map(runs, WORK_THAT_WAITS, |run| {
-                let results = Env::doing(WorkKind::Scan, || verify_run(zio, &run, lacking));
-                run.into_iter().zip(results).collect::<Vec<_>>()
-            });
-            let has_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
-            let mut state = pool.scan().lock();
-            state.has_unfilled |= has_unfilled;
-            state.pass.issued_bytes += bytes;
-            for ((bp, bookmark), result) in results.into_iter().flatten() {
-                if let Err(error) = &result {
-                    tracing::warn!(pool = pool.name(), "scan: {error}");
-                    pool.note_unfilled(covered.iter().copied(), bp.physical_birth());
-                }
-                if !result.as_ref().is_err_and(|error| error.kind() == Kind::Missing) {
-                    state.verified(&bp, result.is_ok());
-                }
-                match result {
-                    Ok(healed) => state.healed(healed),
-                    // a device is gone that cannot be done without: until it is back
-                    Err(error) if error.kind() == Kind::Missing => state.put_back(&bp, bookmark),
-                    Err(_) => state.failed(),
-                }
-            }
-            if state.is_stalled {
+                batch
+                    .into_iter()
+                    .flat_map(ScanBatch::into_blocks)
+                    .for_each(|(bp, bookmark)| state.put_back(&bp, bookmark));
                 return Ok(());
             }
         }
@@ -352,10 +327,45 @@ impl SyncContext<'_> {
             // all walked is as if it had not begun, on disk
             if !state.is_walked {
                 state.save();
-                state.saved_s = pool.env().now_s();
+                state.saved_s = env.now_s();
             }
         }
         Ok(())
+    }
+
+    /// The next blocks that are to be verified; `None` if there are no more.
+    fn take_batch(&self) -> Option<ScanRuns> {
+        let pool = self.pool;
+        let leaves = pool.tree().leaves().count().max(1);
+        let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
+        let mut state = pool.scan().lock();
+        let runs = state.take(at_once.min(RUNS_MAX), JoinLimits::of(pool.env()));
+        let covered = Vec::from_iter(state.covers.keys().copied());
+        (!runs.is_empty()).then_some(ScanRuns { runs, covered })
+    }
+
+    /// Notes what came of a batch.
+    fn note_results(&self, ScanResults { covered, blocks }: ScanResults) {
+        let pool = self.pool;
+        let has_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
+        let mut state = pool.scan().lock();
+        state.has_unfilled |= has_unfilled;
+        state.pass.issued_bytes += blocks.iter().map(|((bp, _), _)| bytes_of(bp)).sum::<u64>();
+        for ((bp, bookmark), result) in blocks {
+            if let Err(error) = &result {
+                tracing::warn!(pool = pool.name(), "scan: {error}");
+                pool.note_unfilled(covered.iter().copied(), bp.physical_birth());
+            }
+            if !result.as_ref().is_err_and(|error| error.kind() == Kind::Missing) {
+                state.verified(&bp, result.is_ok());
+            }
+            match result {
+                Ok(healed) => state.healed(healed),
+                // a device is gone that cannot be done without: until it is back
+                Err(error) if error.kind() == Kind::Missing => state.put_back(&bp, bookmark),
+                Err(_) => state.failed(),
+            }
+        }
     }
 
     /// Finds blocks, from where the walk is.
@@ -557,19 +567,6 @@ impl Visitor for BlockFinder<'_> {
             _ => state.failed(),
         }
     }
-}
-
-/// Verifies blocks that lie next to each other.
-fn verify_run(zio: &Zio, run: &[(BlkPtr, Bookmark)], lacking: Lacking) -> Vec<Result<u64>> {
-    let is_of_log = |bookmark: &Bookmark| bookmark.level == LOG_LEVEL;
-    let others: Vec<_> = run.iter().filter(|(_, bookmark)| !is_of_log(bookmark)).copied().collect();
-    let mut verified = zio.scrub_run(&others, lacking).into_iter();
-    let result = |(bp, bookmark): &(BlkPtr, Bookmark)| match is_of_log(bookmark) {
-        // that a log ends with a block that is not there is no damage
-        true => zio.heal(bp, lacking).or(Ok(0)),
-        false => verified.next().expect("one result a block"),
-    };
-    run.iter().map(result).collect()
 }
 
 /// The oldest of the snapshots before a dataset that were made after group `since`.

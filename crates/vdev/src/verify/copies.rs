@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use base::{CopyKind, count_copy};
+
 use super::copy::{LeafCopy, load};
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -41,6 +43,7 @@ impl Copies {
             }
         }
         let Some(bytes) = self.versions.get(n).and_then(|&v| self.copies[v].get()) else { return false };
+        count_copy(CopyKind::FromColumns, bytes.len());
         out.copy_from_slice(bytes);
         true
     }

@@ -3,6 +3,7 @@
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::Read;
 
+use super::lacking::Lacking;
 use crate::health::VdevStats;
 use crate::locate::Choice;
 use crate::tree::Tree;
@@ -64,8 +65,15 @@ impl LeafCopy {
                 CopyState::Read(bytes) => bytes[..] != *right,
                 // what it lacks it need not be able to read
                 CopyState::Failed(error) => error.kind() != ErrorKind::Missing,
-                CopyState::Unread | CopyState::Ahead(_) => false,
+                // a row may have no bytes on a disk
+                CopyState::Unread | CopyState::Ahead(_) => !right.is_empty(),
             }
+    }
+
+    /// Whether its leaf is read for a scrub or a resilver. A resilver does not read leaves that lack the block: it writes
+    /// to them, and a disk that has to do both at the same place waits for a revolution in between.
+    pub(super) fn is_worth_reading(&self, lacking: Lacking) -> bool {
+        self.from.trusted || lacking == Lacking::Leave
     }
 
     /// Counts a read error if the read failed.

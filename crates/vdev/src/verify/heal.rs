@@ -9,11 +9,12 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Result};
+use base::{AlignedBuf, CopyKind, Result, count_copy};
 use device::meter::Purpose;
 use format::ids::Txg;
 
 use super::copy::{self, LeafCopy};
+use super::lacking::Lacking;
 use super::rows::columns_of;
 use super::search;
 use super::source::VersionSource;
@@ -22,16 +23,6 @@ use crate::health::VdevStats;
 use crate::locate::{Branch, Choice, Extent, ExtentSegment};
 use crate::tree::Tree;
 use crate::vdev::Placement;
-
-/// What happens to leaves that are known to have missed the birth of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lacking {
-    /// They are left alone.
-    Leave,
-    /// They are given the block, which is what a resilver does. What cannot be written to them they go on lacking
-    /// ([`crate::Dtl::note_unfilled`]).
-    Fill,
-}
 
 /// An extent of which all that leaves have was read ahead.
 pub struct ExtentCopies {
@@ -91,11 +82,12 @@ impl Tree {
 
     /// Reads all that leaves have of `extents`, all at once, for [`Tree::scrub_ahead`]: neighbours on a leaf are asked
     /// for together.
-    pub fn read_ahead(&self, extents: impl Iterator<Item = Extent>) -> Vec<ExtentCopies> {
+    pub fn read_ahead(&self, extents: impl Iterator<Item = Extent>, lacking: Lacking) -> Vec<ExtentCopies> {
         let mut all: Vec<ExtentCopies> =
             extents.map(|extent| ExtentCopies { extent, sources: self.sources_of(&extent) }).collect();
         let sources = all.iter_mut().filter_map(|copies| copies.sources.as_mut().ok());
-        copy::read_ahead(self, sources.flat_map(|(sources, _)| sources).flat_map(VersionSource::copies_mut));
+        let copies = sources.flat_map(|(sources, _)| sources).flat_map(VersionSource::copies_mut);
+        copy::read_ahead(self, copies.filter(|(copy, _)| copy.is_worth_reading(lacking)));
         all
     }
 
@@ -123,7 +115,7 @@ impl Tree {
         let size = self.padded_size(&extent, wanted)?;
         let outcome = search_ordered(self, &mut sources, order, (wanted, size), good);
         if outcome.is_ok() {
-            sources.iter_mut().for_each(|source| source.load_all(self));
+            sources.iter_mut().for_each(|source| source.load_all(self, lacking));
         }
         sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge_failure(self));
         let block = match outcome {
@@ -149,6 +141,7 @@ impl Tree {
     pub fn write_over(&self, extent: Extent, lacking: Lacking, right: &[u8]) -> Result<u64> {
         let size = self.padded_size(&extent, right.len())?;
         let mut block = AlignedBuf::zeroed(size);
+        count_copy(CopyKind::FromColumns, right.len());
         block[..right.len()].copy_from_slice(right);
         let (mut sources, order) = self.sources(&extent, size)?;
         match order {
@@ -162,10 +155,11 @@ impl Tree {
         let sector = 1usize << self.top(extent.top)?.ashift();
         let mut wounds: Vec<(Choice, AlignedBuf)> = Vec::new();
         for source in sources {
-            source.load_all(self);
+            source.load_all(self, lacking);
             source.compare(&block[source.range()], &mut |copy: &LeafCopy, right| {
                 if copy.is_wounded(right) || lacking == Lacking::Fill && copy.is_to_be_filled(right) {
                     let mut bytes = AlignedBuf::zeroed(right.len().next_multiple_of(sector));
+                    count_copy(CopyKind::FromColumns, right.len());
                     bytes[..right.len()].copy_from_slice(right);
                     wounds.push((copy.from, bytes));
                 }

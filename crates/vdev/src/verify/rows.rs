@@ -17,6 +17,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use base::{CopyKind, count_copy};
+
 use super::copy::{LeafCopy, load};
 use crate::raidz::{Row, split_columns};
 use crate::tree::Tree;
@@ -99,6 +101,7 @@ impl RowVersions {
         let mut columns = split_columns(&self.row, out);
         for (number, column) in columns.iter_mut().enumerate() {
             if let Some(bytes) = self.bytes(view, nparity + number) {
+                count_copy(CopyKind::FromColumns, bytes.len());
                 column.copy_from_slice(bytes);
             }
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::copies::Copies;
 use super::copy::{LeafCopy, load};
+use super::lacking::Lacking;
 use super::rows::RowVersions;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -53,9 +54,9 @@ impl VersionSource {
         }
     }
 
-    /// Reads all copies that have not been read.
-    pub(super) fn load_all(&mut self, tree: &Tree) {
-        load(tree, self.copies_mut());
+    /// Reads all copies that have not been read, but for those that a resilver only writes to.
+    pub(super) fn load_all(&mut self, tree: &Tree, lacking: Lacking) {
+        load(tree, self.copies_mut().filter(|(copy, _)| copy.is_worth_reading(lacking)));
     }
 
     /// All copies, with their sizes.

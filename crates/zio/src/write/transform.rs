@@ -5,7 +5,7 @@
 //! shrink; so above [`EARLY_ABORT_SIZE`] and from level 3 on, lz4 and then zstd's level 1 must have
 //! shrunk it first.
 
-use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
+use base::{AlignedBuf, Block, CopyKind, Endian, Error, Kind, Result, count_copy};
 use codec::checksum::{Checksum, Sum};
 use codec::compress::{self, Compress, zstd};
 use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, BlockShape};
@@ -235,6 +235,7 @@ fn compressed((kind, level): (Compress, i32), data: &[u8], most: usize) -> Optio
 /// A copy of `bytes`, and zeros up to `psize`.
 fn padded(bytes: &[u8], psize: usize) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(psize);
+    count_copy(CopyKind::IntoNew, bytes.len());
     buf[..bytes.len()].copy_from_slice(bytes);
     buf
 }

@@ -6,6 +6,9 @@ use crate::advise::sizes::DAY_S;
 
 /// Seconds of a year.
 const YEAR_S: f64 = 365.25 * DAY_S;
+/// Random requests, one after the other, of the groups that begin and end a resilver: about twenty times labels at both
+/// ends of each disk, and a flush.
+const RESILVER_REQUESTS: f64 = 70.0;
 /// How long a pool is to live, in years.
 const LIFE_YEARS: f64 = 10.0;
 
@@ -21,6 +24,7 @@ WRITE     n * r * (bytes of a record / bytes that it takes on all disks, copies,
 RESILVER  b = bytes on the failed disk = its size * full
           mirror, raidz   b / r: all others are read at the rate at which the new disk is written
           draid           b * (d + 1) / ((n - 1) * r): its spare is spread over all disks
+          and 70 / i: the groups at its beginning and end, which write labels at both ends of each disk
 T         how long a vdev lacks a disk: RESILVER, and where there is no spare, the time until somebody replaces it
 LOSS      of a vdev of w disks that stands p failures, by the states of a Markov chain in which each failed disk is
           repaired on its own: lost once in  T^p * f^(p+1) * w * (w-1) * ... * (w-p) / p!  per year;
@@ -118,11 +122,12 @@ pub fn estimate(
     let write_rate = disks * disk.rate * load.record_bytes as f64 / taken(layout.shape, load.record_bytes, ashift);
     let largest = sizes.first().copied().unwrap_or(0) as f64;
     let failed_bytes = largest * load.full * (width - spares) / width;
-    let resilver_s = match layout.shape {
+    let copied_s = match layout.shape {
         Shape::Single => None,
         Shape::Draid(_) => Some(failed_bytes * (columns.data + 1.0) / ((width - 1.0) * disk.rate)),
         _ => Some(failed_bytes / disk.rate),
     };
+    let resilver_s = copied_s.map(|copied_s| copied_s + RESILVER_REQUESTS / disk.iops);
     let waits_s = if layout.has_spare() { 0.0 } else { load.replaced_in_s };
     let lacks_years = (resilver_s.unwrap_or(0.0) + waits_s) / YEAR_S;
     let tolerance = layout.tolerance();

@@ -77,14 +77,18 @@ impl<'a> LiveDevice<'a> {
         self.written = self.area_bytes;
     }
 
-    /// Writes a block of a log, of so many bytes, and flushes. `at` is where the log goes on, and then where it does behind
+    /// Writes a block of a log, of so many bytes. `at` is where the log goes on, and then where it does behind
     /// the block: next to it, as the places of a log that is alone on its device are. Errors: of the device.
     pub(super) fn log_block(&self, at: u64, bytes: usize) -> base::Result<u64> {
         let bytes = bytes.next_multiple_of(STEP).min(FILL_WRITE_BYTES as usize);
         let at = if at + bytes as u64 > self.area_bytes { 0 } else { at };
         self.device.write_at(at, self.part(at / STEP as u64, bytes))?;
-        self.device.flush()?;
         Ok(at + bytes as u64)
+    }
+
+    /// Makes blocks of a log last. Errors: of the device.
+    pub(super) fn flush_log(&self) -> base::Result<()> {
+        self.device.flush()
     }
 
     fn burst_at(&self, from: u64, bytes: u64) -> Result<(), String> {

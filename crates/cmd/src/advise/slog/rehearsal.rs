@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!   each thread   write, and close ─▶ pool    log block and flush ─▶ device    fsync of another file ─▶ pool
-//!                                        shared with those that come meanwhile
+//!                                        in turns, as commits of a log take them (zil::CommitRehearsal)
 //! ```
 //!
 //! The pool has nothing to wait for: what is written is not made to last there, and in the file that is, nothing changes. So
 //! what it takes is the work of both requests, as busy as the machine is, and the device; and as long as the pool needs to
-//! put a record into its log, one after the other, the processor is kept busy here.
+//! make a log block, the processor is kept busy here.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use base::{Condvar, Env, Error, Kind, Mutex};
+use base::{Env, Mutex};
+use dmu::Throttle;
+use zil::{CommitRehearsal, RehearsedDevice};
 
 use super::demand::{CommitLoad, LogDemand};
 use super::live::LiveDevice;
@@ -26,6 +28,9 @@ pub(super) const LOG_HEAD_BYTES: u64 = 4 << 10;
 /// What the pool itself does for a commit of one thread, beside its requests and the device: what `engine-bench -T sync` takes
 /// longer than the device (docs/PERFORMANCE.md).
 const ENGINE_TIME: Duration = Duration::from_micros(25);
+
+/// Memory of a machine that commits wait for no group on, as none is full.
+const THROTTLE_BYTES: u64 = 1 << 30;
 
 /// Rehearses all loads of a pool that has a folder. Errors, for the user: of the device; interrupted.
 pub(super) fn rehearse(demand: &mut LogDemand, live: &mut LiveDevice<'_>, pace: MeasureTime) -> Result<(), String> {
@@ -50,65 +55,44 @@ fn rehearsed(
     pace: MeasureTime,
 ) -> Result<f64, String> {
     let bytes = noise(load.bytes as usize, Env::real().random());
-    let blocks = SharedBlocks { live, state: Mutex::default(), changed: Condvar::new() };
+    let log = rehearsal(live, load.bytes);
     let measured = measure(load.bytes, pairs, pace, |pair, n| {
         pair.write(n, &bytes)?;
-        blocks.commit(load.bytes)?;
+        log.commit()?;
         pair.sync()
     });
     let measured = measured.map_err(|e| format!("in a rehearsal: {e}"))?;
     measured.map(|measured| measured.rate()).ok_or_else(|| "interrupted".to_owned())
 }
 
-/// Log blocks, each of which has what came while the one before was written.
-struct SharedBlocks<'a, 'b> {
+fn rehearsal<'a, 'b>(live: &'a LiveDevice<'b>, bytes: u64) -> CommitRehearsal<RehearsedBlocks<'a, 'b>> {
+    let env = Env::real();
+    let throttle = Throttle::of(&env, THROTTLE_BYTES);
+    CommitRehearsal::new(env, throttle, RehearsedBlocks { live, bytes, at: Mutex::default() })
+}
+
+/// The beginning of a device as a log, whose blocks lie one behind the other.
+struct RehearsedBlocks<'a, 'b> {
     live: &'a LiveDevice<'b>,
-    state: Mutex<BlockState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct BlockState {
-    /// The number of the block that what comes now will be in, and what is in it so far.
-    open: u64,
+    /// Bytes of a record.
     bytes: u64,
-    /// Blocks before that are written.
-    done: u64,
-    /// Where the next one goes.
-    at: u64,
-    is_writing: bool,
-    has_failed: bool,
+    /// Where the next block goes.
+    at: Mutex<u64>,
 }
 
-impl SharedBlocks<'_, '_> {
-    /// Waits until so many bytes are on the device. Errors: a block could not be written, this one or another.
-    fn commit(&self, bytes: u64) -> base::Result<()> {
-        let mut state = self.state.lock();
+impl RehearsedDevice for RehearsedBlocks<'_, '_> {
+    fn write(&self, commits: usize) -> base::Result<()> {
         let began = Instant::now();
         while began.elapsed() < ENGINE_TIME {
             std::hint::spin_loop();
         }
-        let own = state.open;
-        state.bytes += bytes;
-        while state.done <= own && !state.has_failed {
-            if state.is_writing {
-                state = self.changed.wait(state);
-                continue;
-            }
-            let (number, len) = (state.open, std::mem::take(&mut state.bytes) + LOG_HEAD_BYTES);
-            (state.open, state.is_writing) = (number + 1, true);
-            let at = state.at;
-            drop(state);
-            let written = self.live.log_block(at, len as usize);
-            state = self.state.lock();
-            (state.done, state.is_writing, state.has_failed) = (number + 1, false, written.is_err());
-            self.changed.notify_all();
-            state.at = written?;
-        }
-        match state.has_failed {
-            true => Err(Error::new(Kind::Io, "another thread's block could not be written")),
-            false => Ok(()),
-        }
+        let mut at = self.at.lock();
+        *at = self.live.log_block(*at, (commits as u64 * self.bytes + LOG_HEAD_BYTES) as usize)?;
+        Ok(())
+    }
+
+    fn flush(&self) -> base::Result<()> {
+        self.live.flush_log()
     }
 }
 
@@ -129,14 +113,13 @@ mod tests {
         let is_interrupted = AtomicBool::new(false);
         let mut live = LiveDevice::new(device, true, &is_interrupted);
         live.begin();
-        let blocks = SharedBlocks { live: &live, state: Mutex::default(), changed: Condvar::new() };
+        let log = rehearsal(&live, 4096);
         std::thread::scope(|scope| {
-            (0..8).for_each(|_| _ = scope.spawn(|| (0..50).for_each(|_| blocks.commit(4096).unwrap())));
+            (0..8).for_each(|_| _ = scope.spawn(|| (0..50).for_each(|_| log.commit().unwrap())));
         });
-        let state = blocks.state.into_inner();
-        assert!(state.done == state.open && state.bytes == 0 && (50..=400).contains(&state.done), "{}", state.done);
         // blocks lie next to each other, each with its head
-        assert_eq!(state.at, 400 * 4096 + state.done * LOG_HEAD_BYTES);
+        let heads = *log.device().at.lock() - 400 * 4096;
+        assert!(heads.is_multiple_of(LOG_HEAD_BYTES) && (50..=400).contains(&(heads / LOG_HEAD_BYTES)), "{heads}");
         let folder = dir.path().join("pool");
         std::fs::create_dir(&folder).unwrap();
         let pace = MeasureTime { seconds: 0.01, is_interrupted: &is_interrupted };

@@ -306,40 +306,43 @@ class HeatPanel extends HeatMaps {
   }
 }
 
-/** How long commits took, of all logs and of the one of the dataset that is chosen. */
-class CommitPanel extends HeatMaps {
-  constructor() {
+/** How long requests of all file systems and volumes took, and those of the one that is chosen; each kind is a name and its number. */
+class DatasetHeatPanel extends HeatMaps {
+  constructor(id, title, about, kinds) {
     super();
-    const about = "Calls that wait until what was written lasts, as fsync does, and each write that is synchronous: the colour tells how many took that long. 99 of 100 were faster than the line. That of one file system or volume is shown when it is chosen below.";
-    const { section } = panel("waits", "How long commits take", about, "wide");
+    const { section } = panel(id, title, about, "wide");
     this.section = section;
+    this.kinds = kinds;
     const grid = make("div", { class: "maps few" });
     section.append(grid);
-    this.all = this.map(grid, "All", 0, () => "dataset=0");
-    this.own = this.map(grid, "The one that is chosen", 0, () => `dataset=${known.datasetId}`);
-    this.table = detailsTable(section, "Time in which 99 of 100 commits were done");
+    this.all = kinds.map(([name, kind]) => this.map(grid, `All ${name}`, kind, () => "dataset=0"));
+    this.own = kinds.map(([name, kind]) => this.map(grid, `${name} of the one that is chosen`, kind, () => `dataset=${known.datasetId}`));
+    this.table = detailsTable(section, `Time in which 99 of 100 ${kinds.map(([name]) => name).join(", and ")} were done`);
     this.table.details.addEventListener("toggle", () => this.show());
   }
 
   update() {
-    this.own.box.hidden = known.datasetId === null;
-    this.own.title = known.dataset ?? "";
-    say(this.own.name, this.own.title);
+    this.own.forEach((map, at) => {
+      map.box.hidden = known.datasetId === null;
+      map.title = `${known.dataset ?? ""}: ${this.kinds[at][0]}`;
+      say(map.name, map.title);
+    });
     const subjects = known.datasetId === null ? ["dataset=0"] : ["dataset=0", `dataset=${known.datasetId}`];
     if (!this.fetchNew(subjects) && known.range <= 300) this.show();
   }
 
   show() {
-    for (const map of [this.all, this.own]) {
+    for (const map of [...this.all, ...this.own]) {
       this.tell(map);
       map.plot.draw();
     }
     if (!this.table.details.open) return;
-    const lines = this.columns(this.all).slice(-24).reverse().map(([time, pairs]) => {
-      const bucket = slowest(pairs);
-      return [clock(time), bucket === null ? "–" : duration(2 ** (bucket + 1))];
-    });
-    fill(this.table.table, ["time", "all"], lines);
+    const columns = this.all.map((map) => this.columns(map));
+    const lines = columns[0].slice(-24).reverse().map(([time], back) => [clock(time), ...columns.map((kind) => {
+      const bucket = slowest(kind.at(-1 - back)?.[1] ?? []);
+      return bucket === null ? "–" : duration(2 ** (bucket + 1));
+    })]);
+    fill(this.table.table, ["time", ...this.kinds.map(([name]) => name)], lines);
   }
 }
 
@@ -904,7 +907,10 @@ function notice() {
 const tiles = new Tiles();
 const chart = (id) => new SeriesPanel(CHARTS.find((one) => one.id === id));
 const panels = [chart("reads"), chart("bytes"), new HeatPanel(), new GroupPanel(), chart("operations")];
-panels.push(...["log", "commits", "held"].map(chart), new CommitPanel(), ...["memory", "misses", "l2arc"].map(chart));
+panels.push(...["log", "commits", "held"].map(chart),
+  new DatasetHeatPanel("waits", "How long commits take", "Calls that wait until what was written lasts, as fsync does, and each write that is synchronous: the colour tells how many took that long. 99 of 100 were faster than the line. Those of one file system or volume are shown when it is chosen below.", [["commits", 0]]),
+  new DatasetHeatPanel("requests", "How long reads and writes take", "Reads and writes of file systems and volumes within the pool's process, from RAM or from devices; a write that is not synchronous ends in RAM. The colour tells how many took that long. 99 of 100 were faster than the line. Those of one file system or volume are shown when it is chosen below.", [["reads", 1], ["writes", 2]]),
+  ...["memory", "misses", "l2arc"].map(chart));
 panels.push(new DatasetPanel(), new WorkPanel(), new ReportPanel(), new ClientPanel(), new VdevPanel(), new EventPanel());
 
 /** Sections that can be seen, and those that come into view soon: nothing else costs anything. */

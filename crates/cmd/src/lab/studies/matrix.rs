@@ -58,14 +58,15 @@ const LAYOUTS: [(&str, &str); 4] = [
     ("raidz3 of 5", "raidz3 disk-1 disk-2 disk-3 disk-4 disk-5"),
 ];
 const DEFAULT: &str = "default";
-/// File systems of Linux, and options of their mounts.
-const PEERS: [(&str, PeerKind, &str); 6] = [
+/// Other file systems, and options of their mounts.
+const PEERS: [(&str, PeerKind, &str); 7] = [
     (EXT4, PeerKind::Ext4, ""),
     ("xfs", PeerKind::Xfs, ""),
     (BTRFS, PeerKind::Btrfs, ""),
     (BTRFS_ZSTD, PeerKind::Btrfs, ",compress=zstd"),
     ("btrfs, compress=lzo", PeerKind::Btrfs, ",compress=lzo"),
     ("btrfs, compress=zlib", PeerKind::Btrfs, ",compress=zlib"),
+    ("zfs-fuse", PeerKind::ZfsFuse, ""),
 ];
 const EXT4: &str = "ext4";
 const BTRFS: &str = "btrfs";
@@ -177,9 +178,6 @@ pub(super) fn chapter(told: &LabTold<'_>) -> Chapter {
     chapter.bars("MiB a second of writing data of ratio 4.0", told.bars("write, ratio 4.0"));
     chapter.words.extend(compression_words(told));
     chapter.words.extend(peer_words(told));
-    chapter.words.push(
-        "zfs-fuse is not beside them: the lab does not drive its daemon (bench/peers/run-peers does).".to_owned(),
-    );
     chapter
 }
 
