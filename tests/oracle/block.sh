@@ -111,8 +111,7 @@ zfs snapshot t/a@later
 zfs destroy t/a@later || fail
 [[ ! -e /dev/zvol/t/a@later ]] || fail "a destroyed snapshot has a device"
 
-step "the process is killed under load: with sync=always, a file system notices nothing"
-zfs set sync=always t/other/b
+step "the process is killed under load: a file system notices nothing"
 (
     i=0
     while [[ ! -e /tmp/stop ]]; do
@@ -141,14 +140,14 @@ echo "   $(cat /tmp/wrote)"
 for i in 0 1 2 3; do is "$(sum </mnt/b/file-$i)" "$(head -c 1M /tmp/data | sum)" "file $i"; done
 is "$(sum </mnt/b/data)" "$(sum </tmp/data)" "the file from before"
 
-step "with sync=standard, what a flush promised is there, or it failed"
+step "what was written is there, flushed or not, and no flush fails"
 cat >/tmp/flushes.py <<'END'
 import mmap, os, random, sys
 device, stop = sys.argv[1:3]
-rng, written, promised, unsure = random.Random(5), {}, {}, set()
+rng, written, promised = random.Random(5), {}, {}
 fd = os.open(device, os.O_RDWR | os.O_DIRECT)
 page = mmap.mmap(-1, 4096)
-good = bad = count = 0
+flushes = count = 0
 while not os.path.exists(stop):
     for _ in range(rng.randrange(1, 40)):
         count += 1
@@ -156,22 +155,16 @@ while not os.path.exists(stop):
         page[:] = count.to_bytes(8, "little") * 512
         os.pwrite(fd, page, at * 4096)
         written[at] = count
-    try:
-        os.fsync(fd)
-        promised.update(written)
-        unsure -= set(written)
-        good += 1
-    except OSError:
-        # any of them may be there, or what was before
-        unsure |= set(written)
-        bad += 1
+    promised.update(written)
     written = {}
+    if rng.random() < 0.5:
+        os.fsync(fd)
+        flushes += 1
 wrong = 0
 for at, count in promised.items():
-    if at in unsure or at in written: continue
     os.preadv(fd, [page], at * 4096)
     wrong += int.from_bytes(page[:8], "little") != count
-print(f"   {good} flushes, {bad} failed, {len(promised)} blocks, {wrong} wrong")
+print(f"   {flushes} flushes, {count} writes, {len(promised)} blocks, {wrong} wrong")
 sys.exit(wrong > 0)
 END
 zfs create -V 16M t/raw || fail
@@ -179,7 +172,7 @@ python3 /tmp/flushes.py /dev/zvol/t/raw /tmp/stop-flushes & writer=$!
 for round in 4 5 6 7 8; do sleep $((round % 3)).7; kill_it $round; done
 sleep 2
 touch /tmp/stop-flushes
-wait "$writer" || fail "a flush promised what is not there"
+wait "$writer" || fail "a flush failed, or what was written is not there"
 
 step "export and import"
 umount /mnt/b || fail "not unmounted"

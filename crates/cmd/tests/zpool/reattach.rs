@@ -60,6 +60,22 @@ impl Surviving {
         Some(Surviving { world, name: pool, mnt })
     }
 
+    /// One of which each process dies at a failpoint: `THREAD/PLACE/N`.
+    #[cfg(debug_assertions)]
+    fn failing(name: &str, place: &str, sync: &str) -> Surviving {
+        let world = World::new(name, &[]);
+        world.tune("cenote_deaths_max", 1000);
+        File::create(world.dir.join("disk")).unwrap().set_len(512 << 20).unwrap();
+        let create = format!(
+            "zpool create -R {0}/mnt -O org.cenote:reattach=on -O sync={sync} -O atime=off tank {0}/disk",
+            world.dir.display()
+        );
+        let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
+        let created = command.args(create.split(' ')).env("CENOTE_FAIL", place).status();
+        assert!(created.unwrap().success());
+        Surviving { mnt: world.dir.join("mnt/tank"), name: "tank", world }
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.mnt.join(name)
     }
@@ -298,18 +314,7 @@ fn no_request_is_done_twice() {
         return;
     }
     for (every, sync) in [(3, "standard"), (4, "always"), (5, "standard"), (7, "disabled"), (11, "standard")] {
-        let name = format!("reattachtwice{every}");
-        let world = World::new(&name, &[]);
-        world.tune("cenote_deaths_max", 1000);
-        File::create(world.dir.join("disk")).unwrap().set_len(512 << 20).unwrap();
-        let create = format!(
-            "zpool create -R {0}/mnt -O org.cenote:reattach=on -O sync={sync} -O atime=off tank {0}/disk",
-            world.dir.display()
-        );
-        let mut command = world.command(env!("CARGO_BIN_EXE_cenote"));
-        let created = command.args(create.split(' ')).env("CENOTE_FAIL", format!("fuse/reply/{every}")).status();
-        assert!(created.unwrap().success());
-        let pool = Surviving { mnt: world.dir.join("mnt/tank"), name: "tank", world };
+        let pool = Surviving::failing(&format!("reattachtwice{every}"), &format!("fuse/reply/{every}"), sync);
         change_all_ways(&pool);
         // it dies at replies that an export causes, too
         wait_for("the export", || pool.world.told("zpool export tank").1 == 0);

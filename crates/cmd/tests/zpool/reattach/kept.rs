@@ -126,6 +126,37 @@ fn nothing_is_lost_with_the_process() {
     pool.leaves();
 }
 
+/// Each process dies at a place of a commit, or of a group, again and again, and nothing is lost nor done twice.
+#[test]
+#[cfg(debug_assertions)]
+fn deaths_at_each_place_lose_nothing() {
+    if !crate::can_mount("reattach-places") {
+        return;
+    }
+    for (place, every) in [("log write", 5), ("log flush", 6), ("group closed", 40), ("group on disk", 41)] {
+        let name = format!("reattach-{}", place.replace(' ', "-"));
+        let pool = Surviving::failing(&name, &format!("/{place}/{every}"), "standard");
+        let mut trees = Vec::new();
+        for round in 0..6 {
+            change(&pool, round);
+            for synced in 0..4 {
+                let file = File::create(pool.at(&format!("{round}.{synced}"))).unwrap();
+                (&file).write_all(&noise(20_000, synced)).unwrap();
+                file.sync_all().unwrap();
+                pool.world.told("zpool sync tank");
+            }
+            trees = tree(&pool);
+        }
+        pool.kill();
+        assert_eq!(tree(&pool), trees, "{place}");
+        let (events, _) = pool.world.told("zpool events");
+        assert!(!events.contains("changes_lost"), "{place}: {events}");
+        wait_for("the export", || pool.world.told("zpool export tank").1 == 0);
+        pool.world.check("import -N -d DIR tank", 0, "");
+        pool.leaves();
+    }
+}
+
 /// A file without a name keeps what was written to it, and its room is free when nobody uses it any more, also if that was
 /// told to a process that died.
 #[test]
