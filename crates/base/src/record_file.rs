@@ -29,7 +29,7 @@ const REST: u64 = 1 << 63;
 /// Most room of a file, and longest record.
 const ROOM_MAX: u64 = 1 << 32;
 const RECORD_MAX: u64 = 64 << 20;
-/// Memory that an empty file keeps.
+/// Memory that is not given back.
 const EMPTY_BYTES: u64 = 8 << 20;
 /// Up to so many bytes a record is written by one system call.
 const SMALL: usize = 16 << 10;
@@ -46,7 +46,7 @@ pub struct RecordFile {
 struct RecordRing {
     oldest: RecordSpot,
     next: RecordSpot,
-    /// The farthest byte that was written since the file was empty.
+    /// The farthest byte that was written since memory was given back.
     reached: u64,
 }
 
@@ -243,15 +243,20 @@ impl RecordFile {
             // begins a round, where memory is used that is there
             let offset = spot.offset.next_multiple_of(self.room);
             (ring.oldest.offset, ring.next.offset) = (offset, offset);
-            if ring.reached > EMPTY_BYTES {
-                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                // memory that stays is only used longer
-                let _ = fallocate(&self.file, punch, HEAD_BYTES + EMPTY_BYTES, ring.reached - EMPTY_BYTES);
-            }
-            ring.reached = 0;
         }
         // what is told to be older than it is has its number yet, and is passed over by the reader, which knows better
         let _ = self.write_oldest(ring.oldest);
+    }
+
+    /// Gives back memory, if there is no record, as nothing has been written for a while.
+    pub fn trim(&self) {
+        let mut ring = self.ring.lock();
+        if ring.oldest == ring.next && ring.reached > EMPTY_BYTES {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // memory that stays is only used longer
+            let _ = fallocate(&self.file, punch, HEAD_BYTES + EMPTY_BYTES, ring.reached - EMPTY_BYTES);
+            ring.reached = 0;
+        }
     }
 
     /// No record is needed any more.
@@ -346,8 +351,23 @@ mod tests {
             assert_eq!(found, expected, "step {step}");
         }
         file.clear();
+        file.trim();
         assert!(again(&file).is_empty());
         assert_eq!(file.room_and_taken(), (8192, 0));
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let file = RecordFile::new(64 << 20).unwrap();
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.file.metadata().unwrap()) * 512;
+        let last = (0..40).map(|_| put(&file, &vec![1; 1 << 20]).unwrap()).last().unwrap();
+        file.trim();
+        assert!(blocks() > 40 << 20, "it is needed");
+        file.release(last.end());
+        file.trim();
+        assert!(blocks() < 10 << 20);
+        put(&file, &[5; 100]).unwrap();
+        assert_eq!(again(&file), [Some(vec![5; 100])]);
     }
 
     #[test]

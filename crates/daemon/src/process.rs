@@ -299,7 +299,8 @@ fn serve(
             spawn("report", move || drop(waiting.report()))?;
         }
         begin_scripts(&counted, ready)?;
-        begin_watching(watched, move || write_counters(&counted, &written)).and_then(|()| notify.ready())
+        begin_watching(watched.clone(), move || write_counters(&counted, watched.as_deref(), &written))?;
+        notify.ready()
     };
     let begun = begun().map_err(failed);
     let why = match begun {
@@ -408,8 +409,8 @@ fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::Kst
     made.inspect_err(|e| tracing::warn!("no counters are written: {e}")).ok()
 }
 
-/// Writes counters to files until these are gone, the less often the less is done.
-fn write_counters(served: &Served, files: &Mutex<Option<kstat::KstatFiles>>) {
+/// Writes counters to files until these are gone, the less often the less is done. While nothing is done, memory is given back.
+fn write_counters(served: &Served, live: Option<&LivePool>, files: &Mutex<Option<kstat::KstatFiles>>) {
     loop {
         // before they are locked: the pool may keep it waiting
         let [own, shared] = served.kstats();
@@ -426,6 +427,9 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::KstatFiles>>) {
                 false
             })
         };
+        if !was_used {
+            live.iter().for_each(|live| live.trim_memory());
+        }
         std::thread::sleep(if was_used { kstat::PERIOD } else { kstat::QUIET_PERIOD });
     }
 }

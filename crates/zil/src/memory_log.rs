@@ -307,6 +307,11 @@ impl MemoryLog {
         }
     }
 
+    /// Gives back memory that was not needed for a while.
+    pub fn trim(&self) {
+        self.file.trim();
+    }
+
     /// Whether so much is in it that a group should come to disk.
     pub(crate) fn is_half_full(&self) -> bool {
         let (room, taken) = self.file.room_and_taken();

@@ -98,6 +98,11 @@ impl Heads {
         open.values().for_each(|head| head.log().keep_memory(memory.clone()));
     }
 
+    /// The log in memory, if there is one.
+    pub(super) fn memory(&self) -> Option<&MemoryLog> {
+        self.memory.get().map(|memory| &**memory)
+    }
+
     /// Whether any has something to be written in a group.
     pub(super) fn are_dirty(&self, txg: Txg) -> bool {
         self.all().iter().any(|(_, head)| head.is_dirty(txg))

@@ -35,6 +35,11 @@ impl LivePool {
         self.heads().keep_memory(memory);
     }
 
+    /// Gives back what the log in memory has had for a while, as the pool is not used.
+    pub fn trim_memory(&self) {
+        self.heads().memory().iter().for_each(|memory| memory.trim());
+    }
+
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
     pub fn log(&self, id: DatasetId) -> Result<Arc<Log>> {
         let log = self.open_head(id)?.log().clone();
