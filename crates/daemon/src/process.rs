@@ -266,8 +266,7 @@ fn serve(
     let revival = Revival::new(helper.clone(), kept, places.is_temporary);
 
     let taken = ready.memory.lock().take();
-    let is_taken = taken.is_some();
-    let memory = memory::begin(&pool, taken, helper, &env).filter(|_| is_taken);
+    let memory = memory::begin(&pool, taken, helper, &env);
     pass_lost_groups(&pool, &ready.inheritance.lock().mounts).map_err(failed)?;
     let (end, ended) = mpsc::channel();
     let session = facts_of(&pool, places, &env);

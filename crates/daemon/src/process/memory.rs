@@ -17,10 +17,11 @@ pub(super) fn take_over(file: OwnedFd, newest: &Uberblock) -> Option<MemoryLog> 
     taken.inspect_err(|error| tracing::warn!("what the process before left cannot be read: {error}")).ok()
 }
 
-/// Has all changes of a pool told to the log that was taken over, or to a new one. `None` if there is to be none, as nobody
-/// keeps it or no other process is to come.
+/// Has all changes of a pool told to the log that was taken over, which is returned, or to a new one, unless nobody keeps it or
+/// no other process is to come.
 pub(super) fn begin(pool: &ServedPool, taken: Option<MemoryLog>, helper: &Helper, env: &Env) -> Option<Arc<MemoryLog>> {
     let live = pool.live().ok()?;
+    let is_taken = taken.is_some();
     let log = match taken {
         Some(log) => log,
         None => {
@@ -34,5 +35,5 @@ pub(super) fn begin(pool: &ServedPool, taken: Option<MemoryLog>, helper: &Helper
     };
     let log = Arc::new(log);
     live.keep_memory(&log);
-    Some(log)
+    is_taken.then_some(log)
 }
