@@ -417,7 +417,7 @@ def survive(kills=200, layout="mirror"):
             killed += pool.kill()
         return killed, timed(pool)
 
-    disturb("kills", kills, layout, kill, MEMORY_LOG == 0 and "sync=always" not in os.environ.get("OPTIONS", ""))
+    disturb("kills", kills, layout, kill, MEMORY_LOG < 64 << 20 and "sync=always" not in os.environ.get("OPTIONS", ""))
 
 
 def upgrade(upgrades=100, layout="mirror"):

@@ -145,6 +145,12 @@ impl RecordFile {
         Ok(self.write_words(NOTE_AT, [note])?)
     }
 
+    /// How many records it has, fillers of rounds among them.
+    pub fn count(&self) -> u64 {
+        let ring = self.ring.lock();
+        ring.next.number - ring.oldest.number
+    }
+
     /// Bytes that it has room for, and that are taken.
     pub fn room_and_taken(&self) -> (u64, u64) {
         let ring = self.ring.lock();
@@ -185,7 +191,7 @@ impl RecordFile {
         Some(place)
     }
 
-    /// Completes a record with its data. False if there is no memory for it.
+    /// Completes a record with its data; it must not be let go before. False if there is no memory for it.
     pub fn complete(&self, place: &RecordPlace, data: Data<'_>) -> bool {
         let tail = &self.tail_of(place)[fill_of(place.len)..];
         let mut at = place.at + place.len - data.len() as u64;
@@ -226,9 +232,14 @@ impl RecordFile {
         words(&self.file, place.at + at).map(|[word]| word)
     }
 
-    /// Changes a word of a record, at a multiple of 8. Errors: those of writing.
+    /// Changes a word of a record, at a multiple of 8, unless it was let go. Errors: those of writing.
     pub fn patch(&self, place: &RecordPlace, at: u64, word: u64) -> Result<()> {
         assert!(at % 8 == 0 && at + 8 <= place.len, "a word of the record");
+        // held, so that no other record takes its place meanwhile
+        let ring = self.ring.lock();
+        if place.number < ring.oldest.number {
+            return Ok(());
+        }
         Ok(self.write_words(place.at + at, [word])?)
     }
 
@@ -354,6 +365,16 @@ mod tests {
         file.trim();
         assert!(again(&file).is_empty());
         assert_eq!(file.room_and_taken(), (8192, 0));
+    }
+
+    #[test]
+    fn a_record_that_was_let_go_is_not_changed() {
+        let file = RecordFile::new(8192).unwrap();
+        let gone = put(&file, &[1; 100]).unwrap();
+        file.release(gone.end());
+        put(&file, &[2; 100]).unwrap();
+        file.patch(&gone, 8, 77).unwrap();
+        assert_eq!(again(&file), [Some(vec![2; 100])]);
     }
 
     #[test]

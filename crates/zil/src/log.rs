@@ -182,7 +182,7 @@ impl Log {
     fn write_kept(&self, memory: &MemoryLog, place: Option<RecordPlace>, told: &ToldOperation<'_>) {
         let Some(place) = place else { return };
         memory.complete(&place, told);
-        if memory.is_half_full() {
+        if memory.is_due() {
             // what is on disk need not be kept
             self.txgs.hasten();
         }

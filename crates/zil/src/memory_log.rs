@@ -47,6 +47,8 @@ const TXG_AT: u64 = PLACE_BYTES as u64 + 16;
 const GAP: u64 = 1 << 60;
 /// The dataset of a gap that is everybody's; it is noted in the head of the file, where there is always room.
 const ALL: DatasetId = DatasetId::MOS;
+/// So many records, and a group should come to disk.
+const RECORDS_MAX: u64 = 1 << 15;
 /// The group of a record that is needed no more, and of one that is to be done again.
 const SETTLED: Txg = Txg::ZERO;
 const TO_DO: Txg = Txg::new(u64::MAX);
@@ -73,6 +75,8 @@ struct MemoryState {
     left_gaps: Vec<RecordPlace>,
     /// What it left may still be needed, so nothing is let go.
     is_taking_over: bool,
+    /// All is of no use: to be let go when this group is closed, and no record of it is being written any more.
+    useless_to: Option<Txg>,
 }
 
 /// A record that the process before left.
@@ -258,6 +262,10 @@ impl MemoryLog {
         if is_in_gap(state.gaps.get(&told.dataset)) || is_in_gap(state.gaps.get(&ALL)) {
             return None;
         }
+        if state.useless_to.take_if(|group| told.txg > *group).is_some() {
+            state.groups.clear();
+            self.file.clear();
+        }
         told.begin();
         let Some(place) = self.file.reserve(&mut told.head, NUMBER_AT, told.details.data.len()) else {
             self.lose(&mut state, ALL, told.txg);
@@ -312,10 +320,11 @@ impl MemoryLog {
         self.file.trim();
     }
 
-    /// Whether so much is in it that a group should come to disk.
-    pub(crate) fn is_half_full(&self) -> bool {
+    /// Whether so much is in it that a group should come to disk: half of what there is room for, or as much as the next process
+    /// would be busy with for longer than programs should wait.
+    pub(crate) fn is_due(&self) -> bool {
         let (room, taken) = self.file.room_and_taken();
-        taken > room / 2
+        taken > room / 2 || self.file.count() > RECORDS_MAX
     }
 
     /// The intent log of a dataset has records up to `last`: what of its own is in there is settled. To be called before that is
@@ -411,9 +420,8 @@ impl MemoryLog {
             // where not even this can be written, there is no memory at all
             let _ = self.file.set_note(txg.get());
             if !state.is_taking_over {
-                // what is in it is of no use unless that group is on disk, and then of none either
-                state.groups.clear();
-                self.file.clear();
+                // it would be needed only once that group is on disk, and is not then
+                state.useless_to = Some(txg);
             }
             return;
         }

@@ -16,7 +16,7 @@ use crate::{device, mountinfo, point};
 
 /// Is a helper: does what is asked for on `socket` until its other end is closed.
 ///
-/// Errors: `socket` is none, or what comes from there makes no sense.
+/// Errors: `socket` is none. A request that it does not know is refused.
 pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
     let (mut keeper, mut children) = (Keeper::new(), Vec::new());
     let mut outcome = help_one(socket, &mut keeper, &mut children);
@@ -33,8 +33,15 @@ fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Chil
         base::give_program_back();
         receive(socket)
     };
-    while let Some((request, fd)) = wait()? {
-        let (answer, connection) = match answer(request, fd, keeper, children) {
+    loop {
+        let answered = match wait() {
+            Ok(Some((request, fd))) => answer(request, fd, keeper, children),
+            Ok(None) => return Ok(()),
+            // of a newer program, which took the pool over from the one that started this process
+            Err(error) if error.kind() == Kind::Corrupt => Err(error),
+            Err(error) => return Err(error),
+        };
+        let (answer, connection) = match answered {
             Ok((answer, connection)) => (answer, connection),
             Err(error) => (HelperAnswer::failed(&error), None),
         };
@@ -46,7 +53,6 @@ fn help_one(socket: BorrowedFd<'_>, keeper: &mut Keeper, children: &mut Vec<Chil
         }
         sent?;
     }
-    Ok(())
 }
 
 fn answer(
@@ -113,4 +119,26 @@ fn answer(
         }
     };
     Ok((answer, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::socket_pair;
+
+    #[test]
+    fn an_unknown_request_is_refused_and_the_next_one_is_done() {
+        let (socket, its) = socket_pair().unwrap();
+        let helper = std::thread::spawn(move || help(its.as_fd()));
+        let mut ask = |request: &str| {
+            let request: serde_json::Value = serde_json::from_str(request).unwrap();
+            send(socket.as_fd(), &request, None).unwrap();
+            receive::<HelperAnswer>(socket.as_fd()).unwrap().unwrap().0
+        };
+        let HelperAnswer::Failed { what, .. } = ask(r#"{"Keep": "WhatComesLater"}"#) else { panic!("it is refused") };
+        assert!(what.contains("makes no sense"), "{what}");
+        assert!(matches!(ask(r#"{"Look": {"Unix": [47]}}"#), HelperAnswer::Device(_)));
+        drop(socket);
+        helper.join().unwrap().unwrap();
+    }
 }
