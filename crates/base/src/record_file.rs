@@ -101,7 +101,7 @@ impl RecordFile {
         let len = file.metadata()?.len();
         let [magic, room, offset, number] = words(&file, 0)?;
         let is_whole = magic == MAGIC && (HEAD_BYTES..=ROOM_MAX).contains(&room) && len == HEAD_BYTES + room;
-        if !is_whole || offset % 8 != 0 || offset > u64::MAX / 2 || number > u64::MAX / 2 {
+        if !is_whole || !offset.is_multiple_of(8) || offset > u64::MAX / 2 || number > u64::MAX / 2 {
             return Err(corrupt());
         }
         let [key] = words(&file, KEY_AT)?;
@@ -234,7 +234,7 @@ impl RecordFile {
 
     /// Changes a word of a record, at a multiple of 8, unless it was let go. Errors: those of writing.
     pub fn patch(&self, place: &RecordPlace, at: u64, word: u64) -> Result<()> {
-        assert!(at % 8 == 0 && at + 8 <= place.len, "a word of the record");
+        assert!(at.is_multiple_of(8) && at + 8 <= place.len, "a word of the record");
         // held, so that no other record takes its place meanwhile
         let ring = self.ring.lock();
         if place.number < ring.oldest.number {

@@ -307,7 +307,8 @@ impl MemoryLog {
             return;
         }
         let mut spot = None;
-        while let Some((_, end)) = state.groups.pop_front_if(|(group, _)| *group <= txg) {
+        while let Some((_, end)) = state.groups.front().copied().filter(|(group, _)| *group <= txg) {
+            state.groups.pop_front();
             spot = Some(end);
         }
         if let Some(spot) = spot {

@@ -146,7 +146,7 @@ impl Op<'_> {
 
     /// Tells of a change of an object.
     pub(crate) fn log_object(&self, object: &Object, intent: &Intent<'_>) -> Result<()> {
-        self.log_change(object, || record(intent), |details| Some(details))
+        self.log_change(object, || record(intent), Some)
     }
 
     /// Tells of a change of an object that no record can tell, or, with `kept`, only one of the log in memory.

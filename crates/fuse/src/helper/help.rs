@@ -130,7 +130,7 @@ mod tests {
     fn an_unknown_request_is_refused_and_the_next_one_is_done() {
         let (socket, its) = socket_pair().unwrap();
         let helper = std::thread::spawn(move || help(its.as_fd()));
-        let mut ask = |request: &str| {
+        let ask = |request: &str| {
             let request: serde_json::Value = serde_json::from_str(request).unwrap();
             send(socket.as_fd(), &request, None).unwrap();
             receive::<HelperAnswer>(socket.as_fd()).unwrap().unwrap().0
