@@ -96,8 +96,7 @@ demo_sent() {
 demo_survived() {
     local pid writer count
     say "a program writes and reads, while the pool's process is replaced, and then killed"
-    # with it each write(2) is on disk when it returns, so that not even a kill takes one back
-    shown cenote zfs create -o sync=always tank/steady
+    shown cenote zfs create tank/steady
     steady_writer mnt/tank/steady/lines &
     writer=$!
     sleep 0.5
