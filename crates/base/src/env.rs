@@ -351,7 +351,7 @@ fn ticks_since(start: Instant) -> impl Fn() -> u64 {
     move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn random_of_system() -> u64 {
+pub(crate) fn random_of_system() -> u64 {
     let mut bytes = [0; 8];
     let got = getrandom(&mut bytes, GetRandomFlags::empty());
     assert_eq!(got, Ok(8), "the system has no random numbers");

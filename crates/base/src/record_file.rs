@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
+use crate::env::random_of_system;
 use crate::{Data, Error, Mutex, Result};
 
 const MAGIC: u64 = 0x6365_6e6f_7465_7231;
@@ -85,7 +86,7 @@ impl RecordFile {
         let room = (room.min(ROOM_MAX) & !7).max(HEAD_BYTES);
         file.set_len(HEAD_BYTES + room)?;
         let first = RecordSpot { offset: 0, number: 1 };
-        let key = random();
+        let key = random_of_system();
         let ring = Mutex::new(RecordRing { oldest: first, next: first, reached: 0 });
         let made = RecordFile { file, room, key, ring };
         made.write_words(KEY_AT, [key])?;
@@ -145,16 +146,15 @@ impl RecordFile {
         Ok(self.write_words(NOTE_AT, [note])?)
     }
 
-    /// How many records it has, fillers of rounds among them.
-    pub fn count(&self) -> u64 {
-        let ring = self.ring.lock();
-        ring.next.number - ring.oldest.number
+    /// Bytes that it has room for, frames included.
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
-    /// Bytes that it has room for, and that are taken.
-    pub fn room_and_taken(&self) -> (u64, u64) {
+    /// Bytes that are taken, and by how many records, fillers of rounds among them.
+    pub fn taken(&self) -> (u64, u64) {
         let ring = self.ring.lock();
-        (self.room, ring.next.offset - ring.oldest.offset)
+        (ring.next.offset - ring.oldest.offset, ring.next.number - ring.oldest.number)
     }
 
     /// Reserves a record that begins with `head`, in which its number is written at `number_at`, and goes on with so many bytes
@@ -295,12 +295,6 @@ impl AsFd for RecordFile {
     }
 }
 
-/// A number that nobody knows.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
 /// Where the bytes begin, of 8, that fill up a record of this length.
 fn fill_of(len: u64) -> usize {
     (8 - (len.next_multiple_of(8) - len)) as usize
@@ -364,7 +358,7 @@ mod tests {
         file.clear();
         file.trim();
         assert!(again(&file).is_empty());
-        assert_eq!(file.room_and_taken(), (8192, 0));
+        assert_eq!((file.room(), file.taken()), (8192, (0, 0)));
     }
 
     #[test]

@@ -318,7 +318,7 @@ fn serve(
 /// What is told of this process.
 fn facts_of(pool: &ServedPool, places: &HostPlaces<'_>, env: &Env) -> ProcessFacts {
     ProcessFacts {
-        load_guid: Guid::new(random_u64()),
+        load_guid: Guid::new(env.random()),
         bounds: places.bounds.clone(),
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),
@@ -345,8 +345,8 @@ fn begin_watching(pool: Option<Arc<LivePool>>, counting: impl FnOnce() + Send + 
 }
 
 /// Serves what is to be served at once: the mounts of the process before, or file systems, if that is wanted; and volumes.
-/// `had_volumes`: there was a process before, and programs may have used volumes of its; `left` is its log in memory. Errors: it cannot be found out what
-/// is mounted.
+/// `had_volumes`: there was a process before, and programs may have used volumes of its; `left` is its log in memory. Errors: it
+/// cannot be found out what is mounted.
 fn give_out(
     served: &Served,
     name: &str,
@@ -476,10 +476,4 @@ fn finish(served: &Served, why: ProcessEnd, claim: RunDirClaim) {
     served.release_devices();
     drop(claim);
     tracing::info!("ended");
-}
-
-/// A number that nobody else has; it need not be secret.
-fn random_u64() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

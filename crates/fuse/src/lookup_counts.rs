@@ -211,7 +211,20 @@ impl LookupCounts {
 
     /// All objects that the kernel knows.
     pub(crate) fn all(&self) -> Vec<ObjectId> {
-        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<ObjectId>>()).collect()
+        self.objects(|_| true)
+    }
+
+    /// All objects without a name that the kernel may know.
+    pub(crate) fn orphans(&self) -> Vec<ObjectId> {
+        self.objects(|known| known.is_orphan)
+    }
+
+    fn objects(&self, is_wanted: impl Fn(&LookupCount) -> bool) -> Vec<ObjectId> {
+        let mut objects = Vec::new();
+        for shard in &self.shards {
+            objects.extend(shard.lock().iter().filter(|(_, known)| is_wanted(known)).map(|(object, _)| *object));
+        }
+        objects
     }
 
     /// The kernel gives `count` back. Is the object an orphan that nobody knows any more?
@@ -239,19 +252,6 @@ impl LookupCounts {
         }
         shard.entry(object).or_default().is_orphan = true;
         false
-    }
-
-    /// All objects without a name that the kernel may know.
-    pub(crate) fn orphans(&self) -> Vec<ObjectId> {
-        let of = |shard: &Mutex<HashMap<ObjectId, LookupCount>>| {
-            shard
-                .lock()
-                .iter()
-                .filter(|(_, known)| known.is_orphan)
-                .map(|(object, _)| *object)
-                .collect::<Vec<ObjectId>>()
-        };
-        self.shards.iter().flat_map(of).collect()
     }
 
     /// The kernel does not know an object. Is it an orphan that it was not told of since?

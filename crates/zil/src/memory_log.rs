@@ -324,8 +324,8 @@ impl MemoryLog {
     /// Whether so much is in it that a group should come to disk: half of what there is room for, or as much as the next process
     /// would be busy with for longer than programs should wait.
     pub(crate) fn is_due(&self) -> bool {
-        let (room, taken) = self.file.room_and_taken();
-        taken > room / 2 || self.file.count() > RECORDS_MAX
+        let (bytes, records) = self.file.taken();
+        bytes > self.file.room() / 2 || records > RECORDS_MAX
     }
 
     /// The intent log of a dataset has records up to `last`: what of its own is in there is settled. To be called before that is

@@ -30,6 +30,17 @@ pub struct Replayed {
     pub damage: Option<Error>,
 }
 
+impl Replayed {
+    /// With what came of doing again what the log in memory had.
+    pub fn with_left(mut self, done: Result<u64>) -> Replayed {
+        match done {
+            Ok(left) => self.left = left,
+            Err(error) => drop(self.damage.get_or_insert(error)),
+        }
+        self
+    }
+}
+
 impl Log {
     /// Replays what the log of a crash has, in order: `apply` brings the file system to where the record says, and
     /// pushes entries for it as any operation does. Then the log is empty, and may be used.

@@ -59,13 +59,9 @@ impl Zpl {
         let cut = replay.cut_tails();
         let left = if replayed.is_ok() && cut.is_ok() { self.replay_left(log) } else { Ok(0) };
         live.set_replaying(false);
-        let mut replayed = replayed.in_dataset(self.objset().name())?;
+        let replayed = replayed.in_dataset(self.objset().name())?;
         cut?;
-        match left {
-            Ok(left) => replayed.left = left,
-            Err(error) => drop(replayed.damage.get_or_insert(error)),
-        }
-        Ok(Some(replayed))
+        Ok(Some(replayed.with_left(left)))
     }
 
     /// Does again what the log in memory has and the intent log had not, each at the time when it was done. How many operations

@@ -304,13 +304,9 @@ impl Zvol {
     pub fn replay_log(&self) -> Result<Replayed> {
         let live = self.live()?;
         live.is_replaying.store(true, Ordering::SeqCst);
-        let mut replayed = live.log.replay(&mut |record| self.replay(live, record));
-        if let Ok(replayed) = &mut replayed {
-            match live.log.replay_left(&mut |left| self.replay(live, &left.record)) {
-                Ok(left) => replayed.left = left,
-                Err(error) => drop(replayed.damage.get_or_insert(error)),
-            }
-        }
+        let replayed = live.log.replay(&mut |record| self.replay(live, record));
+        let replayed = replayed
+            .map(|replayed| replayed.with_left(live.log.replay_left(&mut |left| self.replay(live, &left.record))));
         live.is_replaying.store(false, Ordering::SeqCst);
         replayed.in_dataset(self.objset().name())
     }
