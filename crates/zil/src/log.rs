@@ -179,6 +179,15 @@ impl Log {
         }
     }
 
+    /// Waits for a group if the log in memory is nearly full, as what it has no room for would be lost with the process. Not to
+    /// be called within a transaction. Errors: `Suspended`.
+    pub fn admit(&self) -> Result<()> {
+        match self.memory.get().is_some_and(|memory| memory.is_nearly_full()) {
+            true => self.txgs.wait_synced(),
+            false => Ok(()),
+        }
+    }
+
     fn write_kept(&self, memory: &MemoryLog, place: Option<RecordPlace>, told: &ToldOperation<'_>) {
         let Some(place) = place else { return };
         memory.complete(&place, told);

@@ -328,6 +328,11 @@ impl MemoryLog {
         bytes > self.file.room() / 2 || records > RECORDS_MAX
     }
 
+    /// Whether it is nearly full, so that what begins should wait for a group.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.file.taken().0 > self.file.room() / 8 * 7
+    }
+
     /// The intent log of a dataset has records up to `last`: what of its own is in there is settled. To be called before that is
     /// replayed. Errors: those of writing it.
     pub(crate) fn settle_logged(&self, dataset: DatasetId, last: u64) -> Result<()> {

@@ -135,6 +135,9 @@ impl Zpl {
 
     fn begin_admitted(&self) -> Result<Op<'_>> {
         let live = self.live()?;
+        if let Some(log) = live.log().filter(|_| !live.is_replaying()) {
+            log.admit()?;
+        }
         let tx = live.txgs().begin()?;
         let is_noted = live.log().is_some_and(|log| log.unsettled().is_some()) && !live.is_replaying();
         Ok(Op { zpl: self, live, tx, now: live.now(), changes: is_noted.then(RefCell::default) })

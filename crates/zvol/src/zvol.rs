@@ -413,6 +413,7 @@ impl LiveVolume {
         // what was promised had its room
         if !self.is_replaying() {
             (self.admit)(bytes, frees)?;
+            self.log.admit()?;
         }
         self.txgs.begin()
     }
