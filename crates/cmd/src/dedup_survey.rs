@@ -41,6 +41,17 @@ pub struct DedupSurvey {
     progress: Option<ProgressDisplay>,
 }
 
+/// What tells a block from others: number of the checksum, checksum, and what dedup goes by beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct TellingSum {
+    /// See above.
+    pub words: [u64; 6],
+    /// Bytes that the block takes, all its copies.
+    pub bytes: u64,
+    /// That checksum is no proof that blocks are equal.
+    pub is_weak: bool,
+}
+
 /// What dedup would come to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DedupEstimate {
@@ -67,6 +78,22 @@ impl DedupEstimate {
     }
 }
 
+impl TellingSum {
+    /// That of a block; `None` if it has no checksum, or one that its key has made.
+    pub fn of(bp: &BlkPtr) -> Option<TellingSum> {
+        let checksum = Checksum::from_u8(bp.checksum_kind()).filter(|checksum| *checksum != Checksum::Off)?;
+        if bp.uses_crypt() {
+            return None;
+        }
+        let [a, b, c, d, sizes] = DdtKey::of(bp).words();
+        Some(TellingSum {
+            words: [u64::from(bp.checksum_kind()), a, b, c, d, sizes],
+            bytes: bp.copies().fold(0, |sum: u64, dva| sum.saturating_add(dva.asize())),
+            is_weak: !checksum.is_nopwrite_strong(),
+        })
+    }
+}
+
 impl DedupSurvey {
     /// Has so many blocks in each sample at most; one takes about 100 bytes of memory.
     pub fn new(max: usize, progress: Option<ProgressDisplay>) -> DedupSurvey {
@@ -90,39 +117,23 @@ impl DedupSurvey {
         self.by_sum.scale()
     }
 
-    /// Counts a pointer to a block of data. What tells the block from others, and its bytes, if something does.
-    pub fn add(&mut self, bp: &BlkPtr) -> Option<([u64; 6], u64)> {
-        let checksum = Checksum::from_u8(bp.checksum_kind()).filter(|checksum| *checksum != Checksum::Off);
-        let Some(checksum) = checksum.filter(|_| !bp.uses_crypt()) else {
+    /// Counts a pointer to a block of data.
+    pub fn add(&mut self, bp: &BlkPtr) {
+        let Some(TellingSum { words, bytes, is_weak }) = TellingSum::of(bp) else {
             self.left_out += 1;
-            return None;
+            return;
         };
-        self.is_weak |= !checksum.is_nopwrite_strong();
-        let bytes = bp.copies().fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()));
+        self.is_weak |= is_weak;
         let [vdev, offset] = bp.dvas()[0].words();
-        let place = [vdev, offset, bp.physical_birth().get()];
-        Some((self.count((bp.checksum_kind(), DdtKey::of(bp)), place, bytes), bytes))
+        self.count(words, [vdev, offset, bp.physical_birth().get()], bytes);
     }
 
-    fn count(&mut self, (checksum, key): (u8, DdtKey), place: [u64; 3], bytes: u64) -> [u64; 6] {
-        self.count_block(checksum, key.words(), place, bytes)
-    }
-
-    /// Counts a pointer to a block with this checksum, by number, and key in a table, that is in this place. What tells
-    /// the block from others.
-    pub fn count_block(
-        &mut self,
-        checksum: u8,
-        [a, b, c, d, sizes]: [u64; 5],
-        place: [u64; 3],
-        bytes: u64,
-    ) -> [u64; 6] {
+    /// Counts a pointer to a block that these words tell from others, and that is in this place.
+    pub fn count(&mut self, words: [u64; 6], place: [u64; 3], bytes: u64) {
         self.pointers += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        let words = [u64::from(checksum), a, b, c, d, sizes];
         self.by_sum.count(chance_of(&words), words, bytes);
         self.by_place.count(chance_of(&place), place, bytes);
-        words
     }
 
     /// What the pointers until now come to.
@@ -148,7 +159,7 @@ impl DedupSurvey {
 impl Observer for DedupSurvey {
     fn block(&mut self, visit: &Visit<'_>, kind: BlockKind) {
         if kind.is_placed_data(visit.bp) {
-            let _ = self.add(visit.bp);
+            self.add(visit.bp);
         }
     }
 
@@ -177,11 +188,11 @@ mod tests {
             let bytes = 4096 << (sum >> 60 & 3);
             unique += bytes;
             // fletcher sums of short blocks differ in few bits
-            let key = DdtKey::from_words([n * 512, sum, 0, 0, 7]);
+            let words = [7, n * 512, sum, 0, 0, 7];
             for copy in 0..if n % 3 == 0 { 5 } else { 1 } {
                 let pointers = if (n + copy) % 5 == 0 { 7 } else { 1 };
                 shared += bytes * (pointers - 1);
-                (0..pointers).for_each(|_| _ = survey.count((7, key), [1, n << 16 | copy << 8, seed], bytes));
+                (0..pointers).for_each(|_| survey.count(words, [1, n << 16 | copy << 8, seed], bytes));
             }
         }
         (survey, unique, shared)
@@ -202,10 +213,10 @@ mod tests {
     fn what_is_shared_already_is_not_saved() {
         let mut survey = DedupSurvey::new(100, None);
         for n in 0..50 {
-            (0..2).for_each(|_| _ = survey.count((7, DdtKey::from_words([n; 5])), [1, n, 9], 2 << 20));
+            (0..2).for_each(|_| survey.count([7, n, n, n, n, n], [1, n, 9], 2 << 20));
         }
         // the same place in another group is another block
-        survey.count((7, DdtKey::from_words([3; 5])), [1, 3, 10], 2 << 20);
+        survey.count([7, 3, 3, 3, 3, 3], [1, 3, 10], 2 << 20);
         let found = survey.estimate();
         assert_eq!(
             (found.blocks, found.bytes, found.shared_bytes),

@@ -45,6 +45,8 @@ pub struct Visit<'a> {
     pub bookmark: Bookmark,
     /// The dnode of its object; `None` for the head of an object set.
     pub dnode: Option<&'a Dnode>,
+    /// What was not born after that txg is passed over below it.
+    pub since_txg: Txg,
 }
 
 impl Visit<'_> {
@@ -171,7 +173,7 @@ impl Walk<'_> {
         if !self.is_wanted(node) {
             return ControlFlow::Continue(());
         }
-        if self.visitor.block(&node.visit())? == Descend::Past {
+        if self.visitor.block(&node.visit(self.range.since_txg))? == Descend::Past {
             return ControlFlow::Continue(());
         }
         match (node.check_level(), block) {
@@ -245,7 +247,7 @@ impl Walk<'_> {
             && self.is_wanted(node)
             && node.check_level().is_ok()
             && !self.range.from.is_some_and(|from| from.is_at(node.bookmark))
-            && self.visitor.enters(&node.visit())
+            && self.visitor.enters(&node.visit(self.range.since_txg))
     }
 
     fn is_wanted(&self, node: &PlacedPointer<'_>) -> bool {
@@ -312,8 +314,8 @@ impl VisitPosition {
 }
 
 impl PlacedPointer<'_> {
-    fn visit(&self) -> Visit<'_> {
-        Visit { bp: &self.bp, bookmark: self.bookmark, dnode: self.dnode }
+    fn visit(&self, since_txg: Txg) -> Visit<'_> {
+        Visit { bp: &self.bp, bookmark: self.bookmark, dnode: self.dnode, since_txg }
     }
 
     fn request(&self) -> ReadRequest {

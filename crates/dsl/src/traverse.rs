@@ -136,7 +136,7 @@ impl LogBlocks<'_> {
         if bp.is_hole() || !bp.is_embedded() && !self.seen.insert(bp.dvas()[0]) {
             return ControlFlow::Continue(());
         }
-        let flow = self.visitor.block(&Visit { bp, bookmark, dnode: None });
+        let flow = self.visitor.block(&Visit { bp, bookmark, dnode: None, since_txg: Txg::ZERO });
         self.stopped = flow.is_break();
         flow.map_continue(|_| ())
     }
@@ -156,7 +156,7 @@ impl zil::LogVisitor for LogBlocks<'_> {
             let object = record.intent().ok().and_then(|intent| intent.object()).unwrap_or_default();
             for bp in record.clones().unwrap_or_default() {
                 let bookmark = Bookmark { objset: self.objset.get(), object: object.get(), level: LOG_LEVEL, blkid: 0 };
-                let flow = self.visitor.block(&Visit { bp: &bp, bookmark, dnode: None });
+                let flow = self.visitor.block(&Visit { bp: &bp, bookmark, dnode: None, since_txg: Txg::ZERO });
                 self.stopped = flow.is_break();
                 flow.map_continue(|_| ())?;
             }

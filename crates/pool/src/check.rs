@@ -200,12 +200,12 @@ impl Checker<'_> {
     fn run(&mut self) -> Result<()> {
         let nowhere = Bookmark::default();
         for bp in std::mem::take(&mut self.refs.ditto) {
-            self.count(&Visit { bp: &bp, bookmark: nowhere, dnode: None }, BlockKind::DedupDitto);
+            self.count(&Visit { bp: &bp, bookmark: nowhere, dnode: None, since_txg: Txg::ZERO }, BlockKind::DedupDitto);
         }
         let pool = self.pool;
         let mut lost = Vec::new();
         let mut count = |bp: &BlkPtr| {
-            self.count(&Visit { bp, bookmark: nowhere, dnode: None }, BlockKind::DeferredFree);
+            self.count(&Visit { bp, bookmark: nowhere, dnode: None, since_txg: Txg::ZERO }, BlockKind::DeferredFree);
         };
         dead::for_each(pool, &mut count, &mut |e| lost.push(e))?;
         lost.into_iter().for_each(|e| self.lost(e));

@@ -8,6 +8,7 @@
 
 mod folder;
 mod groups;
+mod leaves;
 mod simplex;
 #[cfg(test)]
 mod tests;
@@ -44,7 +45,7 @@ const CHECKSUMS: [Checksum; 6] =
 /// Bytes that are summed at a time, and how often, and how many seconds, each checksum is measured at least.
 const SUMMED_BYTES: usize = 128 << 10;
 const SUMMED_RUNS: u32 = 8;
-const SUMMED_S: f64 = 0.02;
+const SUMMED_S: f64 = 0.003;
 /// A ratio below this saves less than its table costs in any case.
 const RATIO_LOW: f64 = 1.1;
 /// One from which on dedup pays.
@@ -55,8 +56,8 @@ const MEMORY_PART: f64 = 0.25;
 /// Say whether dedup would pay: what it saves, what its table takes, and what its checksums cost
 ///
 /// Of a pool, what leads to data is read, not the data, and blocks are told apart by their checksums: one in 2^n of these
-/// is counted, each time that it comes, in at most 64 MiB. Of the blocks that lead to data one in twenty is read first, then
-/// one in five, and all only where these do not tell enough. Of a folder, the middle of each block is read, and some blocks
+/// is counted, each time that it comes, in at most 64 MiB. Of the blocks that lead to data, a part is read that grows until
+/// it tells enough, and all only where no part does. Of a folder, the middle of each block is read, and some blocks
 /// whole. The interval holds the truth 95 times of 100. A dataset is taken for itself, with all that it refers to.
 /// Encrypted blocks, and those without checksum, are left out.
 #[derive(clap::Parser)]

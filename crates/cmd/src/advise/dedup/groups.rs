@@ -95,20 +95,18 @@ impl GroupSurvey {
         }
     }
 
-    /// Counts a group, or a part of one: so many blocks below it, of so many bytes each. `is_new`: it has not been met
-    /// before.
-    pub(super) fn add_group(&mut self, group: u64, (blocks, bytes): (u64, u64), is_new: bool, is_drawn: bool) {
-        let bytes = blocks.saturating_mul(bytes);
-        if is_new {
-            self.bytes = self.bytes.saturating_add(bytes);
-            let bucket = &mut self.buckets[group as usize % BUCKETS];
-            *bucket = bucket.saturating_add(bytes);
-        }
-        if is_drawn {
-            let number = self.number(group);
-            let told = &mut self.groups[number as usize].told_bytes;
-            *told = told.saturating_add(bytes);
-        }
+    /// Counts a group, or a part of one, below which are so many bytes before compression.
+    pub(super) fn add_group(&mut self, group: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let bucket = &mut self.buckets[group as usize % BUCKETS];
+        *bucket = bucket.saturating_add(bytes);
+    }
+
+    /// A group, or a part of one, was drawn.
+    pub(super) fn draw_group(&mut self, group: u64, bytes: u64) {
+        let number = self.number(group);
+        let told = &mut self.groups[number as usize].told_bytes;
+        *told = told.saturating_add(bytes);
     }
 
     fn number(&mut self, group: u64) -> u32 {

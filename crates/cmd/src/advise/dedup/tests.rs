@@ -48,7 +48,7 @@ fn survey_of(max: usize, population: &Population, seed: u64) -> DedupSurvey {
     let mut survey = DedupSurvey::new(max, None);
     for (place, (n, _, bytes)) in pointers(population, seed).enumerate() {
         let mut rng = Rng::new(seed << 32 ^ n);
-        survey.count_block(8, [rng.number(), rng.number(), 0, 0, bytes], [0, place as u64, seed], bytes);
+        survey.count([8, rng.number(), rng.number(), 0, 0, bytes], [0, place as u64, seed], bytes);
     }
     survey
 }
@@ -72,7 +72,7 @@ fn ten_tebibytes_need_no_more_memory() {
     let (count, mut survey) = ((10u64 << 40) / 524_288, DedupSurvey::new(SAMPLE_MAX, None));
     for place in 0..count {
         let n = if place % 5 == 4 { place - 4 } else { place };
-        survey.count_block(8, [n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n, 0, 0, 1], [0, place, 1], 524_288);
+        survey.count([8, n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n, 0, 0, 1], [0, place, 1], 524_288);
     }
     let answer = DedupAnswer::of_survey(&survey);
     assert!(survey.memory_bytes() <= 64 << 20, "{}", survey.memory_bytes());
