@@ -72,10 +72,6 @@ impl MiniDevice {
         MiniDevice { bytes, is_first: true, ..MiniDevice::default() }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Bytes that were written to it.
     pub(crate) fn written(&self) -> u64 {
         self.written

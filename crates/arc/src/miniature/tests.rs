@@ -1,8 +1,11 @@
 use base::{Env, split_mix};
 use proptest::prelude::*;
 
+use super::access::is_drawn;
+use super::estimate::MissTally;
+use super::lru::LruStack;
 use super::*;
-use crate::policy::Contents;
+use crate::policy::{Contents, Policy};
 
 /// Numbers from a seed.
 struct Numbers(u64);

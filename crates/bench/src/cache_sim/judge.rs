@@ -23,11 +23,13 @@ const MIB: f64 = (1 << 20) as f64;
 pub(crate) fn judge(trace: &Trace, rate: u64) {
     let ram = (trace.footprint / RAM_PART).max(trace.largest);
     let began = std::time::Instant::now();
-    let foretold = foretell(trace, rate, MiniaturePlan::around(ram));
+    let plan = MiniaturePlan::around(ram);
+    let foretold = foretell(trace, rate, Miniature::split(plan, tunables()));
     let took = began.elapsed();
     let around = MiniaturePlan::around(ram);
     // caches in RAM are judged by other code
-    let whole = foretell(trace, rate, MiniaturePlan { blocks_max: usize::MAX, rams: Vec::new(), ..around });
+    let plan = MiniaturePlan { blocks_max: usize::MAX, rams: Vec::new(), ..around };
+    let whole = foretell(trace, rate, Miniature::new(plan, tunables()));
     let (mut errors, mut held) = (Vec::new(), 0);
     let mut row = |kind: &str, bytes: u64, truth: f64, hits: HitShare| {
         let error = hits.value - truth;
@@ -64,8 +66,11 @@ pub(crate) fn judge(trace: &Trace, rate: u64) {
     println!("| {} | writes | | | in {:.1} s | | worst {:.1} % |", trace.name, took.as_secs_f64(), off * 100.0);
 }
 
-fn foretell(trace: &Trace, rate: u64, plan: MiniaturePlan) -> Foretold {
-    let mut miniature = Miniature::new(plan, Tunables::of(&Env::fixed(0)));
+fn tunables() -> Tunables {
+    Tunables::of(&Env::fixed(0))
+}
+
+fn foretell(trace: &Trace, rate: u64, mut miniature: Miniature) -> Foretold {
     for (number, request) in trace.requests.iter().enumerate() {
         let time_ns = request.time_ns.unwrap_or(number as u64 * (1_000_000_000 / rate));
         let (block, bytes, kind) = (request.key, request.bytes, AccessKind::Demand);

@@ -117,7 +117,7 @@ fn touched(trace: &Path, args: &CacheArgs) -> Result<u64, String> {
 
 /// What the sizes of a plan would do with all requests of a trace.
 fn foretell(file: &Path, reader: &mut TraceReader, args: &CacheArgs, plan: MiniaturePlan) -> Result<Foretold, String> {
-    let mut miniature = Miniature::new(plan, Tunables::of(&Env::real()));
+    let mut miniature = Miniature::split(plan, Tunables::of(&Env::real()));
     let block = block_bytes(reader, args);
     for (number, request) in reader.by_ref().enumerate() {
         let request = request.map_err(|error| said(file, &error))?;
