@@ -65,7 +65,7 @@ impl<S: Source> AttributeRequests<S> {
     pub(crate) fn setattr(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         let (set, drop_set_ids) = wire::set_attr(&mut body)?;
-        if self.write_back.visits().is_correction(node, &set) {
+        if self.write_back.visits().is_correction(node, &set, asker.is_root()) {
             let entry = self.entries.of_node(node);
             self.faults.answer("setattr", node, entry, reply, |reply, entry| reply.attr(&entry));
             return Ok(());

@@ -164,7 +164,7 @@ impl<S: Source> ContentRequests<S> {
             let (done, reply) = contents.with_loss(node, is_file, done, reply);
             let (faults, may_tell) = (contents.faults.clone(), is_file && done.is_err());
             let answer = move || faults.answer_done("fsync", node, done, reply);
-            if may_tell { contents.losses.when_dropped(answer) } else { answer() }
+            if may_tell && contents.answers_wait() { contents.losses.when_dropped(answer) } else { answer() }
         });
         Ok(())
     }
@@ -377,11 +377,20 @@ impl<S: Source> ContentRequests<S> {
         Ok(copied)
     }
 
+    /// May the answer to a sync wait until the kernel has dropped what was lost? It has a lock of the file meanwhile, which a
+    /// helper wants that has it take over the size.
+    fn answers_wait(&self) -> bool {
+        !self.negotiated.keeps_written()
+    }
+
     /// The answer to a sync of a node: if the file lost something before, that.
     fn with_loss<T>(&self, node: u64, is_file: bool, done: Result<T>, reply: Reply) -> (Result<T>, Reply) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return (done, reply) };
         let object = self.trees.live().object(object);
-        let told = if is_file { self.losses.tell(object) } else { self.losses.tell_of_names(object) };
+        let told = match is_file {
+            true => self.losses.tell(object, self.answers_wait()),
+            false => self.losses.tell_of_names(object),
+        };
         match told.map(ToldLoss::into_answer) {
             Some((error, fact)) => (Err(error), reply.noted(fact)),
             None => (done, reply),

@@ -209,7 +209,8 @@ impl Mount {
         life: Arc<Life>,
         helper: &Helper,
     ) -> Mount {
-        session.mounted(MountPlace { helper: helper.clone(), point: point.clone(), dev: dev.clone() });
+        let kept = options.reattach.then(|| Arc::downgrade(channel));
+        session.mounted(MountPlace { helper: helper.clone(), point: point.clone(), dev: dev.clone(), kept });
         Mount {
             fs_name: options.fs_name.clone(),
             point,

@@ -260,7 +260,7 @@ impl<S: Source> SharedParts<S> {
         let (of, may_keep) = (trees.clone(), (negotiated.clone(), room.clone()));
         let entries = Arc::new(Entries::new(of, accesses.clone(), may_keep, env.clone()));
         let seen = trees.clone();
-        let visits = Arc::new(Visits::new(env.clone(), move |node| seen.visited(node)));
+        let visits = Arc::new(Visits::new(move |node| seen.visited(node)));
         ToldLately::watch(entries.told_lately(), &notifier, legacy, env);
         Ok(SharedParts {
             entries,

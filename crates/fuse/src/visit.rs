@@ -2,8 +2,8 @@
 //!
 //! With its write-back cache the kernel asks nobody how long a file is, or when it was last changed: it takes the word of
 //! programs that call ftruncate(2) and utimensat(2). Where the tree says otherwise, as its root was replaced, or changes
-//! were lost, a helper makes these calls. The size that it gives is a secret of the moment, which stands for none: the tree is
-//! not changed, and the answer has the true one.
+//! were lost, a helper makes these calls. The size that it gives stands for none ([`NO_SIZE`]): the tree is not changed, and the
+//! answer has the true one. It is the same for all processes, as the kernel may send the request again to the next one.
 //!
 //! Only a helper does this: see [`helper`](crate::helper). The pool's process asks for it in [`visits`](crate::visits).
 
@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::mountinfo;
 
+/// The size that root gives a file which is to be told the one that it has: drawn once, and no file's.
+pub(crate) const NO_SIZE: u64 = 0x4ce0_7e5d_19f3_a2b7;
 /// The type of the kernel's handles of files by node and generation (source: linux/exportfs.h, `FILEID_INO64_GEN`).
 const HANDLE_TYPE: i32 = 0x81;
 /// Its length in bytes: the upper half of the node, the lower one, the generation.
@@ -37,8 +39,8 @@ pub(crate) struct VisitedFile {
 pub(crate) enum MountVisit {
     /// The kernel sends what it keeps of all files; that of these has come at the end.
     Send(Vec<VisitedFile>),
-    /// The kernel takes over the sizes and times of these files; it is told this size.
-    Correct(Vec<VisitedFile>, u64),
+    /// The kernel takes over the sizes and times of these files.
+    Correct(Vec<VisitedFile>),
 }
 
 /// The handle of a file, as open_by_handle_at(2) takes it.
@@ -71,8 +73,10 @@ pub(crate) fn visit(point: &Path, dev: &str, visit: &MountVisit) -> Result<usize
             // close(2) waits for the file's pages
             each(files, libc::O_RDONLY, &|_, _| Ok(()))
         }
-        MountVisit::Correct(files, size) => each(files, libc::O_WRONLY | libc::O_APPEND, &|opened, file| {
-            opened.set_len(*size)?;
+        MountVisit::Correct(files) => each(files, libc::O_WRONLY | libc::O_APPEND, &|opened, file| {
+            // what was written behind the true end is sent first, by a close(2): it makes that end a later one
+            drop(open(&root, file, libc::O_RDONLY)?);
+            opened.set_len(NO_SIZE)?;
             opened.set_times(FileTimes::new().set_modified(system_time(file.mtime)))
         }),
     })

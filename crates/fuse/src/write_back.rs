@@ -211,7 +211,7 @@ impl WriteBack {
             }
         }
         for node in stored {
-            self.notifier.invalidate(node);
+            self.invalidate(node, 0);
         }
     }
 
@@ -254,7 +254,7 @@ impl WriteBack {
         let drops = self.env.spawn("write-back", move || {
             let Some(this) = this.upgrade() else { return };
             loop {
-                this.notifier.invalidate(node);
+                this.invalidate(node, 0);
                 if let Err(error) = this.visits.correct(&[node]) {
                     tracing::warn!(node, "the kernel may take a file for longer than it is: {error}");
                 }
@@ -294,6 +294,13 @@ impl WriteBack {
         Some(why)
     }
 
+    /// Has the kernel send and drop what it has of a node from a byte on. Not from within a request.
+    pub(crate) fn invalidate(&self, node: u64, from: u64) {
+        if !self.visits.invalidate(node, from) {
+            self.notifier.invalidate_from(node, from);
+        }
+    }
+
     fn enqueue(&self, after: AfterPages) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(after);
@@ -322,7 +329,7 @@ impl WriteBack {
                 after
             };
             let Some(AfterPages { node, from, work }) = after else { return };
-            self.notifier.invalidate_from(node, from);
+            self.invalidate(node, from);
             let _passage = self.gate.pass();
             work();
         }

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use super::Surviving;
+use crate::suspended::wait_for;
 
 /// With its write-back cache the kernel asks nobody how long a file is.
 #[test]
@@ -21,9 +22,9 @@ fn a_size_that_was_lost_is_not_the_kernels() {
     assert_eq!([&cut, &grown].map(|file| file.metadata().unwrap().len()), [3, 1 << 20]);
     pool.kill();
     for file in [&cut, &grown] {
-        // the kernel has what is there when this is told
         assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
-        file.sync_all().unwrap();
+        // it is told until the kernel has the size that is there
+        wait_for("the end of errors", || file.sync_all().is_ok());
         assert_eq!(file.metadata().unwrap().len(), 8);
         let mut bytes = [0; 9];
         assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes[..8]), (8, &b"precious"[..]));
