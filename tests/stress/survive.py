@@ -125,6 +125,8 @@ class Append(WithFile):
 
     def round(self):
         if len(self.text) > 1 << 20:
+            # a sync may tell of an earlier loss, and the file be cut all the same
+            self.synced = 0
             os.ftruncate(self.file, 0)
             self.sync(self.file)
             self.text, self.synced = b"", 0
