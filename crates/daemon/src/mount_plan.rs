@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use base::Result;
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
-use fuse::{Direct, MountOptions, SnapDir};
+use fuse::{Direct, MountOptions, SnapDir, WriteBackCache};
 use pool::Pool;
 
 use crate::host_rule::HostRule;
@@ -230,8 +230,12 @@ pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, moun
     };
     options.page_cache = options.direct != Direct::Always && !says(PAGE_CACHE, "off");
     options.keep_pages = number(Property::Primarycache)? == PRIMARYCACHE_ALL;
-    options.writeback_cache = says(WRITEBACK, "on");
     options.reattach = !says(REATTACH, "off");
+    options.write_back = match () {
+        () if says(WRITEBACK, "on") => WriteBackCache::On,
+        () if says(WRITEBACK, "off") => WriteBackCache::Off,
+        () => WriteBackCache::IfSafe,
+    };
     Ok(options)
 }
 
@@ -278,7 +282,7 @@ pub(super) fn mountpoint_text(dataset: &str, sourced: &Sourced, altroot: Option<
 
 /// The user property by which the kernel keeps nothing of the files of a file system's mounts, if it is `off`.
 const PAGE_CACHE: &str = "org.cenote:pagecache";
-/// That by which they use the kernel's write-back cache, if it is `on`.
+/// That by which they use the kernel's write-back cache, if it is `on`, or do not, if it is `off`.
 const WRITEBACK: &str = "org.cenote:writeback";
 /// That by which they end with the pool's process, if it is `off`.
 const REATTACH: &str = "org.cenote:reattach";

@@ -161,6 +161,11 @@ impl Mounts {
         }
     }
 
+    /// The same of all datasets.
+    pub fn send_all_pages(&self) {
+        self.all().iter().for_each(|mounted| mounted.mount.send_pages());
+    }
+
     /// All that was changed is on disk: how much room files take shows at once.
     pub fn settled(&self) {
         self.all().iter().for_each(|mounted| mounted.mount.settled());

@@ -421,9 +421,7 @@ impl AnswersRequests for Served {
         part: &mut dyn FnMut(PoolReply) -> Result<()>,
     ) -> Result<PoolReply> {
         self.env.failpoint("answer");
-        if request.needs_group() {
-            self.pool.check_running()?;
-        }
+        self.asked().prepare(request)?;
         self.answer_running(request, descriptors, part)
     }
 

@@ -217,6 +217,13 @@ impl Source for FileSystem {
         Ok(space)
     }
 
+    fn room_bytes(&self) -> Result<u64> {
+        match &*self.served {
+            ServedPool::ReadOnly(_) => Ok(0),
+            ServedPool::Live(live) => live.room_left(self.head.id),
+        }
+    }
+
     /// As of the latest group on disk.
     fn project_space(&self, project: u64) -> Result<ProjectSpace> {
         let pool = self.served.view();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Result;
+use base::{Error, Kind, Result};
 use export::Parking;
 use zpl::{FLAG_PROJINHERIT, FileKind, SetAttr, SetTime};
 
@@ -11,6 +11,7 @@ use crate::asker::Asker;
 use crate::attr::FuseEntry;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
+use crate::negotiated::WRITER_HANDLE;
 use crate::opened::OpenFiles;
 use crate::reply::Reply;
 use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
@@ -32,10 +33,23 @@ pub(crate) struct AttributeRequests<S: Source> {
 }
 
 impl<S: Source> AttributeRequests<S> {
-    /// GETATTR.
-    pub(crate) fn getattr(&self, header: &InHeader, reply: Reply) -> Result<()> {
-        let entry = self.entries.of_node(header.node);
-        self.faults.answer("getattr", header.node, entry, reply, |reply, entry| reply.attr(&entry));
+    /// GETATTR. The kernel asks so about a file that is open for writing before it keeps what is written.
+    pub(crate) fn getattr(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
+        let node = header.node;
+        let answer = move |attributes: &Self, failed: Option<Kind>| {
+            let entry = match failed {
+                Some(kind) => Err(Error::new(kind, "what was written before could not be kept")),
+                None => attributes.entries.of_node(node),
+            };
+            attributes.faults.answer("getattr", node, entry, reply, |reply, entry| reply.attr(&entry));
+        };
+        match wire::asked_handle(&mut body)? {
+            Some(WRITER_HANDLE) => {
+                let attributes = self.clone();
+                self.write_back.before_write(node, move |failed| answer(&attributes, failed));
+            }
+            _ => answer(self, None),
+        }
         Ok(())
     }
 
@@ -51,6 +65,11 @@ impl<S: Source> AttributeRequests<S> {
     pub(crate) fn setattr(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         let (set, drop_set_ids) = wire::set_attr(&mut body)?;
+        if self.write_back.visits().is_correction(node, &set, asker.is_root()) {
+            let entry = self.entries.of_node(node);
+            self.faults.answer("setattr", node, entry, reply, |reply, entry| reply.attr(&entry));
+            return Ok(());
+        }
         let work = move |attributes: &Self| match set == SetAttr::default() {
             true => attributes.prepare_change(node, asker),
             false => attributes.change(node, set, drop_set_ids, asker),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use base::{Data, Env, Error, Kind, Result};
 use export::Parking;
-use zpl::{Allocate, ObjectId};
+use zpl::{Allocate, FLAG_APPENDONLY, ObjectId};
 
 use crate::accesses::Accesses;
 use crate::asker::Asker;
@@ -16,7 +16,7 @@ use crate::node::NodeId;
 use crate::notifier::Notifier;
 use crate::opened::{OpenFiles, Opened};
 use crate::options::Direct;
-use crate::reply::Reply;
+use crate::reply::{OpenedFile, Reply};
 use crate::set_ids::{drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
@@ -91,7 +91,7 @@ impl<S: Source> ContentRequests<S> {
             }
         });
         self.faults.answer("open", header.node, opened, reply, |reply, writing| {
-            reply.opened(self.negotiated.open_flags(writing));
+            reply.opened(self.negotiated.opened(writing, flags));
         });
         Ok(())
     }
@@ -111,7 +111,7 @@ impl<S: Source> ContentRequests<S> {
     pub(crate) fn opendir(&self, reply: Reply) -> Result<()> {
         match self.negotiated.has_no_opendir() {
             true => reply.error(libc::ENOSYS),
-            false => reply.opened(fopen::KEEP_CACHE | fopen::CACHE_DIR),
+            false => reply.opened(OpenedFile { handle: 0, flags: fopen::KEEP_CACHE | fopen::CACHE_DIR }),
         }
         Ok(())
     }
@@ -138,12 +138,8 @@ impl<S: Source> ContentRequests<S> {
         Ok(())
     }
 
-    /// LSEEK. What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
-    /// Without, only what programs stored into mappings is not there, and comes first.
+    /// LSEEK. What the kernel has not sent yet looks like a hole from here, and comes first.
     pub(crate) fn lseek(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
-        if self.negotiated.keeps_written() {
-            return reply.refuse(libc::ENOSYS);
-        }
         body.skip(8)?;
         let (offset, whence) = (body.u64()?.cast_signed(), body.u32()?.cast_signed());
         let (contents, node) = (self.clone(), header.node);
@@ -168,7 +164,7 @@ impl<S: Source> ContentRequests<S> {
             let (done, reply) = contents.with_loss(node, is_file, done, reply);
             let (faults, may_tell) = (contents.faults.clone(), is_file && done.is_err());
             let answer = move || faults.answer_done("fsync", node, done, reply);
-            if may_tell { contents.losses.when_dropped(answer) } else { answer() }
+            if may_tell && contents.answers_wait() { contents.losses.when_dropped(answer) } else { answer() }
         });
         Ok(())
     }
@@ -201,15 +197,18 @@ impl<S: Source> ContentRequests<S> {
             sync: syncs.then_some(SyncFirst { data_only: opened_with & libc::O_SYNC != libc::O_SYNC }),
         };
         let answer = move |contents: &Self, done: Result<usize>| {
-            if from_cache && done.is_err() {
+            if let (true, Err(error)) = (from_cache, &done) {
                 // nobody is to read what is nowhere
-                contents.write_back.drop_pages(node);
+                contents.write_back.drop_pages(node, error.kind());
             }
             let (done, reply) =
                 if write.sync.is_some() { contents.with_loss(node, true, done, reply) } else { (done, reply) };
             // it came in one request, so its length fits
             contents.faults.answer("write", node, done, reply, |reply, written| reply.count(written as u32));
         };
+        if from_cache {
+            self.write_back.writes(size.into());
+        }
         match self.write_and_sync(write, data) {
             // only then is there need for a copy
             Err(error) if error.kind() == Kind::Suspended => {
@@ -272,7 +271,10 @@ impl<S: Source> ContentRequests<S> {
     }
 
     fn write_and_sync(&self, order: WriteOrder, data: Data<'_>) -> Result<usize> {
-        let written = self.write_data(order, data)?;
+        let written = match self.write_data(order, data) {
+            Err(error) if order.keeps_times && error.kind() == Kind::Forbidden => self.write_end(order, data, error)?,
+            written => written?,
+        };
         order.sync.map_or(Ok(()), |SyncFirst { data_only }| self.sync(order.node, data_only))?;
         if order.from_cache && self.write_back.outlives_process() {
             let tree = self.trees.live().tree;
@@ -305,6 +307,19 @@ impl<S: Source> ContentRequests<S> {
             self.env.spawn("fuse-forget", move || notifier.invalidate(order.node));
         }
         Ok(written)
+    }
+
+    /// Writes a page that the kernel has kept to a file that may only grow: the part of it that is new, as the kernel sends
+    /// pages whole. Errors: `forbidden` if it is no such file.
+    fn write_end(&self, order: WriteOrder, data: Data<'_>, forbidden: Error) -> Result<usize> {
+        let stat = self.trees.live().tree.stat(self.trees.changeable(order.node)?)?;
+        let old = usize::try_from(stat.size.saturating_sub(order.offset)).unwrap_or(usize::MAX).min(data.len());
+        if stat.flags & FLAG_APPENDONLY == 0 || old == 0 {
+            return Err(forbidden);
+        }
+        let opened = self.files.file(order.node)?;
+        let order = WriteOrder { offset: order.offset + old as u64, ..order };
+        Ok(old + Self::write_at(&opened, order, data.part(old..data.len()))?)
     }
 
     /// Writes what there is room for. What keeps the rest out may pass: then all is written again.
@@ -362,11 +377,20 @@ impl<S: Source> ContentRequests<S> {
         Ok(copied)
     }
 
+    /// May the answer to a sync wait until the kernel has dropped what was lost? It has a lock of the file meanwhile, which a
+    /// helper wants that has it take over the size.
+    fn answers_wait(&self) -> bool {
+        !self.negotiated.keeps_written()
+    }
+
     /// The answer to a sync of a node: if the file lost something before, that.
     fn with_loss<T>(&self, node: u64, is_file: bool, done: Result<T>, reply: Reply) -> (Result<T>, Reply) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return (done, reply) };
         let object = self.trees.live().object(object);
-        let told = if is_file { self.losses.tell(object) } else { self.losses.tell_of_names(object) };
+        let told = match is_file {
+            true => self.losses.tell(object, self.answers_wait()),
+            false => self.losses.tell_of_names(object),
+        };
         match told.map(ToldLoss::into_answer) {
             Some((error, fact)) => (Err(error), reply.noted(fact)),
             None => (done, reply),

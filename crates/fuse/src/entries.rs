@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
-use zpl::{ObjectId, Stat};
+use zpl::{FileKind, ObjectId, Stat};
 
 use crate::accesses::Accesses;
 use crate::attr::{FuseEntry, file_attr, made_up_directory};
 use crate::lifetimes::{AttrLifetime, NameLifetime};
+use crate::negotiated::Negotiated;
 use crate::node::{CONTROL, NodeId, OpenTree, SHARES, SNAPSHOTS};
+use crate::room::RoomWatch;
 use crate::told_lately::ToldLately;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
@@ -18,12 +20,19 @@ pub(crate) struct Entries<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,
     told_lately: Arc<ToldLately>,
+    negotiated: Arc<Negotiated>,
+    room: Arc<RoomWatch>,
     env: Env,
 }
 
 impl<S: Source> Entries<S> {
-    pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> Entries<S> {
-        Entries { trees, accesses, told_lately: Arc::default(), env }
+    pub(crate) fn new(
+        trees: Arc<Trees<S>>,
+        accesses: Arc<Accesses<S>>,
+        (negotiated, room): (Arc<Negotiated>, Arc<RoomWatch>),
+        env: Env,
+    ) -> Entries<S> {
+        Entries { trees, accesses, told_lately: Arc::default(), negotiated, room, env }
     }
 
     /// The nodes that were told how much room they take before that was known.
@@ -107,7 +116,9 @@ impl<S: Source> Entries<S> {
         if !self.trees.is_writable() || !branch.is_live() {
             return AttrLifetime::FOREVER;
         }
-        if !self.trees.may_be_kept() {
+        // while room is scarce, the kernel is to ask before each write
+        let is_asked_for = stat.kind == FileKind::File && self.negotiated.keeps_written() && self.room.is_scarce();
+        if is_asked_for || !self.trees.may_be_kept() {
             return AttrLifetime::NONE;
         }
         let Ok(node) = branch.node(object) else { return AttrLifetime::UNSETTLED };

@@ -13,7 +13,9 @@
 //! ```
 //!
 //! The kernel does not ask for the size of a file before it appends to it, or reads it by way of memory that is mapped. So
-//! it is told of files that have become longer, and what it appends goes to the true end (`lookup_counts`).
+//! it is told of files that have become longer, and what it appends goes to the true end (`lookup_counts`). With its write-back
+//! cache it asks for no file's size and time of last change at all: those that are others in the new root it takes over from a
+//! helper that goes there ([`visit`](crate::visit)).
 //!
 //! The kernel is told to drop something only while the gate is open: it may hold what it needs for that until another
 //! request is answered. So between opening the gate and the end of `thaw` it may still show what it was told of the old
@@ -92,9 +94,12 @@ pub(crate) struct Freezer<S: Source> {
 /// While it is frozen: what the kernel may have of the old root.
 pub(crate) struct OldRoot {
     names: Vec<KnownName>,
-    /// Sizes of files.
-    sizes: HashMap<ObjectId, u64>,
+    /// Sizes of files, and when they were last changed.
+    files: HashMap<ObjectId, KnownState>,
 }
+
+/// The size of a file, and when it was last changed.
+type KnownState = (u64, (i64, u32));
 
 impl<S: Source> Freeze for Freezer<S> {
     fn freeze(&self) -> Result<()> {
@@ -102,7 +107,7 @@ impl<S: Source> Freeze for Freezer<S> {
             return Err(Error::new(Kind::Unsupported, "it is mounted so that it can only be read: unmount it first"));
         }
         if self.negotiated.keeps_written() {
-            return Err(Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first"));
+            self.check_visits()?;
         }
         self.adopt_known()?;
         let mut frozen = self.frozen.lock();
@@ -119,14 +124,14 @@ impl<S: Source> Freeze for Freezer<S> {
         });
         self.gate.close();
         self.accesses.write_all();
-        *frozen = Some(OldRoot { names, sizes: self.sizes() });
+        *frozen = Some(OldRoot { names, files: self.file_states() });
         Ok(())
     }
 
     fn thaw(&self) -> Result<()> {
         let mut frozen = self.frozen.lock();
-        let Some(OldRoot { names, sizes }) = frozen.take() else { return Ok(()) };
-        let replaced = self.replace(&sizes);
+        let Some(OldRoot { names, files }) = frozen.take() else { return Ok(()) };
+        let replaced = self.replace(&files);
         self.trees.set_freezing(false);
         self.gate.open();
         // attributes and contents were told meanwhile also if the root is the same, but these are right
@@ -136,6 +141,7 @@ impl<S: Source> Freeze for Freezer<S> {
                 self.notifier.invalidate_name(known.directory.get(), &known.name);
             }
             self.tell_sizes();
+            self.correct_changed(&files);
         }
         replaced.map(drop)
     }
@@ -219,10 +225,13 @@ impl<S: Source> Freezer<S> {
     }
 
     /// Takes the new root, if there is one.
-    fn replace(&self, sizes: &HashMap<ObjectId, u64>) -> Result<bool> {
+    fn replace(&self, files: &HashMap<ObjectId, KnownState>) -> Result<bool> {
         match self.trees.source().reopened() {
             Ok(None) => return Ok(false),
-            Ok(Some(tree)) => self.trees.replace_live(tree, sizes),
+            Ok(Some(tree)) => {
+                let sizes = files.iter().map(|(&object, (size, _))| (object, *size)).collect();
+                self.trees.replace_live(tree, &sizes);
+            }
             Err(error) => {
                 self.trees.lose_live();
                 return Err(error);
@@ -233,15 +242,62 @@ impl<S: Source> Freezer<S> {
         Ok(true)
     }
 
-    /// The sizes of the files that the kernel knows.
-    fn sizes(&self) -> HashMap<ObjectId, u64> {
-        let size = |object| self.size_of(object).map(|size| (object, size));
-        self.trees.known().all().into_iter().filter_map(size).collect()
+    /// Whether a helper can go to the files of the mount. Has the kernel send what it keeps of them, with their times. Errors:
+    /// it cannot.
+    fn check_visits(&self) -> Result<()> {
+        if self.trees.remountable().is_read_only() {
+            return Err(Error::new(Kind::Unsupported, "it is read-only, and was not: unmount it first"));
+        }
+        // the root is no file, but what is mounted is found out
+        self.write_back.visits().send(&self.write_back.stored()).map_err(|error| {
+            Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first").with_source(error)
+        })
+    }
+
+    /// The sizes and times of the files that the kernel knows.
+    fn file_states(&self) -> HashMap<ObjectId, KnownState> {
+        let state = |object| self.state_of(object).map(|state| (object, state));
+        self.trees.known().all().into_iter().filter_map(state).collect()
+    }
+
+    fn state_of(&self, object: ObjectId) -> Option<KnownState> {
+        let stat = self.trees.live().tree.stat(self.trees.live_object(object).ok()?).ok()?;
+        (stat.kind == FileKind::File).then_some((stat.size, stat.mtime))
     }
 
     fn size_of(&self, object: ObjectId) -> Option<u64> {
-        let stat = self.trees.live().tree.stat(self.trees.live_object(object).ok()?).ok()?;
-        (stat.kind == FileKind::File).then_some(stat.size)
+        self.state_of(object).map(|(size, _)| size)
+    }
+
+    /// With its write-back cache, has the kernel take over the states of files that are others than `before`.
+    fn correct_changed(&self, before: &HashMap<ObjectId, KnownState>) {
+        if !self.negotiated.keeps_written() {
+            return;
+        }
+        let live = self.trees.live();
+        let differs =
+            |&(&object, state): &(&ObjectId, &KnownState)| self.state_of(object).is_some_and(|now| now != *state);
+        let changed = before.iter().filter(differs).filter_map(|(&object, _)| live.node(object).ok());
+        self.correct(&changed.collect::<Vec<_>>());
+    }
+
+    fn correct(&self, nodes: &[u64]) {
+        if let Err(error) = self.write_back.visits().correct(nodes) {
+            tracing::warn!("the kernel may take files for longer than they are: {error}");
+        }
+    }
+
+    /// With its write-back cache, has the kernel take over sizes and times of objects that lost changes.
+    pub(crate) fn correct_lost(&self, lost: &LostObjects) {
+        if !self.negotiated.keeps_written() {
+            return;
+        }
+        let (live, mut nodes) = (self.trees.live(), Vec::new());
+        let known = |node: &u64| self.notifier.knows(*node);
+        let after = |last: &ObjectId| live.tree.next_object(*last).ok().flatten();
+        let all = std::iter::successors(after(&ObjectId::new(0)).filter(|_| lost.are_all), after);
+        nodes.extend(lost.objects().chain(all).filter_map(|object| live.node(object).ok()).filter(known));
+        self.correct(&nodes);
     }
 
     /// Tells the kernel how long files are that it takes for shorter: their last byte, which it is then to drop again, as

@@ -47,6 +47,7 @@ use crate::keeper::{Inheritance, InheritedMount, KeepRequest, KeptFiles, KeptMou
 use crate::messages::{makes_no_sense, receive, send, socket_pair};
 use crate::options::{MountOptions, Unmount};
 use crate::point;
+use crate::visit::MountVisit;
 
 /// What an error says if there is no helper any more, nor can there be: somebody killed it.
 pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, and that process may start no other: \
@@ -127,6 +128,14 @@ enum HelperRequest {
     },
     /// Tell which device is there.
     Look(OsString),
+    /// Tell whether you may go to files by their handles.
+    MayVisit,
+    /// Go into the mount of a device, as a program does.
+    Visit {
+        point: OsString,
+        dev: String,
+        visit: MountVisit,
+    },
     /// Start another one like yourself.
     Another,
     /// End one that you have started.
@@ -379,6 +388,17 @@ impl Helper {
             (HelperAnswer::Device(dev), _) => Ok(dev),
             _ => Err(makes_no_sense()),
         }
+    }
+
+    /// Has a helper go into the mount of device `dev` at `point`; returns how many files it could not reach. Errors: its own;
+    /// `Interrupted` if it takes longer than `limit`.
+    pub(crate) fn visit(&self, point: &Path, dev: &str, visit: MountVisit, limit: Duration) -> Result<usize> {
+        self.count(&HelperRequest::Visit { point: point.into(), dev: dev.to_owned(), visit }, Some(limit))
+    }
+
+    /// Whether a helper may go to files of a mount: this process may have fewer rights.
+    pub(crate) fn may_visit(&self) -> bool {
+        self.count(&HelperRequest::MayVisit, Some(LOOK_MAX)).is_ok_and(|may| may > 0)
     }
 
     fn count(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<usize> {

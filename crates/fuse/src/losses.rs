@@ -58,9 +58,16 @@ impl Losses {
         waiting.into_iter().flatten().for_each(|work| work());
     }
 
-    /// What is to be told of a file, once, in the place of how its sync ended.
-    pub(crate) fn tell(&self, object: ObjectId) -> Option<ToldLoss> {
-        self.is_any.load(Ordering::Relaxed).then(|| self.untold.lock().take(object)).flatten().map(ToldLoss)
+    /// What is to be told of a file, once, in the place of how its sync ended. An answer that cannot wait until the kernel has
+    /// dropped what it had is told again then.
+    pub(crate) fn tell(&self, object: ObjectId, may_wait: bool) -> Option<ToldLoss> {
+        if !self.is_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        match may_wait || self.waiting.lock().is_none() {
+            true => self.untold.lock().take(object).map(ToldLoss),
+            false => self.untold.lock().contains(object).then_some(ToldLoss(None)),
+        }
     }
 
     /// The same for a directory. While the kernel has names that were lost it is told each time: that cannot wait, as the
@@ -68,7 +75,7 @@ impl Losses {
     pub(crate) fn tell_of_names(&self, object: ObjectId) -> Option<ToldLoss> {
         match self.has_lost_names.load(Ordering::SeqCst) {
             true => self.untold.lock().contains(object).then_some(ToldLoss(None)),
-            false => self.tell(object),
+            false => self.tell(object, true),
         }
     }
 

@@ -40,10 +40,12 @@ use crate::life::{Life, MountStage};
 use crate::lobby::{Lobby, LobbyGuest, Stay, no_thread};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
-use crate::options::{MountOptions, Remountable, Unmount};
+use crate::options::{MountOptions, Remountable, Unmount, WriteBackCache};
+use crate::room::scarce_below;
 use crate::serve::{self, RequestThreads, ServeEnd};
 use crate::session::Session;
 use crate::tree::{FileTree, Source};
+use crate::visits::MountPlace;
 use crate::wire::init;
 
 /// How long the kernel may take after an unmount to say that nobody uses it.
@@ -82,6 +84,9 @@ pub struct Mount {
 pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helper: &Helper) -> Result<Mount> {
     let mut options = options.clone();
     options.read_only |= !source.tree().is_writable();
+    if options.write_back == WriteBackCache::IfSafe && !is_write_back_safe(&*source, &options, helper) {
+        options.write_back = WriteBackCache::Off;
+    }
     let life = Arc::new(Life::default());
     let legacy = if options.reattach { begin_legacy(&*source, None)? } else { Legacy::default() };
     let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
@@ -105,6 +110,13 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     }
     mount.serve(session, channel)?;
     Ok(mount)
+}
+
+/// Whether nothing is lost or hidden if the kernel keeps what is written, so far as can be known before it is mounted. What is to
+/// be on disk at once is not kept either: that takes a request more.
+fn is_write_back_safe<S: Source>(source: &S, options: &MountOptions, helper: &Helper) -> bool {
+    let has_room = || source.room_bytes().is_ok_and(|room| room >= scarce_below());
+    options.reattach && !options.read_only && !options.sync && has_room() && helper.may_visit()
 }
 
 /// A mount that goes on being served.
@@ -197,6 +209,8 @@ impl Mount {
         life: Arc<Life>,
         helper: &Helper,
     ) -> Mount {
+        let kept = options.reattach.then(|| Arc::downgrade(channel));
+        session.mounted(MountPlace { helper: helper.clone(), point: point.clone(), dev: dev.clone(), kept });
         Mount {
             fs_name: options.fs_name.clone(),
             point,
@@ -415,8 +429,8 @@ impl Mount {
         }
     }
 
-    /// Has the kernel send what programs stored into mappings, and what its write-back cache has: when this returns, the
-    /// tree has all that a program could read before. Not from within a [`FileTree`]'s method, nor from a thread that one
+    /// Has the kernel send what programs stored into mappings, and what its write-back cache has, with the times of last change:
+    /// when this returns, the tree has all that a program could read before. Not from within a [`FileTree`]'s method, nor from a thread that one
     /// may wait for.
     pub fn send_pages(&self) {
         if let Some(freezer) = self.freezer.upgrade() {

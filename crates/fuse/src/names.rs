@@ -116,7 +116,7 @@ impl<S: Source> NameRequests<S> {
             names.faults.answer("create", parent, made, reply, |reply, (entry, writing)| {
                 let reply = reply.noted(names.known.told(entry.attr.ino, entry.generation));
                 names.write_back.opened(entry.attr.ino, flags);
-                reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.open_flags(writing));
+                reply.created(&entry, names.entries.name_ttl(parent), names.negotiated.opened(writing, flags));
             });
         });
         Ok(())
@@ -134,7 +134,7 @@ impl<S: Source> NameRequests<S> {
                 names.known.orphaned(Some(ObjectId::new(entry.attr.ino)));
                 names.write_back.opened(entry.attr.ino, flags);
                 // it has no name that could hold
-                reply.created(&entry, NameLifetime::NONE, names.negotiated.open_flags(WritePlace::Anywhere));
+                reply.created(&entry, NameLifetime::NONE, names.negotiated.opened(WritePlace::Anywhere, flags));
             });
         });
         Ok(())

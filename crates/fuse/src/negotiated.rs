@@ -2,9 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::options::MountOptions;
+use crate::options::{MountOptions, WriteBackCache};
+use crate::reply::OpenedFile;
 use crate::trees::WritePlace;
-use crate::wire::{fopen, init};
+use crate::wire::{fopen, init, opens_for_writing};
+
+/// The kernel's number of a file that is open for writing; all others have 0.
+pub(crate) const WRITER_HANDLE: u64 = 1;
 
 /// What was agreed on for one mount.
 pub(crate) struct Negotiated {
@@ -12,7 +16,7 @@ pub(crate) struct Negotiated {
     checks_permissions: bool,
     page_cache: bool,
     keep_pages: bool,
-    writeback_cache: bool,
+    write_back: WriteBackCache,
     is_writable: bool,
     /// Flags of INIT.
     chosen: AtomicU64,
@@ -29,7 +33,7 @@ impl Negotiated {
             checks_permissions: options.default_permissions || options.posix_acl,
             page_cache: options.page_cache,
             keep_pages: options.keep_pages,
-            writeback_cache: options.writeback_cache && is_writable,
+            write_back: if is_writable && options.page_cache { options.write_back } else { WriteBackCache::Off },
             is_writable,
             chosen: AtomicU64::new(0),
             no_opendir: AtomicBool::new(false),
@@ -60,7 +64,13 @@ impl Negotiated {
         want(init::SETXATTR_EXT, self.is_writable);
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.is_writable);
-        want(init::WRITEBACK_CACHE, self.writeback_cache);
+        let keeps_written = match self.write_back {
+            WriteBackCache::Off => false,
+            // what the kernel has then outlives this process
+            WriteBackCache::IfSafe => can & init::HAS_RESEND != 0,
+            WriteBackCache::On => true,
+        };
+        want(init::WRITEBACK_CACHE, keeps_written);
         want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
         let chosen = wanted & can;
         self.restore(chosen);
@@ -89,7 +99,7 @@ impl Negotiated {
 
     /// May the kernel have data of files that it has not sent yet?
     pub(crate) fn keeps_written(&self) -> bool {
-        self.page_cache && self.writeback_cache
+        self.page_cache && self.chosen() & init::WRITEBACK_CACHE != 0
     }
 
     /// Does the kernel leave it to us to bring to disk what is written with `O_DSYNC`, and not ask for it afterwards?
@@ -97,16 +107,21 @@ impl Negotiated {
         !self.page_cache
     }
 
-    /// How an open file is read, written and closed. With the page cache, what is written past it cannot be mapped to be
-    /// shared: a mapping knows no end that it would have to keep to.
-    pub(crate) fn open_flags(&self, writing: WritePlace) -> u32 {
-        fopen::NOFLUSH
+    /// How a file that is opened with `flags` is read, written and closed. With the page cache, what is written past it cannot
+    /// be mapped to be shared: a mapping knows no end that it would have to keep to. With the write-back cache the kernel would
+    /// not see the times of such writes; so what can only be written, and so not be mapped, goes through it.
+    pub(crate) fn opened(&self, writing: WritePlace, flags: i32) -> OpenedFile {
+        let at_end = writing == WritePlace::AtEnd;
+        let is_direct = at_end && !(self.keeps_written() && flags & libc::O_ACCMODE == libc::O_WRONLY);
+        let how = fopen::NOFLUSH
             | match (self.page_cache, self.keep_pages) {
-                (true, true) if writing == WritePlace::AtEnd => fopen::DIRECT_IO | fopen::KEEP_CACHE,
-                (true, false) if writing == WritePlace::AtEnd => fopen::DIRECT_IO,
+                (true, true) if is_direct => fopen::DIRECT_IO | fopen::KEEP_CACHE,
+                (true, false) if is_direct => fopen::DIRECT_IO,
                 (true, true) => fopen::KEEP_CACHE,
                 (true, false) => 0,
                 (false, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
-            }
+            };
+        let handle = if opens_for_writing(flags) { WRITER_HANDLE } else { 0 };
+        OpenedFile { handle, flags: how }
     }
 }

@@ -60,12 +60,11 @@ pub struct MountOptions {
     /// What is in the page cache stays there from one opening of a file to the next, as property `primarycache` allows.
     /// Without, each opening lets go of it.
     pub keep_pages: bool,
-    /// The kernel keeps what is written, if there is its page cache, and sends it later, in pieces of 1 MiB and several at once. It then has
-    /// the last word on sizes and times of files, an error of writing shows only at `fsync` or `close`, and what
-    /// a file that is still open was given in the last half minute is in no snapshot, and lost if the pool's
-    /// process is killed. Large files are written faster; small ones are not, as `close` sends them, and their
-    /// times in a request of their own.
-    pub writeback_cache: bool,
+    /// Whether the kernel keeps what is written, if there is its page cache, and sends it later, in pieces of 1 MiB and several
+    /// at once: see [`Mount::send_pages`](crate::Mount::send_pages). It then has the last word on sizes and times of
+    /// files. While little room is left, it does not.
+    #[serde(default)]
+    pub write_back: WriteBackCache,
     /// The mount outlives the process that serves it: another one takes it over. Needs Linux 6.9, and a helper that was
     /// started before.
     pub reattach: bool,
@@ -100,6 +99,19 @@ pub enum Direct {
     Standard,
     /// All.
     Always,
+}
+
+/// Whether the kernel's write-back cache is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteBackCache {
+    /// It is not.
+    Off,
+    /// Where nothing is lost by it and nothing hidden: the mount outlives the process that serves it, a helper may go to its
+    /// files, and when it is mounted there is room.
+    #[default]
+    IfSafe,
+    /// It is, whatever that means.
+    On,
 }
 
 /// How to unmount while somebody has files open there, or stands in a directory.
@@ -143,7 +155,7 @@ impl MountOptions {
             direct: Direct::default(),
             page_cache: true,
             keep_pages: true,
-            writeback_cache: false,
+            write_back: WriteBackCache::Off,
             reattach: false,
             folders_made: 0,
             n_threads: 0,

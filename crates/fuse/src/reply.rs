@@ -22,6 +22,13 @@ const NANOS_MAX: u32 = 999_999_999;
 /// More pieces than that are copied into one: the kernel takes 1024, and small ones are not worth their while.
 const PIECES_MAX: usize = 256;
 
+/// What the kernel is told of a file that it has opened: `FOPEN_` flags, and a number that it names it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenedFile {
+    pub(crate) handle: u64,
+    pub(crate) flags: u32,
+}
+
 /// The answer that is still to be given to a request.
 pub(crate) struct Reply {
     unique: u64,
@@ -110,14 +117,13 @@ impl Reply {
     }
 
     /// `fuse_open_out`, of a file that needs no number; `flags` are `FOPEN_*`.
-    pub(crate) fn opened(self, flags: u32) {
-        self.bytes(&Out::default().u64(0).u32(flags).u32(0));
+    pub(crate) fn opened(self, opened: OpenedFile) {
+        self.bytes(&put_opened(Out::default(), opened));
     }
 
     /// `fuse_entry_out` and `fuse_open_out`.
-    pub(crate) fn created(self, entry: &FuseEntry, name_ttl: NameLifetime, flags: u32) {
-        let out = put_entry(Out::default(), entry, name_ttl);
-        self.bytes(&out.u64(0).u32(flags).u32(0));
+    pub(crate) fn created(self, entry: &FuseEntry, name_ttl: NameLifetime, opened: OpenedFile) {
+        self.bytes(&put_opened(put_entry(Out::default(), entry, name_ttl), opened));
     }
 
     /// `fuse_write_out` or `fuse_getxattr_out`: a number of bytes.
@@ -193,6 +199,11 @@ fn put_statx(out: Out, attr: &FuseAttr) -> Out {
     }
     let (major, minor) = major_minor(attr.rdev);
     out.u32(major).u32(minor).padded(begin + 256)
+}
+
+/// `fuse_open_out`
+fn put_opened(out: Out, opened: OpenedFile) -> Out {
+    out.u64(opened.handle).u32(opened.flags).u32(0)
 }
 
 /// `fuse_entry_out`, the one form in which a name is told: both lifetimes stand side by side.

@@ -29,9 +29,11 @@ use crate::options::{MountOptions, Remountable};
 use crate::repeats::Repeats;
 use crate::reply::Reply;
 use crate::request_counts;
+use crate::room::RoomWatch;
 use crate::told_lately::ToldLately;
 use crate::tree::Source;
 use crate::trees::Trees;
+use crate::visits::{MountPlace, Visits};
 use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
 use crate::write_back::WriteBack;
 use crate::xattr::XattrRequests;
@@ -50,6 +52,7 @@ pub(crate) struct Session<S: Source> {
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
     freezer: Arc<Freezer<S>>,
+    visits: Arc<Visits>,
     gate: Arc<Gate>,
     env: Env,
     life: Arc<Life>,
@@ -73,6 +76,7 @@ impl<S: Source> Session<S> {
             xattrs: parts.xattrs(),
             flags: parts.flags(),
             freezer: parts.freezer(),
+            visits: parts.visits,
             attributes,
             trees: parts.trees,
             accesses: parts.accesses,
@@ -95,6 +99,11 @@ impl<S: Source> Session<S> {
         &self.negotiated
     }
 
+    /// It is mounted there.
+    pub(crate) fn mounted(&self, place: MountPlace) {
+        self.visits.mounted(place);
+    }
+
     /// There is a connection to the kernel.
     pub(crate) fn connected(&self, channel: Arc<Channel>) {
         self.notifier.connected(channel);
@@ -104,6 +113,7 @@ impl<S: Source> Session<S> {
     /// of `tell`.
     pub(crate) fn drop_lost(&self, lost: &LostObjects, tell: TellKernel<'_>) -> Result<()> {
         let dropped = self.freezer.drop_lost(lost, tell);
+        self.freezer.correct_lost(lost);
         self.contents.losses.dropped();
         let expired = self.freezer.expire_lost(lost, tell);
         self.contents.losses.names_expired();
@@ -200,7 +210,7 @@ impl<S: Source> Session<S> {
             opcode::RELEASE => self.contents.release(header, body, reply),
             // folders have no state of being open
             opcode::RELEASEDIR => reply.done(),
-            opcode::GETATTR => self.attributes.getattr(header, reply),
+            opcode::GETATTR => self.attributes.getattr(header, body, reply),
             opcode::STATX => self.attributes.statx(header, reply),
             opcode::SETATTR => self.attributes.setattr(header, body, reply),
             opcode::STATFS => self.attributes.statfs(header, reply),
@@ -227,6 +237,7 @@ struct SharedParts<S: Source> {
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
     write_back: Arc<WriteBack>,
+    visits: Arc<Visits>,
     repeats: Arc<Repeats>,
     losses: Arc<Losses>,
     gate: Arc<Gate>,
@@ -242,12 +253,27 @@ impl<S: Source> SharedParts<S> {
         let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
         let accesses = Accesses::new(trees.clone(), faults.clone(), gate.clone(), env.clone());
         let files = Arc::new(OpenFiles::new(trees.clone(), accesses.clone(), env.clone()));
-        let entries = Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone()));
+        let room = {
+            let trees = trees.clone();
+            Arc::new(RoomWatch::new(env.clone(), move || trees.source().room_bytes()))
+        };
+        let (of, may_keep) = (trees.clone(), (negotiated.clone(), room.clone()));
+        let entries = Arc::new(Entries::new(of, accesses.clone(), may_keep, env.clone()));
+        let seen = trees.clone();
+        let visits = Arc::new(Visits::new(move |node| seen.visited(node)));
         ToldLately::watch(entries.told_lately(), &notifier, legacy, env);
         Ok(SharedParts {
             entries,
             known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
-            write_back: WriteBack::new(env.clone(), gate.clone(), notifier.clone(), negotiated.clone(), legacy.clone()),
+            write_back: WriteBack::new(
+                env.clone(),
+                gate.clone(),
+                notifier.clone(),
+                negotiated.clone(),
+                legacy.clone(),
+                (visits.clone(), room),
+            ),
+            visits,
             repeats: Arc::new(Repeats::new(legacy.clone())),
             losses: Arc::new(Losses::new(legacy)),
             notifier,

@@ -41,6 +41,12 @@ pub trait Source: Send + Sync + 'static {
     /// Sizes for `statfs`.
     fn space(&self) -> Result<DatasetSpace>;
 
+    /// How many bytes may still be written, as far as that can be known: 0 where limits of users, groups or projects are in
+    /// force. Errors: those of reading the pool.
+    fn room_bytes(&self) -> Result<u64> {
+        Ok(self.space()?.available_bytes)
+    }
+
     /// What a project uses and may use; without limits, that of the whole is told. Errors: those of reading the pool.
     fn project_space(&self, _project: u64) -> Result<ProjectSpace> {
         Ok(ProjectSpace::default())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
-use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, ObjectId};
+use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, FileKind, ObjectId};
 
 use crate::legacy::Legacy;
 use crate::lookup_counts::LookupCounts;
@@ -13,6 +13,7 @@ use crate::node::{CONTROL_NAME, NodeId, OpenTree};
 use crate::options::{MountOptions, Remountable, SnapDir};
 use crate::snapshots::Snapshots;
 use crate::tree::{FileTree, Source, read_only};
+use crate::visit::VisitedFile;
 use crate::wire::opens_for_writing;
 
 /// A node that a request names.
@@ -192,6 +193,15 @@ impl<S: Source> Trees<S> {
             true => Err(Error::new(Kind::Forbidden, "a flag of the file forbids it")),
             false => Ok(if appends { WritePlace::AtEnd } else { WritePlace::Anywhere }),
         }
+    }
+
+    /// A file of the live tree, as a helper finds it; `None` if there is none.
+    pub(crate) fn visited(&self, node: u64) -> Option<VisitedFile> {
+        let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return None };
+        let stat = self.live().tree.stat(self.live_object(object).ok()?).ok()?;
+        let is_file = stat.kind == FileKind::File;
+        // the kernel has so many bits of it
+        is_file.then_some(VisitedFile { node, generation: stat.generation as u32, mtime: stat.mtime })
     }
 
     /// The directory of a node, in which `name` may change.

@@ -269,6 +269,15 @@ pub(crate) fn set_attr(body: &mut RequestBody<'_>) -> Result<(zpl::SetAttr, bool
     Ok((set, drop_set_ids))
 }
 
+/// GETATTR's `fuse_getattr_in`: the number of the open file that the kernel asks about, if it asks about one.
+pub(crate) fn asked_handle(body: &mut RequestBody<'_>) -> Result<Option<u64>> {
+    const FH: u32 = 1;
+    let flags = body.u32()?;
+    body.skip(4)?;
+    let handle = body.u64()?;
+    Ok((flags & FH != 0).then_some(handle))
+}
+
 /// Does an open with these flags allow writing?
 pub(crate) fn opens_for_writing(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY

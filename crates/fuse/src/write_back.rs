@@ -1,11 +1,11 @@
-//! Files that are open for writing, and having the kernel send what programs stored in them.
+//! Files that are open for writing, and having the kernel send what programs wrote and stored in them.
 //!
 //! A store into a mapping is not told: the page is dirty in the kernel, and the tree does not know of it. The kernel sends
 //! such pages when it likes to, when a program asks it to, and at the last when the mapping ends. A mapping keeps its file
 //! open, and a page on its way to the tree does so, too: after RELEASE of the last file that is open for writing, the tree
 //! has all. Until then, an answer that depends on contents, and a change that such a page would undo, come after the pages.
-//! Without the kernel's write-back cache only mappings make pages dirty, and only a file that is open for both reading and
-//! writing has mappings to store into:
+//! With the kernel's write-back cache any file that is open for writing has such pages. Without, only mappings make pages dirty,
+//! and only a file that is open for both reading and writing has mappings to store into:
 //!
 //! ```text
 //!   request ──▶ open to be stored into? ── no ────────────────────────────────▶ answer
@@ -13,17 +13,25 @@
 //!                                               └──▶ WRITE ──▶ threads of the mount
 //! ```
 //!
-//! The thread is inside of no request while it waits, so a mount that is being frozen does not wait for it.
+//! The thread is inside of no request while it waits, so a mount that is being frozen does not wait for it. It waits for
+//! no lock of an inode either: a program that seeks to the end of a file holds that while it waits for an answer. A helper
+//! that goes to files ([`visit`](crate::visit)) wants such locks, and so is waited for by a thread of its own.
+//!
+//! **While room is scarce**, a program that writes by way of the write-back cache would hear only at fsync(2) or close(2)
+//! that there was none. Before each write(2) the kernel looks at the mode of the file: it is given attributes that hold for no
+//! time, so it asks, and before the answer it has to send what it keeps of the file. If that failed, so does the write(2).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
-use base::{Env, Mutex};
+use base::{Env, Kind, Mutex};
 use export::Gate;
 
 use crate::legacy::{Legacy, NotedFact, STORED};
 use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
+use crate::room::RoomWatch;
+use crate::visits::Visits;
 use crate::wire::opens_for_writing;
 
 /// What comes after the pages of a node, from a byte on.
@@ -40,6 +48,10 @@ pub(crate) struct WriteBack {
     notifier: Arc<Notifier>,
     negotiated: Arc<Negotiated>,
     legacy: Legacy,
+    visits: Arc<Visits>,
+    room: Arc<RoomWatch>,
+    /// Nodes of which pages could not be written, and why: the next write(2) of each fails so.
+    failed: Mutex<HashMap<u64, FailedPages>>,
     /// Nodes, and how often each is open to be stored into.
     writers: Mutex<HashMap<u64, StoredFile>>,
     /// Nodes that were so in the process before, nobody knows how often.
@@ -47,6 +59,17 @@ pub(crate) struct WriteBack {
     queue: Mutex<WriteBackQueue>,
     /// Itself, for its thread.
     this: Weak<WriteBack>,
+}
+
+/// Pages of a file that could not be written.
+struct FailedPages {
+    why: Kind,
+    /// A write(2) has failed for that.
+    is_told: bool,
+    /// The kernel is dropping them.
+    is_dropping: bool,
+    /// And others have failed meanwhile.
+    fails_again: bool,
 }
 
 /// A file that is open to be stored into.
@@ -69,6 +92,7 @@ impl WriteBack {
         notifier: Arc<Notifier>,
         negotiated: Arc<Negotiated>,
         legacy: Legacy,
+        (visits, room): (Arc<Visits>, Arc<RoomWatch>),
     ) -> Arc<WriteBack> {
         let inherited: HashSet<u64> = legacy.inherited(STORED).map(|[node, _]| node).collect();
         // the kernel may have pages of them for as long as the mount is there
@@ -79,6 +103,9 @@ impl WriteBack {
             notifier,
             negotiated,
             legacy,
+            visits,
+            room,
+            failed: Mutex::default(),
             writers: Mutex::default(),
             inherited,
             queue: Mutex::default(),
@@ -91,9 +118,15 @@ impl WriteBack {
         self.legacy.file().is_some()
     }
 
+    /// The visits to files of the mount.
+    pub(crate) fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
     /// The kernel is about to be told that a file is open with these flags.
     pub(crate) fn opened(&self, node: u64, flags: i32) {
         if self.makes_dirty(flags) {
+            self.writes(0);
             let note = || StoredFile { count: 0, _noted: self.legacy.note(STORED, [node, 0]) };
             self.writers.lock().entry(node).or_insert_with(note).count += 1;
         }
@@ -109,6 +142,10 @@ impl WriteBack {
             file.count = file.count.saturating_sub(1);
             if file.count == 0 {
                 writers.remove(&node);
+                let mut failed = self.failed.lock();
+                if failed.get(&node).is_some_and(|pages| !pages.is_dropping) {
+                    failed.remove(&node);
+                }
             }
         }
     }
@@ -139,32 +176,129 @@ impl WriteBack {
         }
     }
 
-    /// Has the kernel send all that programs stored until now, and returns when the tree has it. Not from within a request.
-    pub(crate) fn send(&self) {
-        for node in self.stored() {
-            self.notifier.invalidate(node);
+    /// The kernel has sent pages of its write-back cache, or is about to have some.
+    pub(crate) fn writes(&self, bytes: u64) {
+        if self.negotiated.keeps_written() && self.room.writes(bytes) {
+            // it asks before the next write(2) of each
+            self.stored().into_iter().for_each(|node| self.notifier.forget_attributes(node));
         }
     }
 
-    /// Does `work` when the kernel has sent all that programs stored until now. The caller is within a passage of the gate,
-    /// and so is `work`.
-    pub(crate) fn after_all(&self, work: impl FnOnce() + Send + 'static) {
-        let stored = self.stored();
-        let Some((last, others)) = stored.split_last() else { return work() };
-        for node in others {
-            self.drop_pages(*node);
+    /// Does `work` before a program writes to a node that it has open for writing: while room is scarce, when the kernel has
+    /// sent what it keeps of it. `work` is told why pages of it could not be written, once. The caller is within a passage of the
+    /// gate, and so is `work`.
+    pub(crate) fn before_write(&self, node: u64, work: impl FnOnce(Option<Kind>) + Send + 'static) {
+        let must_wait = || self.room.is_scarce() || self.failed.lock().get(&node).is_some_and(|pages| !pages.is_told);
+        if !self.negotiated.keeps_written() || !must_wait() {
+            return work(None);
         }
-        self.enqueue(AfterPages { node: *last, from: 0, work: Box::new(work) });
+        let this = self.this.clone();
+        self.before(node, 0, move || work(this.upgrade().and_then(|this| this.tell_failure(node))));
+    }
+
+    /// Has the kernel send all that programs wrote and stored until now, and returns when the tree has it. Not from within a
+    /// request.
+    pub(crate) fn send(&self) {
+        let mut stored = self.stored();
+        stored.retain(|node| !self.inherited.contains(node) || self.notifier.knows(*node));
+        if stored.is_empty() {
+            return;
+        }
+        if self.negotiated.keeps_written() {
+            match self.visits.send(&stored) {
+                Ok(()) => return,
+                Err(error) => tracing::warn!("the kernel may keep times of files that are being written: {error}"),
+            }
+        }
+        for node in stored {
+            self.invalidate(node, 0);
+        }
+    }
+
+    /// Does `work` when the kernel has sent all that programs wrote and stored until now. The caller is within a passage of
+    /// the gate, and so is `work`.
+    pub(crate) fn after_all(&self, work: impl FnOnce() + Send + 'static) {
+        if self.stored().is_empty() {
+            return work();
+        }
+        let this = self.this.clone();
+        // without a thread nothing can be waited for: an error is answered
+        self.env.spawn("write-back", move || {
+            let Some(this) = this.upgrade() else { return };
+            this.send();
+            let _passage = this.gate.pass();
+            work();
+        });
     }
 
     /// The nodes of which the kernel may have pages that the tree does not know of.
-    fn stored(&self) -> Vec<u64> {
+    pub(crate) fn stored(&self) -> Vec<u64> {
         self.writers.lock().keys().chain(&self.inherited).copied().collect()
     }
 
-    /// The kernel's pages of a node could not be written: it drops them, and asks for what is there.
-    pub(crate) fn drop_pages(&self, node: u64) {
-        self.enqueue(AfterPages { node, from: 0, work: Box::new(|| {}) });
+    /// The kernel's pages of a node could not be written, for this reason: it drops them, and asks for what is there. With its
+    /// write-back cache it takes over how long the file is, and the next write(2) fails.
+    pub(crate) fn drop_pages(&self, node: u64, why: Kind) {
+        if !self.negotiated.keeps_written() {
+            return self.enqueue(AfterPages { node, from: 0, work: Box::new(|| {}) });
+        }
+        {
+            let mut failed = self.failed.lock();
+            if let Some(pages) = failed.get_mut(&node).filter(|pages| pages.is_dropping) {
+                pages.fails_again = true;
+                return;
+            }
+            failed.insert(node, FailedPages { why, is_told: false, is_dropping: true, fails_again: false });
+        }
+        let this = self.this.clone();
+        let drops = self.env.spawn("write-back", move || {
+            let Some(this) = this.upgrade() else { return };
+            loop {
+                this.invalidate(node, 0);
+                if let Err(error) = this.visits.correct(&[node]) {
+                    tracing::warn!(node, "the kernel may take a file for longer than it is: {error}");
+                }
+                if !this.fails_again(node) {
+                    return;
+                }
+            }
+        });
+        if !drops {
+            self.fails_again(node);
+        }
+    }
+
+    /// The kernel has dropped the pages of a node that could not be written. Have others failed since? If not, there is no more
+    /// to be told than was not told yet.
+    fn fails_again(&self, node: u64) -> bool {
+        let is_open = self.writers.lock().contains_key(&node);
+        let mut failed = self.failed.lock();
+        let Some(pages) = failed.get_mut(&node) else { return false };
+        pages.is_dropping = std::mem::take(&mut pages.fails_again);
+        let goes_on = pages.is_dropping;
+        if !goes_on && (pages.is_told || !is_open) {
+            failed.remove(&node);
+        }
+        goes_on
+    }
+
+    /// Why pages of a node could not be written, once.
+    fn tell_failure(&self, node: u64) -> Option<Kind> {
+        let mut failed = self.failed.lock();
+        let pages = failed.get_mut(&node).filter(|pages| !pages.is_told)?;
+        pages.is_told = true;
+        let why = pages.why;
+        if !pages.is_dropping {
+            failed.remove(&node);
+        }
+        Some(why)
+    }
+
+    /// Has the kernel send and drop what it has of a node from a byte on. Not from within a request.
+    pub(crate) fn invalidate(&self, node: u64, from: u64) {
+        if !self.visits.invalidate(node, from) {
+            self.notifier.invalidate_from(node, from);
+        }
     }
 
     fn enqueue(&self, after: AfterPages) {
@@ -195,7 +329,7 @@ impl WriteBack {
                 after
             };
             let Some(AfterPages { node, from, work }) = after else { return };
-            self.notifier.invalidate_from(node, from);
+            self.invalidate(node, from);
             let _passage = self.gate.pass();
             work();
         }

@@ -2,14 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::World;
 use super::snapshots::Fresh;
-use super::suspended::noise;
+use super::suspended::{noise, wait_for};
 
 const MIB: usize = 1 << 20;
 /// What is written beyond a limit at most: a record, and what leads to it.
@@ -122,6 +122,47 @@ fn pages_that_do_not_fit_are_an_error() {
     fresh.does("unmount fresh/a");
     fresh.does("mount fresh/a");
     assert!(fs::read(point.join("fits")).unwrap() == bytes, "what was synced is there");
+    fresh.judge();
+}
+
+/// While room is scarce the kernel keeps no write for later: a program hears of a limit when it writes, or with its next write.
+#[test]
+fn a_limit_is_told_while_a_program_writes() {
+    let fresh = Fresh::new("limited");
+    let point = mounted(&fresh);
+    fresh.does("unmount fresh/a");
+    fresh.does("set org.cenote:writeback=on compression=off fresh/a");
+    fresh.does("mount fresh/a");
+    let open =
+        |name| File::options().create(true).truncate(false).read(true).write(true).open(point.join(name)).unwrap();
+    let files = ["first", "second"].map(open);
+    files.iter().for_each(|file| file.write_all_at(b"before", 0).unwrap());
+    fresh.does("set refquota=8M fresh/a");
+    let piece = noise(MIB / 4, 3);
+    for (file, name) in files.iter().zip(["first", "second"]) {
+        let mut at = 0;
+        let error = loop {
+            match file.write_all_at(&piece, at) {
+                Ok(()) => at += piece.len() as u64,
+                Err(error) => break error,
+            }
+            assert!(at < 64 << 20, "{name}");
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::EDQUOT), "{name}");
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EDQUOT), "{name}: by fsync, too");
+        // the kernel takes it for as long as it is
+        fresh.does(&format!("snapshot fresh/a@{name}"));
+        let kept = point.join(".zfs/snapshot").join(name).join(name);
+        wait_for("the size that is there", || file.metadata().unwrap().len() == fs::metadata(&kept).unwrap().len());
+        file.set_len(0).unwrap();
+        fresh.does(&format!("destroy fresh/a@{name}"));
+        fresh.world.check("sync fresh", 0, "");
+    }
+    fresh.does("set refquota=none fresh/a");
+    files[0].write_all_at(&piece, 0).unwrap();
+    files[0].sync_all().unwrap();
+    drop(files);
+    assert!(fs::read(point.join("first")).unwrap() == piece);
     fresh.judge();
 }
 

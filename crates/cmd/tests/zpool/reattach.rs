@@ -2,6 +2,7 @@
 
 mod kept;
 mod volumes;
+mod written;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -33,9 +34,9 @@ impl Surviving {
         Surviving::named(name, "tank", options)
     }
 
-    /// The same, but what is not on disk is lost with the process.
+    /// The same, but what is not on disk is lost with the process: the kernel keeps none of it either.
     fn losing(name: &str, options: &str) -> Option<Surviving> {
-        Surviving::with(name, "tank", options, 0)
+        Surviving::with(name, "tank", &format!("-O org.cenote:writeback=off {options}"), 0)
     }
 
     fn named(name: &str, pool: &'static str, options: &str) -> Option<Surviving> {
@@ -256,7 +257,11 @@ fn names_that_were_lost_lead_where_they_led_before() {
         let folder = File::open(&pool.mnt).unwrap();
         wait_for("the end of errors", || folder.sync_all().is_ok());
         for name in lost {
-            assert_eq!(fs::metadata(pool.at(name)).unwrap_err().kind(), ErrorKind::NotFound, "{deaths}: {name}");
+            assert_eq!(
+                fs::metadata(pool.at(name)).map(drop).map_err(|error| error.kind()),
+                Err(ErrorKind::NotFound),
+                "{deaths}: {name}"
+            );
         }
         for name in ["moved", "linked", "exchanged", "over", "under", "long"] {
             assert_eq!(fs::read_to_string(pool.at(name)).unwrap(), name, "{deaths}");
@@ -527,7 +532,7 @@ fn what_cannot_be_upgraded_goes_on() {
 /// In the place of a process that dies again and again one stands in that fails all requests, until somebody asks for more.
 #[test]
 fn a_process_that_dies_too_often_stays_away() {
-    let Some(pool) = Surviving::named("reattachoften", "often", "") else { return };
+    let Some(pool) = Surviving::named("reattachoften", "often", "-O org.cenote:writeback=off") else { return };
     pool.world.tune("cenote_deaths_max", 2);
     fs::write(pool.at("file"), "1").unwrap();
     pool.world.check("sync often", 0, "");

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use base::{Env, Error, Kind, Result};
 use format::ids::{DatasetId, ObjectId};
 use protocol::client_report::ClientsReport;
-use protocol::wire::{PATHS_MAX, PoolReply};
+use protocol::datasets::{DatasetRequest, WantedProperty};
+use protocol::wire::{PATHS_MAX, PoolReply, Request};
 use zpl::Counts;
 
 use crate::live::{ServedPool, Used};
@@ -36,6 +37,19 @@ impl AskedPool<'_> {
         used
     }
 
+    /// Before a request is answered, the kernel sends what programs wrote, if it keeps that and the answer depends on it.
+    /// Errors: `Suspended`, for a request that could not be answered then.
+    pub(super) fn prepare(&self, request: &Request) -> Result<()> {
+        if request.needs_group() {
+            self.pool.check_running()?;
+        }
+        // while the pool is suspended, it could not
+        if depends_on_contents(request) && self.pool.suspended().is_none() {
+            self.mounts.send_all_pages();
+        }
+        Ok(())
+    }
+
     /// The names of damaged files.
     pub(super) fn damaged(&self) -> Result<PoolReply> {
         let now = |dataset| self.mounts.contents_of(dataset);
@@ -55,4 +69,31 @@ impl AskedPool<'_> {
         let now = |dataset| self.mounts.contents_of(dataset);
         Ok(PoolReply::Paths(report::paths::paths(&self.pool.view(), &now, dataset, objects)))
     }
+}
+
+/// Whether the answer depends on what is in files: how much room they take, and what is kept of them.
+fn depends_on_contents(request: &Request) -> bool {
+    match request {
+        Request::Sync { .. } | Request::Checkpoint { discard: false, .. } | Request::Split { .. } => true,
+        Request::Zfs(DatasetRequest::Space { .. } | DatasetRequest::Diff(_)) => true,
+        Request::Zfs(DatasetRequest::Datasets(select)) => select.properties.iter().any(is_of_room),
+        _ => false,
+    }
+}
+
+/// Whether a property tells how much room files take.
+fn is_of_room(property: &WantedProperty) -> bool {
+    const NAMES: [&str; 10] = [
+        "used",
+        "usedbydataset",
+        "usedbychildren",
+        "referenced",
+        "available",
+        "written",
+        "logicalused",
+        "logicalreferenced",
+        "compressratio",
+        "refcompressratio",
+    ];
+    matches!(property, WantedProperty::Native(name) if NAMES.contains(&&**name))
 }

@@ -12,7 +12,7 @@ use super::{HelperAnswer, HelperRequest, spawn};
 use crate::keeper::Keeper;
 use crate::messages::{makes_no_sense, receive, send};
 use crate::options::Unmount;
-use crate::{device, mountinfo, point};
+use crate::{device, mountinfo, point, visit};
 
 /// Is a helper: does what is asked for on `socket` until its other end is closed.
 ///
@@ -91,6 +91,10 @@ fn answer(
         }
         HelperRequest::Look(point) => {
             HelperAnswer::Device(mountinfo::dev_text(std::fs::symlink_metadata(point)?.dev()))
+        }
+        HelperRequest::MayVisit => HelperAnswer::Count(usize::from(visit::may_visit())),
+        HelperRequest::Visit { point, dev, visit } => {
+            HelperAnswer::Count(visit::visit(Path::new(&point), &dev, &visit)?)
         }
         HelperRequest::Another => {
             children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));

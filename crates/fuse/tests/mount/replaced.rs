@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Result, RwLock};
 use format::ids::DatasetId;
-use fuse::{DatasetSpace, FileTree, MountOptions, Snapshot, Source, TreeFile};
+use fuse::{DatasetSpace, FileTree, MountOptions, Snapshot, Source, TreeFile, WriteBackCache};
 use nix::sys::sendfile::sendfile;
 use pool::LivePool;
 use zpl::{NewFs, Zpl, create_fs};
@@ -246,7 +246,51 @@ fn what_cannot_be_frozen_says_so() {
     require!(root);
     let is_refused = |m: &Mounted| m.mount.freeze().unwrap_err().kind() == Kind::Unsupported;
     assert!(is_refused(&mounted(MemorySource::new(Memory::new()), |_| {})));
-    assert!(is_refused(&mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = true)));
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.write_back = WriteBackCache::On);
+    // no helper can go to its files: it finds something else there
+    nix::mount::mount(Some("none"), &m.path(""), Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
+    assert!(is_refused(&m));
+    nix::mount::umount2(&m.path(""), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    m.mount.freeze().unwrap();
+    m.mount.thaw().unwrap();
+    unmount(&m.mount);
+}
+
+/// With its write-back cache the kernel asks for no size and no time of what it knows.
+#[test]
+fn sizes_and_times_that_the_kernel_keeps() {
+    require!(root);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.write_back = WriteBackCache::On);
+    let open = |name: &str| OpenOptions::new().create(true).truncate(false).read(true).write(true).open(m.path(name));
+    let [cut, grown, same] = ["cut", "grown", "same"].map(|name| open(name).unwrap());
+    [&cut, &grown, &same].iter().for_each(|file| file.write_all_at(b"precious", 0).unwrap());
+    grown.write_all_at(b"end", 9000).unwrap();
+    m.mount.send_pages();
+    let earlier = m.live().copy();
+    let seen = |file: &File| file.metadata().map(|stat| (stat.len(), stat.mtime(), stat.mtime_nsec())).unwrap();
+    let before = [&cut, &grown, &same].map(seen);
+
+    std::thread::sleep(Duration::from_millis(20));
+    cut.write_all_at(&[7; 100_000], 0).unwrap();
+    grown.set_len(3).unwrap();
+    let gone = open("gone").unwrap();
+    gone.write_all_at(b"never was", 0).unwrap();
+    let tree = replace(&m, earlier);
+    assert_eq!([&cut, &grown, &same].map(seen), before);
+    let size = |name: &str| {
+        let object = tree.read().lookup(ROOT, name.as_bytes()).unwrap();
+        tree.stat(object).unwrap().size
+    };
+    assert_eq!(["cut", "grown", "same"].map(size), [8, 9003, 8], "the tree is as it was");
+    assert_eq!(read(&m, "cut"), "precious");
+    let mut end = [0; 5];
+    assert_eq!((grown.read_at(&mut end, 9000).unwrap(), &end[..3]), (3, &b"end"[..]));
+    // the kernel appends where the file ends now
+    OpenOptions::new().append(true).open(m.path("cut")).unwrap().write_all(b", still").unwrap();
+    assert_eq!(read(&m, "cut"), "precious, still");
+    assert_eq!(errno(gone.write_at(b"x", 0).and_then(|_| gone.sync_all())), libc::ESTALE);
+    drop((cut, grown, same, gone));
+    unmount(&m.mount);
 }
 
 /// A file system of a pool whose root can be replaced.

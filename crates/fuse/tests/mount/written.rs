@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use format::ids::ObjectId;
+use fuse::WriteBackCache;
 
 use crate::harness::{Mounted, checked, errno, is_kept, mounted, require, unmount, writable};
 use crate::memory::{Memory, MemorySource, ROOT, SIZE_MAX, fill};
@@ -37,7 +38,9 @@ fn fallocate(file: &File, mode: i32, offset: i64, len: i64) -> std::io::Result<(
 fn large_writes() {
     require!(root);
     for writeback in [false, true] {
-        let m = mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = writeback);
+        let m = mounted(MemorySource::new(Memory::writable()), |options| {
+            options.write_back = if writeback { WriteBackCache::On } else { WriteBackCache::Off }
+        });
         let mut file = open(&m, "file");
         let len = 64 << 20;
         for offset in (0..len).step_by(4 << 20) {
@@ -57,7 +60,7 @@ fn large_writes() {
 #[test]
 fn what_the_kernel_keeps_is_no_hole() {
     require!(root);
-    let m = mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = true);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.write_back = WriteBackCache::On);
     let file = open(&m, "file");
     file.set_len(1 << 20).unwrap();
     file.write_all_at(b"kept", 8192).unwrap();

@@ -304,6 +304,17 @@ impl LivePool {
         }
     }
 
+    /// How many bytes more may be written to a head, changes counted that are not on disk: 0 where owners have limits. Errors:
+    /// those of reading.
+    pub fn room_left(&self, id: DatasetId) -> Result<u64> {
+        if self.has_owner_limits(id)? {
+            return Ok(0);
+        }
+        let changes = self.txgs().dirty_changes();
+        let KnownRoom { room, growth, .. } = self.room_of(id)?;
+        Ok(room.bytes.saturating_sub(changes.most_bytes(&growth)))
+    }
+
     /// The room of a head as of the latest group on disk.
     pub(super) fn room_of(&self, id: DatasetId) -> Result<KnownRoom> {
         let txg = self.txgs().synced_txg();

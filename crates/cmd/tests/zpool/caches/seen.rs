@@ -82,6 +82,14 @@ impl Seen {
         self
     }
 
+    /// The same with the times of change of `other`.
+    pub(super) fn with_changes_of(mut self, other: &Seen) -> Seen {
+        for (key, time) in self.0.iter_mut().filter(|((_, what), _)| *what == CTIME) {
+            other.0.get(key).into_iter().for_each(|others| time.clone_from(others));
+        }
+        self
+    }
+
     /// Panics with all that differs, and `told`.
     pub(super) fn is_that_of(&self, other: &Seen, told: &str) {
         let keys: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
