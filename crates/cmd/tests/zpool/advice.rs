@@ -218,7 +218,7 @@ fn a_part_of_the_pointers_tells_what_dedup_saves() {
     };
     let (part, all) = (dedup(""), dedup("--exact"));
     let of = |json: &Value, key: &str| json[key].as_f64().unwrap_or_else(|| panic!("{key} of {json}"));
-    assert_eq!([of(&part, "read_part"), of(&all, "read_part")], [0.2, 1.0], "{part} {all}");
+    assert!(of(&part, "read_part") < 0.5 && of(&all, "read_part") == 1.0, "{part} {all}");
     let [low, high] = ["ratio_low", "ratio_high"].map(|key| of(&part, key));
     let ratio = of(&all, "ratio");
     assert!(ratio > 1.2 && low <= ratio && ratio <= high && high - low < 0.1 * ratio, "{part} {all}");
