@@ -16,6 +16,7 @@ use zpl::Stat;
 use crate::wire::InHeader;
 
 /// Bits of a set of capabilities.
+pub(crate) const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAP_FSETID: u32 = 4;
 const CAP_FOWNER: u32 = 3;
 pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
@@ -31,6 +32,12 @@ pub(crate) struct Asker {
 impl Asker {
     pub(crate) fn of(header: &InHeader) -> Asker {
         Asker { uid: header.uid, gid: header.gid, pid: header.pid }
+    }
+
+    /// This process.
+    pub(crate) fn own() -> Asker {
+        let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        Asker { uid, gid, pid: std::process::id() }
     }
 
     pub(crate) fn is_root(self) -> bool {
@@ -80,6 +87,11 @@ impl Asker {
                 !ours.trim().is_empty() && read(&task, map) == ours
             }),
         }
+    }
+
+    /// Has its user namespace all users under their own numbers, as that of the machine has?
+    pub(crate) fn has_all_users(self) -> bool {
+        read(&self.pid.to_string(), "uid_map").split_whitespace().eq(["0", "0", "4294967295"])
     }
 
     fn is_in_group(self, gid: u32) -> bool {

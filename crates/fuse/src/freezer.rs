@@ -34,7 +34,7 @@ use crate::channel::{expiry, invalidation};
 use crate::entries::Entries;
 use crate::legacy::LostObjects;
 use crate::negotiated::Negotiated;
-use crate::node::{ROOT, SNAPSHOTS};
+use crate::node::{OpenTree, ROOT, SNAPSHOTS};
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::tree::{FileTree, Source, TreeFile};
@@ -261,8 +261,7 @@ impl<S: Source> Freezer<S> {
     }
 
     fn state_of(&self, object: ObjectId) -> Option<KnownState> {
-        let stat = self.trees.live().tree.stat(self.trees.live_object(object).ok()?).ok()?;
-        (stat.kind == FileKind::File).then_some((stat.size, stat.mtime))
+        self.trees.live_file(object).map(|stat| (stat.size, stat.mtime))
     }
 
     fn size_of(&self, object: ObjectId) -> Option<u64> {
@@ -292,12 +291,9 @@ impl<S: Source> Freezer<S> {
         if !self.negotiated.keeps_written() {
             return;
         }
-        let (live, mut nodes) = (self.trees.live(), Vec::new());
-        let known = |node: &u64| self.notifier.knows(*node);
-        let after = |last: &ObjectId| live.tree.next_object(*last).ok().flatten();
-        let all = std::iter::successors(after(&ObjectId::new(0)).filter(|_| lost.are_all), after);
-        nodes.extend(lost.objects().chain(all).filter_map(|object| live.node(object).ok()).filter(known));
-        self.correct(&nodes);
+        let live = self.trees.live();
+        let nodes = lost_in(&live, lost).filter_map(|object| live.node(object).ok());
+        self.correct(&nodes.filter(|node| self.notifier.knows(*node)).collect::<Vec<_>>());
     }
 
     /// Tells the kernel how long files are that it takes for shorter: their last byte, which it is then to drop again, as
@@ -380,9 +376,7 @@ impl<S: Source> Freezer<S> {
         tell: TellKernel<'_>,
     ) -> Result<()> {
         let (live, mut messages) = (self.trees.live(), Vec::new());
-        let after = |last: &ObjectId| live.tree.next_object(*last).ok().flatten();
-        let all = std::iter::successors(after(&ObjectId::new(0)).filter(|_| lost.are_all), after);
-        for object in lost.objects().chain(all) {
+        for object in lost_in(&live, lost) {
             put(object, &mut messages);
             if messages.len() >= MESSAGES_KEPT_MAX {
                 tell(&std::mem::take(&mut messages))?;
@@ -399,4 +393,11 @@ impl<S: Source> Freezer<S> {
             .and_then(|directory| self.trees.live().tree.lookup(directory, &known.name));
         found.ok() != Some(known.object) || self.trees.known().is_stale(known.object)
     }
+}
+
+/// The objects of the live tree that lost changes.
+fn lost_in<'a, T: FileTree>(live: &'a OpenTree<T>, lost: &'a LostObjects) -> impl Iterator<Item = ObjectId> + 'a {
+    let after = |last: &ObjectId| live.tree.next_object(*last).ok().flatten();
+    let all = std::iter::successors(after(&ObjectId::new(0)).filter(|_| lost.are_all), after);
+    lost.objects().chain(all)
 }

@@ -429,9 +429,9 @@ impl Mount {
         }
     }
 
-    /// Has the kernel send what programs stored into mappings, and what its write-back cache has, with the times of last change:
-    /// when this returns, the tree has all that a program could read before. Not from within a [`FileTree`]'s method, nor from a thread that one
-    /// may wait for.
+    /// Has the kernel send what programs stored into mappings, and what its write-back cache has, with the times of last
+    /// change: when this returns, the tree has all that a program could read before. Not from within a [`FileTree`]'s
+    /// method, nor from a thread that one may wait for.
     pub fn send_pages(&self) {
         if let Some(freezer) = self.freezer.upgrade() {
             freezer.send_pages();

@@ -116,7 +116,7 @@ impl Reply {
         self.bytes(&put_statx(out.padded(32), &entry.attr));
     }
 
-    /// `fuse_open_out`, of a file that needs no number; `flags` are `FOPEN_*`.
+    /// `fuse_open_out`.
     pub(crate) fn opened(self, opened: OpenedFile) {
         self.bytes(&put_opened(Out::default(), opened));
     }

@@ -52,7 +52,6 @@ pub(crate) struct Session<S: Source> {
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
     freezer: Arc<Freezer<S>>,
-    visits: Arc<Visits>,
     gate: Arc<Gate>,
     env: Env,
     life: Arc<Life>,
@@ -76,7 +75,6 @@ impl<S: Source> Session<S> {
             xattrs: parts.xattrs(),
             flags: parts.flags(),
             freezer: parts.freezer(),
-            visits: parts.visits,
             attributes,
             trees: parts.trees,
             accesses: parts.accesses,
@@ -101,7 +99,7 @@ impl<S: Source> Session<S> {
 
     /// It is mounted there.
     pub(crate) fn mounted(&self, place: MountPlace) {
-        self.visits.mounted(place);
+        self.contents.write_back.visits().mounted(place);
     }
 
     /// There is a connection to the kernel.
@@ -237,7 +235,6 @@ struct SharedParts<S: Source> {
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
     write_back: Arc<WriteBack>,
-    visits: Arc<Visits>,
     repeats: Arc<Repeats>,
     losses: Arc<Losses>,
     gate: Arc<Gate>,
@@ -260,7 +257,7 @@ impl<S: Source> SharedParts<S> {
         let (of, may_keep) = (trees.clone(), (negotiated.clone(), room.clone()));
         let entries = Arc::new(Entries::new(of, accesses.clone(), may_keep, env.clone()));
         let seen = trees.clone();
-        let visits = Arc::new(Visits::new(move |node| seen.visited(node)));
+        let visits = Visits::new(move |node| seen.visited(node));
         ToldLately::watch(entries.told_lately(), &notifier, legacy, env);
         Ok(SharedParts {
             entries,
@@ -271,9 +268,8 @@ impl<S: Source> SharedParts<S> {
                 notifier.clone(),
                 negotiated.clone(),
                 legacy.clone(),
-                (visits.clone(), room),
+                (visits, room),
             ),
-            visits,
             repeats: Arc::new(Repeats::new(legacy.clone())),
             losses: Arc::new(Losses::new(legacy)),
             notifier,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
-use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, FileKind, ObjectId};
+use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY, FileKind, ObjectId, Stat};
 
 use crate::legacy::Legacy;
 use crate::lookup_counts::LookupCounts;
@@ -195,13 +195,18 @@ impl<S: Source> Trees<S> {
         }
     }
 
+    /// The attributes of an object of the live tree, as its node names it, if it is a plain file.
+    pub(crate) fn live_file(&self, object: ObjectId) -> Option<Stat> {
+        let stat = self.live().tree.stat(self.live_object(object).ok()?).ok()?;
+        (stat.kind == FileKind::File).then_some(stat)
+    }
+
     /// A file of the live tree, as a helper finds it; `None` if there is none.
     pub(crate) fn visited(&self, node: u64) -> Option<VisitedFile> {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return None };
-        let stat = self.live().tree.stat(self.live_object(object).ok()?).ok()?;
-        let is_file = stat.kind == FileKind::File;
-        // the kernel has so many bits of it
-        is_file.then_some(VisitedFile { node, generation: stat.generation as u32, mtime: stat.mtime })
+        let stat = self.live_file(object)?;
+        // the kernel has so many bits of a generation
+        Some(VisitedFile { node, generation: stat.generation as u32, mtime: stat.mtime })
     }
 
     /// The directory of a node, in which `name` may change.

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use base::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::asker::{Asker, CAP_DAC_READ_SEARCH};
 use crate::mountinfo;
 
 /// The size that root gives a file which is to be told the one that it has: drawn once, and no file's.
@@ -108,12 +109,8 @@ fn system_time((seconds, nanos): (i64, u32)) -> SystemTime {
 /// May this process open files by their handles? Linux wants `CAP_DAC_READ_SEARCH` where the machine has it,
 /// and not only a container.
 pub(crate) fn may_visit() -> bool {
-    const DAC_READ_SEARCH: u64 = 1 << 2;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let has = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    has & DAC_READ_SEARCH != 0 && users.split_whitespace().eq(["0", "0", "4294967295"])
+    let own = Asker::own();
+    own.has(CAP_DAC_READ_SEARCH) && own.has_all_users()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) struct WriteBack {
     notifier: Arc<Notifier>,
     negotiated: Arc<Negotiated>,
     legacy: Legacy,
-    visits: Arc<Visits>,
+    visits: Visits,
     room: Arc<RoomWatch>,
     /// Nodes of which pages could not be written, and why: the next write(2) of each fails so.
     failed: Mutex<HashMap<u64, FailedPages>>,
@@ -92,7 +92,7 @@ impl WriteBack {
         notifier: Arc<Notifier>,
         negotiated: Arc<Negotiated>,
         legacy: Legacy,
-        (visits, room): (Arc<Visits>, Arc<RoomWatch>),
+        (visits, room): (Visits, Arc<RoomWatch>),
     ) -> Arc<WriteBack> {
         let inherited: HashSet<u64> = legacy.inherited(STORED).map(|[node, _]| node).collect();
         // the kernel may have pages of them for as long as the mount is there

@@ -26,9 +26,14 @@ fn write_to_the_end(file: &mut File, len: usize, why: ErrorKind) -> usize {
 
 /// Where `fresh/a` is mounted.
 fn mounted(fresh: &Fresh) -> std::path::PathBuf {
-    let point = fresh.world.dir.join("mnt");
     // on a machine with little memory the kernel would keep what is written also in so small a pool
-    fresh.does("set org.cenote:writeback=off fresh/a");
+    mounted_with(fresh, "org.cenote:writeback=off")
+}
+
+/// The same with these properties.
+fn mounted_with(fresh: &Fresh, properties: &str) -> std::path::PathBuf {
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set {properties} fresh/a"));
     fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
     point
 }
@@ -107,10 +112,7 @@ fn a_write_takes_what_is_left_of_a_pool() {
 #[test]
 fn pages_that_do_not_fit_are_an_error() {
     let fresh = Fresh::new("cached");
-    let point = mounted(&fresh);
-    fresh.does("unmount fresh/a");
-    fresh.does("set org.cenote:writeback=on refquota=10M fresh/a");
-    fresh.does("mount fresh/a");
+    let point = mounted_with(&fresh, "org.cenote:writeback=on refquota=10M");
     let bytes = noise(19 * MIB / 2, 1);
     let mut fits = File::create(point.join("fits")).unwrap();
     fits.write_all(&bytes).unwrap();
@@ -131,10 +133,7 @@ fn pages_that_do_not_fit_are_an_error() {
 #[test]
 fn a_limit_is_told_while_a_program_writes() {
     let fresh = Fresh::new("limited");
-    let point = mounted(&fresh);
-    fresh.does("unmount fresh/a");
-    fresh.does("set org.cenote:writeback=on compression=off fresh/a");
-    fresh.does("mount fresh/a");
+    let point = mounted_with(&fresh, "org.cenote:writeback=on compression=off");
     let open =
         |name| File::options().create(true).truncate(false).read(true).write(true).open(point.join(name)).unwrap();
     let files = ["first", "second"].map(open);

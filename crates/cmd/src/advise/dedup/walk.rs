@@ -107,11 +107,11 @@ impl<L> SampledWalk<L> {
     pub(super) fn rounds(&mut self, read: &mut ReadLeaves<'_, L>) -> Option<(GroupEstimate, f64)> {
         let mut part = PART_FIRST;
         while part <= PART_MAX.min(self.leaves.part()) {
-            let mut drawn = self.leaves.take_below(part);
-            for (group, told_bytes, _) in &drawn {
-                self.groups.draw_group(*group, *told_bytes);
-            }
-            let mut drawn: Vec<(u64, L)> = drawn.drain(..).map(|(group, _, leaf)| (group, leaf)).collect();
+            let drawn = self.leaves.take_below(part).into_iter().map(|(group, told_bytes, leaf)| {
+                self.groups.draw_group(group, told_bytes);
+                (group, leaf)
+            });
+            let mut drawn: Vec<(u64, L)> = drawn.collect();
             read(&mut self.groups, &mut drawn)?;
             if let Some(estimate) = self.groups.estimate(part).filter(is_narrow) {
                 return Some((estimate, part));
