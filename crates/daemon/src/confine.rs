@@ -5,7 +5,7 @@
 //!     └────▶ confine ──▶ all threads, for good:
 //!              no new privileges   no set-user-id program gives it any
 //!              capabilities        of root's only CAP_DAC_OVERRIDE
-//!              io_uring            rings that read, write and flush, and no others
+//!              io_uring            rings that read, write and flush, rings for requests of FUSE, and no others
 //!              Landlock            no file is written but in the folders of runs and states; no abstract socket, no signal reaches others
 //!              seccomp             no mounting, no programs or processes, no sockets, no rights of files changed, no hand on
 //!                                  the kernel or other processes
@@ -20,7 +20,8 @@
 //! - `CAP_KILL`: helpers are the same user's.
 //!
 //! Seccomp does not see what goes through io_uring. All rings are there before the filter, none can be made or changed
-//! behind it, and the kernel lets these only read, write and flush what is open (`device`, `rings.rs`).
+//! behind it, and the kernel lets these only read, write and flush what is open (`device`, `rings.rs`), or give commands to it
+//! (`fuse`, `rings.rs`; where root lets the kernel speak FUSE over io_uring).
 //!
 //! Devices that are to be written, sockets that listen and cache files are opened by a helper, which looks at what they
 //! are (`listen_helper`, `openable`). Files of the whole machine can still be read, as paths of devices, keys and
@@ -74,6 +75,7 @@ pub fn confine(written: &[&Path]) -> Result<(), String> {
     set_capabilities(None, sets).map_err(failed("capabilities"))?;
     set_no_new_privs(true).map_err(failed("new privileges"))?;
     device::close_rings();
+    fuse::close_request_rings();
     forbid_files(written).map_err(|e| format!("cannot give up files: {e}"))?;
     filter::apply().map_err(|e| format!("cannot refuse system calls: {e}"))
 }

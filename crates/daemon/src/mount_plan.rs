@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use base::Result;
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
-use fuse::{Direct, MountOptions, SnapDir, WriteBackCache};
+use fuse::{Direct, MountOptions, SnapDir, Transport, WriteBackCache};
 use pool::Pool;
 
 use crate::host_rule::HostRule;
@@ -231,6 +231,7 @@ pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, moun
     options.page_cache = options.direct != Direct::Always && !says(PAGE_CACHE, "off");
     options.keep_pages = number(Property::Primarycache)? == PRIMARYCACHE_ALL;
     options.reattach = !says(REATTACH, "off");
+    options.transport = if says(TRANSPORT, "io_uring") { Transport::IoUring } else { Transport::Device };
     options.write_back = match () {
         () if says(WRITEBACK, "on") => WriteBackCache::On,
         () if says(WRITEBACK, "off") => WriteBackCache::Off,
@@ -286,6 +287,8 @@ const PAGE_CACHE: &str = "org.cenote:pagecache";
 const WRITEBACK: &str = "org.cenote:writeback";
 /// That by which they end with the pool's process, if it is `off`.
 const REATTACH: &str = "org.cenote:reattach";
+/// That by which their requests come by io_uring, if it is `io_uring`.
+const TRANSPORT: &str = "org.cenote:transport";
 const CANMOUNT_OFF: u64 = 0;
 const CANMOUNT_NOAUTO: u64 = 2;
 const ACLTYPE_POSIX: u64 = 1;

@@ -136,7 +136,7 @@ pub enum HostReach {
 }
 
 /// All properties of Cenote's own, and what they say of the host. A property without a row is a [`HostReach::Door`].
-pub const OWN_PROPERTIES: [(&str, HostReach); 14] = [
+pub const OWN_PROPERTIES: [(&str, HostReach); 15] = [
     ("org.cenote:block", HostReach::Door),
     ("org.cenote:iscsi", HostReach::Door),
     ("org.cenote:iscsi_chap", HostReach::Door),
@@ -149,6 +149,7 @@ pub const OWN_PROPERTIES: [(&str, HostReach); 14] = [
     ("org.cenote:pagecache", HostReach::Inside),
     ("org.cenote:reattach", HostReach::Inside),
     ("org.cenote:received", HostReach::Door),
+    ("org.cenote:transport", HostReach::Inside),
     ("org.cenote:vhost", HostReach::Door),
     ("org.cenote:writeback", HostReach::Inside),
 ];

@@ -237,6 +237,30 @@ impl Inbox {
         Ok(())
     }
 
+    /// Takes a request that came by another way, in parts that make one message.
+    pub(crate) fn put(&mut self, parts: &[&[u8]]) {
+        self.let_go();
+        self.len = parts.iter().map(|part| part.len()).sum();
+        let blocks = self.len.saturating_sub(HEAD_BYTES).div_ceil(BUFFER_BYTES);
+        self.buffers.resize_with(blocks.max(self.buffers.len()), buffer);
+        let blocks = self.buffers[..blocks].iter_mut().map(Block::make_mut);
+        let mut room = std::iter::once(&mut self.head[..]).chain(blocks);
+        let mut into = room.next().unwrap_or_default();
+        for part in parts {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                if into.is_empty() {
+                    into = room.next().unwrap_or_default();
+                }
+                let (now, later) = rest.split_at(rest.len().min(into.len()));
+                let (filled, left) = std::mem::take(&mut into).split_at_mut(now.len());
+                filled.copy_from_slice(now);
+                (rest, into) = (later, left);
+            }
+        }
+        count_copy(CopyKind::IntoBlocks, self.len);
+    }
+
     /// The request that was received last. Errors: `Corrupt` if it is none.
     pub(crate) fn request(&mut self) -> Result<FuseRequest<'_>> {
         let header = InHeader::parse(&self.head[..self.len.min(HEAD_BYTES)])?;

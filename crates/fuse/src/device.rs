@@ -124,7 +124,8 @@ pub(crate) fn clear_dead(wanted: &Path, subtype: &str) -> Result<usize> {
     while let Some(mount) = mountinfo::at(&point)?
         && mount.fs_type.starts_with("fuse")
         // the one question that the kernel never answers from memory
-        && statvfs(&point) == Err(Errno::ENOTCONN)
+        // the others are of a mount by io_uring whose end the kernel is still seeing to
+        && matches!(statvfs(&point), Err(Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ECANCELED))
     {
         if mount.fs_type != format!("fuse.{subtype}") {
             return Err(Error::new(

@@ -40,7 +40,8 @@ use crate::life::{Life, MountStage};
 use crate::lobby::{Lobby, LobbyGuest, Stay, no_thread};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
-use crate::options::{MountOptions, Remountable, Unmount, WriteBackCache};
+use crate::options::{MountOptions, Remountable, Transport, Unmount, WriteBackCache};
+use crate::ring_threads::{RingTeam, RingThreads};
 use crate::room::scarce_below;
 use crate::serve::{self, RequestThreads, ServeEnd};
 use crate::session::Session;
@@ -87,6 +88,7 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     if options.write_back == WriteBackCache::IfSafe && !is_write_back_safe(&*source, &options, helper) {
         options.write_back = WriteBackCache::Off;
     }
+    let team = reserve_rings(&mut options);
     let life = Arc::new(Life::default());
     let legacy = if options.reattach { begin_legacy(&*source, None)? } else { Legacy::default() };
     let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
@@ -108,8 +110,29 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
         tracing::info!(dataset = mount.fs_name, "its mount ends with this process: {error}");
         mount.kept.lock().reattach = false;
     }
-    mount.serve(session, channel)?;
+    let team = team.filter(|_| session.negotiated().chosen() & init::OVER_IO_URING != 0);
+    let rings = team.map(|team| team.start(&session, &channel)).transpose()?;
+    mount.serve(session, channel, rings)?;
     Ok(mount)
+}
+
+/// Rings for a mount whose requests shall come by io_uring; without, they come by /dev/fuse. The kernel sends no request twice by
+/// io_uring, so such a mount ends with its process.
+fn reserve_rings(options: &mut MountOptions) -> Option<RingTeam> {
+    if options.transport == Transport::Device {
+        return None;
+    }
+    match RingTeam::reserve(options.threads()) {
+        Ok(team) => {
+            options.reattach = false;
+            Some(team)
+        }
+        Err(error) => {
+            tracing::warn!(dataset = options.fs_name, "its requests come by /dev/fuse, not by io_uring: {error}");
+            options.transport = Transport::Device;
+            None
+        }
+    }
 }
 
 /// Whether nothing is lost or hidden if the kernel keeps what is written, so far as can be known before it is mounted. What is to
@@ -167,7 +190,7 @@ fn adopt_source<S: Source>(
         helper.keep_facts(&mount.dev, file.as_fd())?;
     }
     let told = session.clone();
-    mount.serve(session, channel.clone())?;
+    mount.serve(session, channel.clone(), None)?;
     channel.resend()?;
     let reclaiming = told.clone();
     // without a thread they wait for the end of the mount
@@ -236,11 +259,16 @@ impl Mount {
     }
 
     /// Has requests answered from now on.
-    fn serve<S: Source>(&self, session: Arc<Session<S>>, channel: Arc<Channel>) -> Result<()> {
+    fn serve<S: Source>(
+        &self,
+        session: Arc<Session<S>>,
+        channel: Arc<Channel>,
+        rings: Option<RingThreads>,
+    ) -> Result<()> {
         let threads = RequestThreads::new(&session, channel, self.options.threads())?;
         let (point, dev, fs_name) = (self.point.clone(), self.dev.clone(), self.fs_name.clone());
         let (life, helper) = (self.life.clone(), self.helper.clone());
-        Lobby::of_process()?.admit(Box::new(ServedMount { threads, session, fs_name, point, dev, life, helper }))
+        Lobby::of_process()?.admit(Box::new(ServedMount { threads, rings, session, fs_name, point, dev, life, helper }))
     }
 
     /// Where it is mounted: absolute, without links.
@@ -462,6 +490,8 @@ impl Mount {
 /// A mount whose requests are answered.
 struct ServedMount<S: Source> {
     threads: RequestThreads<S>,
+    /// Those that requests come to by io_uring.
+    rings: Option<RingThreads>,
     session: Arc<Session<S>>,
     fs_name: String,
     point: PathBuf,
@@ -475,10 +505,10 @@ impl<S: Source> LobbyGuest for ServedMount<S> {
         self.threads.channel().as_fd()
     }
 
-    fn serve(self: Box<Self>, stay: Stay) -> Option<Box<dyn LobbyGuest>> {
+    fn serve(mut self: Box<Self>, stay: Stay) -> Option<Box<dyn LobbyGuest>> {
         match self.threads.run(stay) {
             Ok(ServeEnd::IsIdle) => return Some(self),
-            Ok(ServeEnd::HasEnded) => {}
+            Ok(ServeEnd::HasEnded) => self.rings.take().into_iter().for_each(RingThreads::wait),
             Err(error) => {
                 let point = self.point.display();
                 tracing::error!(dataset = self.fs_name, %point, "FUSE requests are not served any more: {error}");
@@ -496,7 +526,7 @@ impl<S: Source> LobbyGuest for ServedMount<S> {
 impl<S: Source> ServedMount<S> {
     /// Its requests are answered, and no more are.
     fn end(self) {
-        let ServedMount { threads, session, fs_name, point, dev, life, helper } = self;
+        let ServedMount { threads, rings: _, session, fs_name, point, dev, life, helper } = self;
         // asked now: once it is gone, another one may be mounted there, and get its device number
         let is_left = mountinfo::is_mounted(&point, &dev).unwrap_or(true);
         session.destroy();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::options::{MountOptions, WriteBackCache};
+use crate::options::{MountOptions, Transport, WriteBackCache};
 use crate::reply::OpenedFile;
 use crate::trees::WritePlace;
 use crate::wire::{fopen, init, opens_for_writing};
@@ -17,6 +17,7 @@ pub(crate) struct Negotiated {
     page_cache: bool,
     keep_pages: bool,
     write_back: WriteBackCache,
+    over_io_uring: bool,
     is_writable: bool,
     /// Flags of INIT.
     chosen: AtomicU64,
@@ -34,6 +35,7 @@ impl Negotiated {
             page_cache: options.page_cache,
             keep_pages: options.keep_pages,
             write_back: if is_writable && options.page_cache { options.write_back } else { WriteBackCache::Off },
+            over_io_uring: options.transport == Transport::IoUring,
             is_writable,
             chosen: AtomicU64::new(0),
             no_opendir: AtomicBool::new(false),
@@ -72,6 +74,7 @@ impl Negotiated {
         };
         want(init::WRITEBACK_CACHE, keeps_written);
         want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
+        want(init::OVER_IO_URING, self.over_io_uring);
         let chosen = wanted & can;
         self.restore(chosen);
         chosen

@@ -68,6 +68,9 @@ pub struct MountOptions {
     /// The mount outlives the process that serves it: another one takes it over. Needs Linux 6.9, and a helper that was
     /// started before.
     pub reattach: bool,
+    /// By which way requests come.
+    #[serde(default)]
+    pub transport: Transport,
     /// Folders that were made for it: the mountpoint, and those above it.
     pub folders_made: usize,
     /// Threads that take requests; 0 chooses.
@@ -75,6 +78,17 @@ pub struct MountOptions {
     /// Bytes that the kernel reads ahead of a sequential reader. More than the system's default
     /// needs root.
     pub readahead_bytes: u32,
+}
+
+/// By which way the kernel's requests come, and are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// By /dev/fuse.
+    #[default]
+    Device,
+    /// By a queue of io_uring for each core, where the kernel has that (Linux 6.14) and is told to
+    /// (`/sys/module/fuse/parameters/enable_uring`); else by /dev/fuse. The mount ends with the process that serves it then.
+    IoUring,
 }
 
 /// Property `snapdir`: whether the root has a `.zfs`.
@@ -157,6 +171,7 @@ impl MountOptions {
             keep_pages: true,
             write_back: WriteBackCache::Off,
             reattach: false,
+            transport: Transport::Device,
             folders_made: 0,
             n_threads: 0,
             readahead_bytes: 1 << 20,

@@ -14,8 +14,9 @@ use crate::attr::{FuseAttr, FuseEntry, major_minor};
 use crate::channel::Channel;
 use crate::legacy::NotedFact;
 use crate::lifetimes::{AttrLifetime, NameLifetime};
+use crate::ring_slot::RingSlot;
 use crate::statfs::Statfs;
-use crate::wire::{OUT_HEADER_BYTES, Out};
+use crate::wire::{OUT_HEADER_BYTES, Out, out_header};
 
 /// The last nanosecond of a second: more, which only a damaged file has, count as that.
 const NANOS_MAX: u32 = 999_999_999;
@@ -29,18 +30,26 @@ pub(crate) struct OpenedFile {
     pub(crate) flags: u32,
 }
 
+/// The way on which an answer goes to the kernel: that on which the request came.
+pub(crate) enum ReplyWay {
+    /// A descriptor of /dev/fuse.
+    Device(Arc<Channel>),
+    /// A slot of io_uring.
+    Ring(RingSlot),
+}
+
 /// The answer that is still to be given to a request.
 pub(crate) struct Reply {
     unique: u64,
     /// `None` when it has been given, or if none is due.
-    channel: Option<Arc<Channel>>,
+    way: Option<ReplyWay>,
     /// What holds until the answer is given.
     noted: Vec<NotedFact>,
 }
 
 impl Reply {
-    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
-        Reply { unique, channel: Some(channel), noted: Vec::new() }
+    pub(crate) fn new(unique: u64, way: ReplyWay) -> Reply {
+        Reply { unique, way: Some(way), noted: Vec::new() }
     }
 
     /// The number of the request, with the mark of one that came before.
@@ -56,7 +65,10 @@ impl Reply {
 
     /// The request is one that gets no answer.
     pub(crate) fn none(mut self) {
-        self.channel = None;
+        if let Some(ReplyWay::Ring(slot)) = self.way.take() {
+            // there, the kernel waits for each
+            slot.answer(self.unique, 0, &[]);
+        }
     }
 
     pub(crate) fn error(mut self, errno: i32) {
@@ -144,19 +156,10 @@ impl Reply {
     }
 
     fn send(&mut self, errno: i32, parts: &[&[u8]]) {
-        let Some(channel) = self.channel.take() else { return };
-        let len = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
-        let header = header(len, errno, self.unique);
-        let slices: Vec<IoSlice<'_>> =
-            std::iter::once(&*header).chain(parts.iter().copied()).map(IoSlice::new).collect();
-        match channel.send(&slices) {
-            // the task that asked was killed meanwhile, or all is unmounted
-            Ok(()) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENODEV) => {}
-            Err(error) => {
-                tracing::error!("a reply of {len} bytes was not taken: {error}");
-                // so that nobody waits for ever; if this is not taken either, nothing is
-                let _ = channel.send(&[IoSlice::new(&self::header(OUT_HEADER_BYTES, libc::EIO, self.unique))]);
-            }
+        match self.way.take() {
+            None => {}
+            Some(ReplyWay::Device(channel)) => send_on(&channel, self.unique, errno, parts),
+            Some(ReplyWay::Ring(slot)) => slot.answer(self.unique, errno, parts),
         }
     }
 }
@@ -167,10 +170,19 @@ impl Drop for Reply {
     }
 }
 
-/// `fuse_out_header`.
-fn header(len: usize, errno: i32, unique: u64) -> Out {
-    // a reply is shorter than what the kernel has room for
-    Out::default().u32(len as u32).u32((-errno).cast_unsigned()).u64(unique)
+fn send_on(channel: &Channel, unique: u64, errno: i32, parts: &[&[u8]]) {
+    let len = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    let whole = out_header(len, errno, unique);
+    let slices: Vec<IoSlice<'_>> = std::iter::once(&*whole).chain(parts.iter().copied()).map(IoSlice::new).collect();
+    match channel.send(&slices) {
+        // the task that asked was killed meanwhile, or all is unmounted
+        Ok(()) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENODEV) => {}
+        Err(error) => {
+            tracing::error!("a reply of {len} bytes was not taken: {error}");
+            // so that nobody waits for ever; if this is not taken either, nothing is
+            let _ = channel.send(&[IoSlice::new(&out_header(OUT_HEADER_BYTES, libc::EIO, unique))]);
+        }
+    }
 }
 
 fn put_attr(out: Out, attr: &FuseAttr) -> Out {
@@ -284,6 +296,6 @@ mod tests {
         assert!(listing.add(Some((&entry, NameLifetime::NONE)), (5, 8, 0), b"12345678"));
         assert_eq!(listing.len(), 32 + 128 + 32);
         assert!(!listing.add(None, (5, 9, 0), b""));
-        assert_eq!(header(16, libc::EIO, 9)[4..8], (-5i32).to_ne_bytes());
+        assert_eq!(out_header(16, libc::EIO, 9)[4..8], (-5i32).to_ne_bytes());
     }
 }

@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use crate::channel::{Channel, Doorbell, Inbox};
 use crate::follow::Follower;
 use crate::lobby::{Stay, no_thread};
-use crate::reply::Reply;
+use crate::reply::{Reply, ReplyWay};
 use crate::session::Session;
 use crate::tree::Source;
 use crate::wire::{self, INIT_OUT_BYTES, IO_BYTES_MAX, Out, init, opcode};
@@ -44,7 +44,7 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
     loop {
         inbox.receive(channel).map_err(std::io::Error::from)?;
         let mut request = inbox.request()?;
-        let reply = Reply::new(request.header.unique, channel.clone());
+        let reply = Reply::new(request.header.unique, ReplyWay::Device(channel.clone()));
         if request.header.opcode != opcode::INIT {
             return Err(Error::corrupt(format!("request {} before the first one", request.header.opcode)));
         }
@@ -230,7 +230,7 @@ impl<S: Source> Taker<S> {
                 };
                 let request = inbox.request()?;
                 let header = request.header;
-                let reply = Reply::new(header.unique, door.channel.clone());
+                let reply = Reply::new(header.unique, ReplyWay::Device(door.channel.clone()));
                 if header.opcode == opcode::DESTROY {
                     reply.done()?;
                     return Ok(ServeEnd::HasEnded);

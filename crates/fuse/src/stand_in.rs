@@ -13,7 +13,7 @@ use crate::helper::Helper;
 use crate::keeper::InheritedMount;
 use crate::lobby::no_thread;
 use crate::options::Unmount;
-use crate::reply::Reply;
+use crate::reply::{Reply, ReplyWay};
 use crate::wire::opcode;
 
 /// Mounts whose requests all fail, until another process serves them.
@@ -78,7 +78,7 @@ fn fail_one(channel: &Arc<Channel>, inbox: &mut Inbox) -> bool {
     if let Ok(request) = inbox.request()
         && ![opcode::FORGET, opcode::BATCH_FORGET, opcode::INTERRUPT].contains(&request.header.opcode)
     {
-        Reply::new(request.header.unique, channel.clone()).error(libc::EIO);
+        Reply::new(request.header.unique, ReplyWay::Device(channel.clone())).error(libc::EIO);
     }
     true
 }

@@ -98,6 +98,7 @@ pub(crate) mod init {
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const HAS_RESEND: u64 = 1 << 39;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// `FOPEN_*`, in the answer to OPEN.
@@ -308,6 +309,12 @@ impl Out {
         self.0.resize(self.0.len().max(len), 0);
         self
     }
+}
+
+/// `fuse_out_header` of a reply of so many bytes.
+pub(crate) fn out_header(len: usize, errno: i32, unique: u64) -> Out {
+    // a reply is shorter than what the kernel has room for
+    Out::default().u32(len as u32).u32((-errno).cast_unsigned()).u64(unique)
 }
 
 impl std::ops::Deref for Out {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use base::{Env, Kind};
-use fuse::{Helper, Mount, MountOptions, Unmount};
+use fuse::{Helper, Mount, MountOptions, Transport, Unmount};
 use nix::mount::MntFlags;
 
 use crate::memory::{Memory, MemorySource};
@@ -112,9 +112,13 @@ impl Mounted {
     }
 }
 
-/// Mounts as the real clock and a helper of ours have it.
+/// Mounts as the real clock and a helper of ours have it. Environment variable `CENOTE_TRANSPORT` can be `io_uring`.
 pub fn mount<S: fuse::Source>(source: Arc<S>, options: &MountOptions) -> base::Result<Mount> {
-    fuse::mount(source, options, &Env::real(), &helper())
+    let mut options = options.clone();
+    if std::env::var("CENOTE_TRANSPORT").is_ok_and(|transport| transport == "io_uring") {
+        options.transport = Transport::IoUring;
+    }
+    fuse::mount(source, &options, &Env::real(), &helper())
 }
 
 /// A mount helper: this test binary, started once more.
