@@ -36,6 +36,15 @@ pub struct Rebuilt {
     pub unwritten: u64,
 }
 
+impl Rebuilt {
+    /// Counts what came of others, too.
+    pub(crate) fn add(&mut self, other: Rebuilt) {
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.unwritten += other.unwritten;
+    }
+}
+
 /// A range of the vdev that was read.
 struct ReadRange {
     start: u64,

@@ -13,55 +13,91 @@ use crate::rebuild::Rebuilt;
 use crate::tree::Tree;
 use crate::vdev::Vdev;
 
-/// A column of a row of whole stripes.
+/// A row of whole stripes, the columns of parity first.
+struct StripeRow {
+    nparity: usize,
+    columns: Vec<StripeColumn>,
+}
+
+/// A column of such a row.
 struct StripeColumn {
     /// Leaves that have it.
     whole: Vec<Choice>,
     /// Leaves that are to be given it.
     lacking: Vec<Choice>,
+    len: usize,
     bytes: AlignedBuf,
     is_known: bool,
 }
 
+/// So many bytes of rows are read at a time, while those before them are written: enough for each leaf to have a few.
+const PIECE_BYTES: usize = 2 << 20;
+
 impl Tree {
     /// Gives ranges of a draid, which are made of whole stripes, to the leaves that lack something.
     pub(crate) fn rebuild_stripes(&self, top: &Vdev, layout: &DraidLayout, ranges: &[Range<u64>]) -> Result<Rebuilt> {
-        let mut rebuilt = Rebuilt::default();
+        let mut rows = Vec::new();
         for range in ranges {
             let size = layout.data_bytes(range.end - range.start)? as usize;
-            for row in layout.map(range.start, size)? {
-                self.rebuild_row(top, &row, &mut rebuilt);
-            }
+            let mapped = layout.map(range.start, size)?;
+            rows.extend(mapped.iter().map(|row| self.stripe_columns(top, row)));
         }
+        rows.retain(|row| row.columns.iter().any(|column| !column.lacking.is_empty()));
+        let row_bytes = |row: &StripeRow| row.columns.iter().map(|column| column.len).sum::<usize>();
+        // what was read is written while the next is read
+        let (mut rebuilt, mut read) = (Rebuilt::default(), Vec::new());
+        while !rows.is_empty() {
+            let mut bytes = 0;
+            let fits = |row: &StripeRow| {
+                bytes += row_bytes(row);
+                bytes <= PIECE_BYTES
+            };
+            let count = rows.iter().map(fits).take_while(|fits| *fits).count().max(1);
+            let mut piece: Vec<StripeRow> = rows.drain(..count).collect();
+            let mut reads = || self.read_rows(&mut piece);
+            let writes = || self.write_rows(&read);
+            let (unreadable, written) = match self.env() {
+                Some(env) => env.both(&mut reads, writes),
+                None => (reads(), writes()),
+            };
+            rebuilt.errors += (unreadable >> top.ashift()) as u64;
+            rebuilt.add(written);
+            read = piece;
+        }
+        rebuilt.add(self.write_rows(&read));
         Ok(rebuilt)
     }
 
-    fn rebuild_row(&self, top: &Vdev, row: &Row, rebuilt: &mut Rebuilt) {
-        let mut columns: Vec<StripeColumn> = row
-            .columns
-            .iter()
-            .map(|column| {
-                let (mut whole, mut lacking) = (Vec::new(), Vec::new());
-                self.each_whole_branch(self.child(top, column.child), column.offset, &mut |branch| match branch {
-                    Branch::Leaf(choice) if choice.trusted => whole.push(choice),
-                    Branch::Leaf(choice) => lacking.push(choice),
-                    Branch::Rows { .. } => unreachable!("no parity below parity"),
-                });
-                StripeColumn { whole, lacking, bytes: AlignedBuf::for_overwrite(column.size), is_known: false }
-            })
-            .collect();
-        if columns.iter().all(|column| column.lacking.is_empty()) {
-            return;
-        }
-        self.read_stripes(&mut columns);
-        match fill_in(&mut columns, row.nparity) {
-            Ok(()) => self.write_stripes(&columns, rebuilt),
-            Err(_) => rebuilt.errors += (row.columns[0].size >> top.ashift()) as u64,
-        }
+    fn stripe_columns(&self, top: &Vdev, row: &Row) -> StripeRow {
+        let columns = row.columns.iter().map(|column| {
+            let (mut whole, mut lacking) = (Vec::new(), Vec::new());
+            self.each_whole_branch(self.child(top, column.child), column.offset, &mut |branch| match branch {
+                Branch::Leaf(choice) if choice.trusted => whole.push(choice),
+                Branch::Leaf(choice) => lacking.push(choice),
+                Branch::Rows { .. } => unreachable!("no parity below parity"),
+            });
+            StripeColumn { whole, lacking, len: column.size, bytes: AlignedBuf::zeroed(0), is_known: false }
+        });
+        StripeRow { nparity: row.nparity, columns: columns.collect() }
     }
 
-    /// Reads all columns, each from the first leaf that can.
-    fn read_stripes(&self, columns: &mut [StripeColumn]) {
+    /// Reads all columns of these rows, and makes those that cannot be read of the others. Rows of which too few can be read are
+    /// left out; how many bytes of a column these are.
+    fn read_rows(&self, rows: &mut Vec<StripeRow>) -> usize {
+        let mut columns: Vec<_> = rows.iter_mut().flat_map(|row| &mut row.columns).collect();
+        columns.iter_mut().for_each(|column| column.bytes = AlignedBuf::for_overwrite(column.len));
+        self.read_stripes(columns);
+        let mut unreadable = 0;
+        rows.retain_mut(|row| {
+            let is_whole = fill_in(&mut row.columns, row.nparity).is_ok();
+            unreadable += if is_whole { 0 } else { row.columns[0].len };
+            is_whole
+        });
+        unreadable
+    }
+
+    /// Reads columns, each from the first leaf that can.
+    fn read_stripes(&self, mut columns: Vec<&mut StripeColumn>) {
         for attempt in 0.. {
             let (mut reads, mut read) = (Vec::new(), Vec::new());
             for column in columns.iter_mut().filter(|column| !column.is_known) {
@@ -83,8 +119,10 @@ impl Tree {
         }
     }
 
-    fn write_stripes(&self, columns: &[StripeColumn], rebuilt: &mut Rebuilt) {
-        let targets = columns.iter().flat_map(|column| column.lacking.iter().map(move |to| (to, &column.bytes)));
+    /// Writes the columns of rows to all leaves that lack them.
+    fn write_rows(&self, rows: &[StripeRow]) -> Rebuilt {
+        let columns = rows.iter().flat_map(|row| &row.columns);
+        let targets = columns.flat_map(|column| column.lacking.iter().map(move |to| (to, &column.bytes)));
         let (mut writes, mut leaves) = (Vec::new(), Vec::new());
         for (to, bytes) in targets {
             writes.push(self.write_of(to.leaf, to.offset, bytes, Purpose::AsyncWrite));
@@ -92,6 +130,7 @@ impl Tree {
         }
         device::write_batch(&mut writes);
         let results: Vec<Result<()>> = writes.into_iter().map(|write| write.result).collect();
+        let mut rebuilt = Rebuilt::default();
         for ((leaf, bytes), result) in leaves.into_iter().zip(results) {
             match result {
                 Ok(()) => {
@@ -105,6 +144,7 @@ impl Tree {
                 }
             }
         }
+        rebuilt
     }
 }
 
