@@ -9,11 +9,16 @@
 //! A record is reserved in order, with how it begins, and completed by the thread that reserved it. A kill may leave some that
 //! are not complete: these are passed over. Numbers go up by one, so the ring ends where the number is another one; bytes of old
 //! records, which users may have chosen, cannot be taken for one, as nobody knows the key. All words are little-endian.
+//!
+//! Records are written through a mapping, which costs no system call: what begins one is there before its number, and what
+//! it holds before its end.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use memmap2::{Advice, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
 use crate::env::random_of_system;
@@ -32,12 +37,11 @@ const ROOM_MAX: u64 = 1 << 32;
 const RECORD_MAX: u64 = 64 << 20;
 /// Memory that is not given back.
 const EMPTY_BYTES: u64 = 8 << 20;
-/// Up to so many bytes a record is written by one system call.
-const SMALL: usize = 16 << 10;
 
 /// A file that is being written.
 pub struct RecordFile {
     file: File,
+    map: MmapRaw,
     room: u64,
     key: u64,
     ring: Mutex<RecordRing>,
@@ -73,6 +77,11 @@ impl RecordPlace {
         self.number
     }
 
+    /// Where its number is once more, when it is complete.
+    fn tail_at(&self) -> u64 {
+        self.at + self.len.next_multiple_of(8)
+    }
+
     /// The place behind it.
     pub fn end(&self) -> RecordSpot {
         self.end
@@ -87,12 +96,19 @@ impl RecordFile {
         file.set_len(HEAD_BYTES + room)?;
         let first = RecordSpot { offset: 0, number: 1 };
         let key = random_of_system();
-        let ring = Mutex::new(RecordRing { oldest: first, next: first, reached: 0 });
-        let made = RecordFile { file, room, key, ring };
+        let made = RecordFile::of(file, room, key, RecordRing { oldest: first, next: first, reached: 0 })?;
         made.write_words(KEY_AT, [key])?;
         made.file.write_all_at(&[MAGIC, room].map(u64::to_le_bytes).concat(), 0)?;
         made.write_oldest(first)?;
         Ok(made)
+    }
+
+    /// Errors: those of mapping it.
+    fn of(file: File, room: u64, key: u64, ring: RecordRing) -> std::io::Result<RecordFile> {
+        let map = MmapRaw::map_raw(&file)?;
+        // only larger dumps come of a kernel that cannot
+        let _ = map.advise(Advice::DontDump);
+        Ok(RecordFile { file, map, room, key, ring: Mutex::new(ring) })
     }
 
     /// The file of a process before, and its records, the oldest first. Errors: `Corrupt` for one that is none.
@@ -133,7 +149,7 @@ impl RecordFile {
             }
         }
         let ring = RecordRing { oldest, next, reached: room };
-        Ok((RecordFile { file, room, key, ring: Mutex::new(ring) }, found))
+        Ok((RecordFile::of(file, room, key, ring)?, found))
     }
 
     /// The note of its user; 0 at first. Errors: those of reading.
@@ -158,7 +174,7 @@ impl RecordFile {
     }
 
     /// Reserves a record that begins with `head`, in which its number is written at `number_at`, and goes on with so many bytes
-    /// of data; without any it is complete. `None` if there is no room, or no memory.
+    /// of data; without any it is complete. `None` if there is no room.
     pub fn reserve(&self, head: &mut [u8], number_at: usize, data_len: usize) -> Option<RecordPlace> {
         let len = (head.len() as u64).checked_add(data_len as u64).filter(|len| *len <= RECORD_MAX)?;
         let bytes = frame(len);
@@ -170,7 +186,8 @@ impl RecordFile {
         }
         if rest > 0 {
             if rest >= FRAME_BYTES {
-                self.write_words(self.at(ring.next), [ring.next.number ^ self.key, REST]).ok()?;
+                self.put_word(self.at(ring.next) + 8, REST);
+                self.put_word(self.at(ring.next), ring.next.number ^ self.key);
                 ring.next.number += 1;
             }
             ring.next.offset += rest;
@@ -179,46 +196,52 @@ impl RecordFile {
         let end = RecordSpot { offset: ring.next.offset + bytes, number: number + 1 };
         let place = RecordPlace { at: at + 16, len, number, end };
         head[number_at..number_at + 8].copy_from_slice(&number.to_le_bytes());
-        let mut begin = Vec::with_capacity(head.len() + 40);
-        [number ^ self.key, len].iter().for_each(|word| begin.extend_from_slice(&word.to_le_bytes()));
-        begin.extend_from_slice(head);
+        self.put_word(at + 8, len);
+        self.put(place.at, head);
         if data_len == 0 {
-            begin.extend_from_slice(&self.tail_of(&place)[fill_of(len)..]);
+            self.end(&place);
         }
-        self.file.write_all_at(&begin, at).ok()?;
+        self.put_word(at, number ^ self.key);
         ring.next = end;
         ring.reached = ring.reached.max(at + bytes - HEAD_BYTES);
         Some(place)
     }
 
-    /// Completes a record with its data; it must not be let go before. False if there is no memory for it.
-    pub fn complete(&self, place: &RecordPlace, data: Data<'_>) -> bool {
-        let tail = &self.tail_of(place)[fill_of(place.len)..];
+    /// Completes a record with its data; it must not be let go before.
+    pub fn complete(&self, place: &RecordPlace, data: Data<'_>) {
         let mut at = place.at + place.len - data.len() as u64;
-        if data.len() <= SMALL {
-            let mut bytes = Vec::with_capacity(data.len() + 16);
-            data.slices().for_each(|slice| bytes.extend_from_slice(slice));
-            bytes.extend_from_slice(tail);
-            return self.file.write_all_at(&bytes, at).is_ok();
-        }
-        let mut put = |slice: &[u8]| {
-            let done = self.file.write_all_at(slice, at).is_ok();
+        for slice in data.slices() {
+            self.put(at, slice);
             at += slice.len() as u64;
-            done
-        };
-        data.slices().all(&mut put) && put(tail)
+        }
+        self.end(place);
     }
 
-    /// The last bytes of a record: what fills it up, 8 bytes of which some are used, and its number.
-    fn tail_of(&self, place: &RecordPlace) -> [u8; 16] {
-        let mut tail = [0; 16];
-        tail[8..].copy_from_slice(&(!place.number ^ self.key).to_le_bytes());
-        tail
+    /// All bytes of a record are there.
+    fn end(&self, place: &RecordPlace) {
+        self.put_word(place.tail_at(), !place.number ^ self.key);
+    }
+
+    /// Writes bytes of a record that this thread has reserved.
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let at = at as usize;
+        assert!(at + bytes.len() <= self.map.len(), "a record of the ring");
+        // SAFETY: these bytes are within the mapping; a record is one thread's until it is complete, and no reference to the
+        // mapping is ever made: it is read by read(2).
+        unsafe { self.map.as_mut_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Writes a word at a multiple of 8, behind all that this thread has written before.
+    fn put_word(&self, at: u64, word: u64) {
+        let at = at as usize;
+        assert!(at.is_multiple_of(8) && at + 8 <= self.map.len(), "a word of the ring");
+        // SAFETY: it is a word within the mapping, which begins with a page, and all that is written there at once is atomic.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) }.store(word.to_le(), Ordering::Release);
     }
 
     /// The first bytes of a record, at most so many, or `None` if it is not whole. Errors: those of reading.
     pub fn read(&self, place: &RecordPlace, most: usize) -> Result<Option<Vec<u8>>> {
-        let [end] = words(&self.file, place.at + place.len.next_multiple_of(8))?;
+        let [end] = words(&self.file, place.tail_at())?;
         if end != !place.number ^ self.key {
             return Ok(None);
         }
@@ -232,15 +255,15 @@ impl RecordFile {
         words(&self.file, place.at + at).map(|[word]| word)
     }
 
-    /// Changes a word of a record, at a multiple of 8, unless it was let go. Errors: those of writing.
-    pub fn patch(&self, place: &RecordPlace, at: u64, word: u64) -> Result<()> {
+    /// Changes a word of a record, at a multiple of 8, unless it was let go.
+    pub fn patch(&self, place: &RecordPlace, at: u64, word: u64) {
         assert!(at.is_multiple_of(8) && at + 8 <= place.len, "a word of the record");
         // held, so that no other record takes its place meanwhile
         let ring = self.ring.lock();
         if place.number < ring.oldest.number {
-            return Ok(());
+            return;
         }
-        Ok(self.write_words(place.at + at, [word])?)
+        self.put_word(place.at + at, word);
     }
 
     /// The records before that spot are not needed any more.
@@ -295,11 +318,6 @@ impl AsFd for RecordFile {
     }
 }
 
-/// Where the bytes begin, of 8, that fill up a record of this length.
-fn fill_of(len: u64) -> usize {
-    (8 - (len.next_multiple_of(8) - len)) as usize
-}
-
 fn frame(len: u64) -> u64 {
     len.saturating_add(FRAME_BYTES + 7) & !7
 }
@@ -328,7 +346,9 @@ mod tests {
         };
         // the tests look for what they wrote
         file.file.write_all_at(head, place.at).unwrap();
-        assert!(data.is_empty() || file.complete(&place, data.into()));
+        if !data.is_empty() {
+            file.complete(&place, data.into());
+        }
         Some(place)
     }
 
@@ -367,7 +387,7 @@ mod tests {
         let gone = put(&file, &[1; 100]).unwrap();
         file.release(gone.end());
         put(&file, &[2; 100]).unwrap();
-        file.patch(&gone, 8, 77).unwrap();
+        file.patch(&gone, 8, 77);
         assert_eq!(again(&file), [Some(vec![2; 100])]);
     }
 
@@ -390,8 +410,8 @@ mod tests {
         let file = RecordFile::new(1 << 20).unwrap();
         put(&file, &[1; 100]).unwrap();
         file.reserve(&mut [7; 30], 8, 20).unwrap();
-        let last = put(&file, &vec![3; SMALL + 5]).unwrap();
-        file.patch(&last, 8, 0x0303).unwrap();
+        let last = put(&file, &vec![3; 20_005]).unwrap();
+        file.patch(&last, 8, 0x0303);
         let found = again(&file);
         assert_eq!((found.len(), found[1].is_none()), (3, true));
         assert_eq!(found[2].as_ref().unwrap()[7..17], [3, 3, 3, 0, 0, 0, 0, 0, 0, 3]);

@@ -195,10 +195,10 @@ impl MemoryLog {
             // one that is not whole was never answered
             let Some(record) = LeftRecord::read(&file, place)? else { continue };
             if record.txg <= synced {
-                file.patch(&place, TXG_AT, SETTLED.get())?;
+                file.patch(&place, TXG_AT, SETTLED.get());
                 continue;
             }
-            file.patch(&place, TXG_AT, TO_DO.get())?;
+            file.patch(&place, TXG_AT, TO_DO.get());
             match record.left.kind {
                 GAP => {
                     gaps.insert(record.dataset);
@@ -210,7 +210,7 @@ impl MemoryLog {
         let has_gap = |dataset: &DatasetId| gaps.contains(dataset) || gaps.contains(&ALL);
         for (_, records) in left.extract_if(|dataset, _| has_gap(dataset)) {
             for record in records {
-                file.patch(&record.place, TXG_AT, SETTLED.get())?;
+                file.patch(&record.place, TXG_AT, SETTLED.get());
             }
         }
         let state = MemoryState { left, broken: Some(gaps), left_gaps, is_taking_over: true, ..MemoryState::default() };
@@ -242,7 +242,7 @@ impl MemoryLog {
         let mut state = self.state.lock();
         let left = std::mem::take(&mut state.left).into_values().flatten().map(|left| left.place);
         for place in left.chain(std::mem::take(&mut state.left_gaps)) {
-            self.file.patch(&place, TXG_AT, SETTLED.get())?;
+            self.file.patch(&place, TXG_AT, SETTLED.get());
         }
         if !state.gaps.contains_key(&ALL) {
             self.file.set_note(SETTLED.get())?;
@@ -279,8 +279,8 @@ impl MemoryLog {
     pub(crate) fn complete(&self, place: &RecordPlace, told: &ToldOperation<'_>) {
         let data = told.details.data;
         count_copy(CopyKind::IntoLog, data.len());
-        if !data.is_empty() && !self.file.complete(place, data) {
-            self.lose(&mut self.state.lock(), ALL, told.txg);
+        if !data.is_empty() {
+            self.file.complete(place, data);
         }
     }
 
@@ -292,10 +292,7 @@ impl MemoryLog {
     /// The intent log is about to get these records, with these sequence numbers.
     pub(crate) fn logged(&self, records: &[(RecordPlace, u64)]) {
         for (place, seq) in records {
-            // one whose number cannot be written would be done twice
-            if self.file.patch(place, SEQ_AT, *seq).is_err() {
-                self.lose(&mut self.state.lock(), ALL, TO_DO.previous());
-            }
+            self.file.patch(place, SEQ_AT, *seq);
         }
     }
 
@@ -334,10 +331,10 @@ impl MemoryLog {
     }
 
     /// The intent log of a dataset has records up to `last`: what of its own is in there is settled. To be called before that is
-    /// replayed. Errors: those of writing it.
-    pub(crate) fn settle_logged(&self, dataset: DatasetId, last: u64) -> Result<()> {
+    /// replayed.
+    pub(crate) fn settle_logged(&self, dataset: DatasetId, last: u64) {
         let state = &mut *self.state.lock();
-        let Some(left) = state.left.get_mut(&dataset) else { return Ok(()) };
+        let Some(left) = state.left.get_mut(&dataset) else { return };
         let is_in_log = |left: &LeftRecord| 0 < left.seq && left.seq <= last;
         // of names, and of an object, it has all up to the last one that it has; writes that were joined are known by the first.
         // And an object that it makes is another one than that which had its number before
@@ -352,13 +349,13 @@ impl MemoryLog {
         let is_settled =
             |left: &LeftRecord| settled_to.get(&left.scope).is_some_and(|last| left.place.number() <= *last);
         for settled in left.iter().filter(|left| is_settled(left)) {
-            self.file.patch(&settled.place, TXG_AT, SETTLED.get())?;
+            self.file.patch(&settled.place, TXG_AT, SETTLED.get());
         }
         let times = left.iter().filter(|left| is_in_log(left)).map(|left| (left.seq, left.time));
         state.times.entry(dataset).or_default().extend(times);
         left.retain(|left| !is_settled(left));
         // the next process has other numbers
-        left.iter().filter(|left| left.seq != 0).try_for_each(|left| self.file.patch(&left.place, SEQ_AT, 0))
+        left.iter().filter(|left| left.seq != 0).for_each(|left| self.file.patch(&left.place, SEQ_AT, 0));
     }
 
     /// When the operation was done of which the intent log of a dataset has this record.
@@ -385,7 +382,8 @@ impl MemoryLog {
             Some(place) => state.left_gaps.push(place),
             None => self.file.set_note(TO_DO.get())?,
         }
-        left.iter().try_for_each(|left| self.file.patch(&left.place, TXG_AT, SETTLED.get()))
+        left.iter().for_each(|left| self.file.patch(&left.place, TXG_AT, SETTLED.get()));
+        Ok(())
     }
 
     /// Has `apply` do a record again, which is told its generation and time. Errors: those of it; of reading it.
@@ -402,18 +400,16 @@ impl MemoryLog {
     pub(crate) fn redone(&self, place: &RecordPlace, txg: Txg) {
         let mut state = self.state.lock();
         state.note_group(txg, place.end());
-        if self.file.patch(place, TXG_AT, txg.get()).is_err() {
-            self.lose(&mut state, ALL, txg);
-        }
+        self.file.patch(place, TXG_AT, txg.get());
     }
 
     /// A record was done again. If nothing was to be done, as what it is about is gone, that is so from now on: the number of an
-    /// object may be another's. Errors: those of noting it.
+    /// object may be another's. Errors: those of reading it.
     pub(crate) fn was_applied(&self, left: &LeftRecord) -> Result<()> {
-        match self.file.word(&left.place, TXG_AT)? == TO_DO.get() {
-            true => self.file.patch(&left.place, TXG_AT, SETTLED.get()),
-            false => Ok(()),
+        if self.file.word(&left.place, TXG_AT)? == TO_DO.get() {
+            self.file.patch(&left.place, TXG_AT, SETTLED.get());
         }
+        Ok(())
     }
 
     fn lose(&self, state: &mut MemoryState, dataset: DatasetId, txg: Txg) {

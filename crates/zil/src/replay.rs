@@ -49,7 +49,7 @@ impl Log {
     /// devices; `Suspended`; then the rest of the log waits to be replayed.
     pub fn replay(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<Replayed> {
         let header = self.chain().old();
-        self.settle_kept(header.as_ref())?;
+        self.settle_kept(header.as_ref());
         let Some(header) = header else { return Ok(Replayed::default()) };
         if !header.is_claimed() {
             return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
@@ -103,15 +103,15 @@ impl Log {
     }
 
     /// What of the log in memory is in this one is not to be done again.
-    fn settle_kept(&self, header: Option<&ZilHeader>) -> Result<()> {
+    fn settle_kept(&self, header: Option<&ZilHeader>) {
         let Some(memory) = self.memory().filter(|memory| !memory.left_of(self.objset().id()).is_empty()) else {
-            return Ok(());
+            return;
         };
         let mut last = LastRecord(0);
         if let Some(header) = header {
             walk(self.zio(), self.objset().id(), header, &mut last);
         }
-        memory.settle_logged(self.objset().id(), last.0)
+        memory.settle_logged(self.objset().id(), last.0);
     }
 
     /// All blocks that it has on disk, which the caller frees in the group that destroys the set. Nobody may use
