@@ -97,6 +97,11 @@ pub fn derive(passphrase: &[u8], salt: u64, rounds: u32) -> SecretBytes<WRAPPING
     SecretBytes::make(|key| pbkdf2::pbkdf2_hmac::<sha1::Sha1>(passphrase, &salt.to_le_bytes(), rounds, key))
 }
 
+/// Wipes bytes that were secret.
+pub fn wipe(bytes: &mut [u8]) {
+    zeroize::Zeroize::zeroize(bytes);
+}
+
 /// SHA-512 over spans of one message.
 pub fn sha512<'a>(spans: impl IntoIterator<Item = &'a [u8]>) -> [u8; 64] {
     let mut hash = Sha512::new();

@@ -21,7 +21,7 @@
 
 use std::ops::Range;
 
-use base::{Endian, Error, Result};
+use base::{Block, Endian, Error, Result};
 
 use crate::blkptr::BlkPtr;
 use crate::dnode::{Dnode, SLOT_SIZE};
@@ -98,12 +98,45 @@ impl BlkPtr {
         mac
     }
 
-    /// A byte string in a word: whoever wrote the block stored it as it is, and readers have turned it as a number.
+    /// A byte string in a word: writers of all machines store it as it is, and readers have turned it as a number.
     fn string(&self, word: u64) -> [u8; 8] {
         match self.endian() {
             Endian::Little => word.to_le_bytes(),
             Endian::Big => word.to_be_bytes(),
         }
+    }
+}
+
+/// The bytes of a block as they are on disk: sealed, if the block is. Cache devices, and what packs blocks in memory,
+/// take nothing else, so that contents that were opened cannot go there.
+#[derive(Clone, Debug)]
+pub struct StoredBytes(Block);
+
+/// A block that is not sealed: its contents, where they are not compressed, are its bytes on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsealed(());
+
+impl StoredBytes {
+    /// Bytes that came from a device, or go to one.
+    pub fn of_device(bytes: impl Into<Block>) -> StoredBytes {
+        StoredBytes(bytes.into())
+    }
+
+    /// The contents of a block that is not sealed.
+    pub fn of_contents(contents: Block, _: Unsealed) -> StoredBytes {
+        StoredBytes(contents)
+    }
+
+    /// The block of memory that they are in.
+    pub fn block(&self) -> &Block {
+        &self.0
+    }
+}
+
+impl BlkPtr {
+    /// Whether the block is not sealed.
+    pub fn unsealed(&self) -> Option<Unsealed> {
+        (!self.is_encrypted()).then_some(Unsealed(()))
     }
 }
 
@@ -252,7 +285,7 @@ pub fn spans_of_dnodes(block: &[u8], endian: Endian, version: SealVersion) -> Re
 /// What the portable MAC of a head is taken of. Errors: `Corrupt`.
 pub fn portable_data(head: &[u8], endian: Endian, version: SealVersion) -> Result<Vec<u8>> {
     let mut data = vec![0; 16];
-    // the highest byte first, whoever wrote it; behind it the flags of the set that are portable: there are none
+    // the highest byte first on every machine; behind it the flags of the set that are portable: there are none
     data[..8].copy_from_slice(&word(head, KIND_AT, endian)?.to_be_bytes());
     let meta = RawDnode::first(head.get(..SLOT_SIZE).unwrap_or_default(), endian)?;
     meta.push_little_core(&mut data);

@@ -39,7 +39,7 @@ mod zio;
 pub use alloc::{Allocator, Class};
 pub use damage::Damage;
 pub use heal::ScrubRun;
-pub use keys::Keys;
+pub use keys::{Keys, SetKeys};
 pub use on_failure::{DeviceWait, OnFailure};
 pub use pointer::is_verifiable;
 pub use read::{BlockContents, Mode, Physical, ReadRequest};

@@ -113,7 +113,7 @@ fn records_of_pointers() {
     assert_eq!(records_of_indirect(&block, Endian::Big, ONE), little);
 }
 
-/// A machine of the other order stores byte strings as they are, too: whoever reads the pointer turns their words.
+/// A machine of the other order stores byte strings as they are, too: readers of the pointer turn their words.
 #[test]
 fn byte_strings_of_pointers() {
     let bp = pointer(ObjectType::SA, 0);
@@ -148,7 +148,7 @@ fn what_heads_are_authenticated_by() {
     let local = local_data(&whole, Endian::Little, ONE).unwrap().unwrap();
     assert_eq!((local.len(), local[0]), (8 + 64 + 32, 5));
     assert_eq!(macs_of_head(&whole).unwrap().map(|mac| mac[0]), [0, 32]);
-    // the same, whoever wrote it
+    // the same in the other order
     let big = turned(ObjectType::OBJSET, &whole);
     assert_eq!(portable_data(&big, Endian::Big, ONE).unwrap(), portable);
     assert_eq!(local_data(&big, Endian::Big, ONE).unwrap().unwrap(), local);
