@@ -31,7 +31,7 @@ pub(crate) struct Ask {
     pub(crate) key: L2Key,
     pub(crate) len: u64,
     pub(crate) how: Unpacking,
-    /// Who asks, if the set is encrypted.
+    /// For which readers, if the set is encrypted.
     pub(crate) seal: Option<SealId>,
     pub(crate) contents: Contents,
     pub(crate) purpose: AccessPurpose,

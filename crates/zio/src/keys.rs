@@ -18,8 +18,8 @@ use codec::seal;
 use format::blkptr::BlkPtr;
 use format::sealing::{SealVersion, StoredBytes, records_of_indirect};
 
+use crate::contents::{BlockContents, Mode, Physical, ReadRequest};
 use crate::pointer::{compress_kind, is_verifiable, turn};
-use crate::read::{BlockContents, Mode, Physical, ReadRequest};
 use crate::zio::Zio;
 
 /// Opens and verifies the blocks of an encrypted set.

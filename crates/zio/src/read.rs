@@ -6,9 +6,10 @@ use base::{AlignedBuf, Bookmark, Endian, Error, Kind, Result, ResultExt};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Embedded};
-use format::sealing::{StoredBytes, Unsealed};
+use format::sealing::StoredBytes;
 use vdev::Extent;
 
+use crate::contents::{BlockContents, Physical, ReadRequest};
 use crate::effort;
 use crate::keys::SetKeys;
 use crate::on_failure::OnFailure;
@@ -16,46 +17,6 @@ use crate::pointer::{
     check_shape, checksum_kind, compress_kind, decompress, extent, is_verifiable, log_block_sums, turn,
 };
 use crate::zio::Zio;
-
-/// What a reader can do with encrypted blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Contents: an encrypted block is an error.
-    #[default]
-    Plain,
-    /// Whatever is there: encrypted contents come back as they are on disk, after decompression where
-    /// that is possible. For checking, and for the parts of dnodes that are never encrypted.
-    Raw,
-}
-
-/// A block to read, and what to call it in an error.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadRequest {
-    /// Where it is.
-    pub bp: BlkPtr,
-    /// Which it is.
-    pub bookmark: Bookmark,
-    /// What to do if it is encrypted.
-    pub mode: Mode,
-}
-
-/// What was read of a block.
-pub struct BlockContents {
-    /// Its contents, as from [`Zio::read`].
-    pub data: AlignedBuf,
-    /// The bytes as they are on disk.
-    pub physical: Physical,
-}
-
-/// The bytes of a block as they are on disk, verified.
-pub enum Physical {
-    /// They are its contents.
-    Same(Unsealed),
-    /// They are others: compressed, or sealed.
-    Apart(StoredBytes),
-    /// There are none, or nothing can verify them.
-    Nowhere,
-}
 
 /// A batched read on its way to the device.
 struct PendingRead {

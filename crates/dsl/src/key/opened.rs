@@ -7,7 +7,7 @@ use format::object_type::ObjectType;
 use format::sealing::{HEAD_MAC_SIZE, SealVersion, local_data, macs_of_head, portable_data, spans_of_dnodes};
 use zio::Keys;
 
-/// The unwrapped keys of a set. Whoever reads the set has them; they are wiped when the last reader is gone.
+/// The unwrapped keys of a set. All handles by which the set is read have them; with the last they are gone, and wiped.
 pub struct SetOfKeys {
     keys: DataKeys,
     version: SealVersion,
