@@ -6,11 +6,14 @@
 //!   Ai = 2 | vector (12) | i (3)               A0 seals the MAC, A1 and on the message
 //! ```
 //!
+//! A whole message goes through the processor's instructions at once: asked block by block, `aes` would choose them and
+//! load its keys anew for each.
+//!
 //! Source: NIST SP 800-38C.
 
 use aes::cipher::consts::U16;
-use aes::cipher::{Block, BlockCipherEncrypt, BlockSizeUser};
-use zeroize::Zeroize;
+use aes::cipher::typenum::Unsigned;
+use aes::cipher::{Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, ParBlocks};
 
 use super::{IV_SIZE, MAC_SIZE};
 
@@ -18,8 +21,6 @@ use super::{IV_SIZE, MAC_SIZE};
 pub(super) trait Aes: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16> {}
 impl<C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>> Aes for C {}
 
-/// Blocks whose key stream is made at once.
-const RUN: usize = 16;
 /// Bytes that a length of three bytes can count.
 const LENGTH_MAX: usize = (1 << 24) - 1;
 /// From here on, the length of additional data is written with six bytes.
@@ -32,14 +33,7 @@ pub(super) fn seal<C: Aes>(
     additional: &[u8],
     message: &mut [u8],
 ) -> Option<[u8; MAC_SIZE]> {
-    let mut chain = CbcMac::begin(aes, iv, additional, message.len())?;
-    let mut stream = KeyStream::new(aes, iv);
-    let first = stream.first;
-    for run in message.chunks_mut(RUN * 16) {
-        chain.take(run);
-        stream.apply(run);
-    }
-    Some(chain.end(&first))
+    pass(aes, iv, additional, message, true)
 }
 
 /// Opens the message in place; the MAC that it should have had. `None` if it is longer than the mode can count.
@@ -49,42 +43,85 @@ pub(super) fn open<C: Aes>(
     additional: &[u8],
     message: &mut [u8],
 ) -> Option<[u8; MAC_SIZE]> {
-    let mut chain = CbcMac::begin(aes, iv, additional, message.len())?;
-    let mut stream = KeyStream::new(aes, iv);
-    let first = stream.first;
-    for run in message.chunks_mut(RUN * 16) {
-        stream.apply(run);
-        chain.take(run);
+    pass(aes, iv, additional, message, false)
+}
+
+fn pass<C: Aes>(
+    aes: &C,
+    iv: &[u8; IV_SIZE],
+    additional: &[u8],
+    message: &mut [u8],
+    seals: bool,
+) -> Option<[u8; MAC_SIZE]> {
+    if message.len() > LENGTH_MAX {
+        return None;
     }
-    Some(chain.end(&first))
+    let mut mac = [0; MAC_SIZE];
+    aes.encrypt_with_backend(CcmPass { iv, additional, message, seals, mac: &mut mac });
+    Some(mac)
+}
+
+/// One message.
+struct CcmPass<'a> {
+    iv: &'a [u8; IV_SIZE],
+    additional: &'a [u8],
+    message: &'a mut [u8],
+    seals: bool,
+    mac: &'a mut [u8; MAC_SIZE],
+}
+
+impl BlockSizeUser for CcmPass<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for CcmPass<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        let mut chain = CbcMac { backend, state: self.first_block().into() };
+        backend.encrypt_block_inplace(&mut chain.state);
+        if !self.additional.is_empty() {
+            chain.take_additional(self.additional);
+        }
+        let mut stream = KeyStream { backend, iv: self.iv, next: 0 };
+        let first = stream.block();
+        let run = <B::ParBlocksSize as Unsigned>::USIZE * 16;
+        for piece in self.message.chunks_mut(run) {
+            if self.seals {
+                chain.take(piece);
+                stream.apply(piece);
+            } else {
+                stream.apply(piece);
+                chain.take(piece);
+            }
+        }
+        *self.mac = xored(chain.state.into(), first);
+    }
+}
+
+impl CcmPass<'_> {
+    fn first_block(&self) -> [u8; 16] {
+        let mut block = [0; 16];
+        // a MAC of 16 bytes, a length of 3
+        block[0] = if self.additional.is_empty() { 0x3a } else { 0x7a };
+        block[1..13].copy_from_slice(self.iv);
+        block[13..].copy_from_slice(&(self.message.len() as u32).to_be_bytes()[1..]);
+        block
+    }
+}
+
+#[inline(always)]
+fn xored(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
+    (u128::from_ne_bytes(a) ^ u128::from_ne_bytes(b)).to_ne_bytes()
 }
 
 /// A CBC-MAC.
-struct CbcMac<'a, C: Aes> {
-    aes: &'a C,
-    state: Block<C>,
+struct CbcMac<'a, B: BlockCipherEncBackend<BlockSize = U16>> {
+    backend: &'a B,
+    state: Block<B>,
 }
 
-impl<C: Aes> CbcMac<'_, C> {
-    fn begin<'a>(aes: &'a C, iv: &[u8; IV_SIZE], additional: &[u8], len: usize) -> Option<CbcMac<'a, C>> {
-        if len > LENGTH_MAX {
-            return None;
-        }
-        // a MAC of 16 bytes, a length of 3
-        let flags = if additional.is_empty() { 0x3a } else { 0x7a };
-        let mut state = [0; 16];
-        state[0] = flags;
-        state[1..13].copy_from_slice(iv);
-        state[13..].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
-        let mut state = Block::<C>::from(state);
-        aes.encrypt_block(&mut state);
-        let mut chain = CbcMac { aes, state };
-        if !additional.is_empty() {
-            chain.take_additional(additional);
-        }
-        Some(chain)
-    }
-
+impl<B: BlockCipherEncBackend<BlockSize = U16>> CbcMac<'_, B> {
+    #[inline(always)]
     fn take_additional(&mut self, additional: &[u8]) {
         let len = additional.len();
         let mut head = [0; 16];
@@ -103,69 +140,65 @@ impl<C: Aes> CbcMac<'_, C> {
     }
 
     /// Whole blocks, but for the last of what is taken in.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, bytes: &[u8]) {
         let mut state = self.state;
         let (blocks, rest) = bytes.as_chunks::<16>();
         for block in blocks {
-            let mixed = u128::from_ne_bytes(state.into()) ^ u128::from_ne_bytes(*block);
-            state = mixed.to_ne_bytes().into();
-            self.aes.encrypt_block(&mut state);
+            state = xored(state.into(), *block).into();
+            self.backend.encrypt_block_inplace(&mut state);
         }
         if !rest.is_empty() {
-            state.iter_mut().zip(rest).for_each(|(state, byte)| *state ^= byte);
-            self.aes.encrypt_block(&mut state);
+            let mut last = [0; 16];
+            last[..rest.len()].copy_from_slice(rest);
+            state = xored(state.into(), last).into();
+            self.backend.encrypt_block_inplace(&mut state);
         }
         self.state = state;
     }
-
-    fn end(self, first: &[u8; 16]) -> [u8; MAC_SIZE] {
-        let state: [u8; 16] = self.state.into();
-        std::array::from_fn(|at| state[at] ^ first[at])
-    }
 }
 
-/// The key stream of CTR from block 1 on.
-struct KeyStream<'a, C: Aes> {
-    aes: &'a C,
-    counter: [u8; 16],
+/// The key stream of CTR.
+struct KeyStream<'a, B: BlockCipherEncBackend<BlockSize = U16>> {
+    backend: &'a B,
+    iv: &'a [u8; IV_SIZE],
     next: u32,
-    /// Block 0, which seals the MAC.
-    first: [u8; 16],
 }
 
-impl<C: Aes> KeyStream<'_, C> {
-    fn new<'a>(aes: &'a C, iv: &[u8; IV_SIZE]) -> KeyStream<'a, C> {
+impl<B: BlockCipherEncBackend<BlockSize = U16>> KeyStream<'_, B> {
+    #[inline(always)]
+    fn counter(&mut self) -> [u8; 16] {
         let mut counter = [0; 16];
         counter[0] = 2;
-        counter[1..13].copy_from_slice(iv);
-        let mut first = Block::<C>::from(counter);
-        aes.encrypt_block(&mut first);
-        KeyStream { aes, counter, next: 1, first: first.into() }
+        counter[1..13].copy_from_slice(self.iv);
+        counter[13..].copy_from_slice(&self.next.to_be_bytes()[1..]);
+        self.next += 1;
+        counter
     }
 
-    /// The next bytes of it are added to these, at most [`RUN`] blocks.
-    #[inline]
+    /// The next block of it.
+    #[inline(always)]
+    fn block(&mut self) -> [u8; 16] {
+        let mut block = self.counter().into();
+        self.backend.encrypt_block_inplace(&mut block);
+        block.into()
+    }
+
+    /// The next bytes of it are added to these: as many as the processor takes at once, or the last of the message.
+    #[inline(always)]
     fn apply(&mut self, bytes: &mut [u8]) {
-        let mut stream: [Block<C>; RUN] = std::array::from_fn(|at| {
-            let mut counter = self.counter;
-            counter[13..].copy_from_slice(&(self.next + at as u32).to_be_bytes()[1..]);
-            counter.into()
-        });
-        self.aes.encrypt_blocks(&mut stream);
-        self.next += RUN as u32;
         let (blocks, rest) = bytes.as_chunks_mut::<16>();
-        for (block, key) in blocks.iter_mut().zip(&stream) {
-            *block = (u128::from_ne_bytes(*block) ^ u128::from_ne_bytes((*key).into())).to_ne_bytes();
+        if blocks.len() == <B::ParBlocksSize as Unsigned>::USIZE {
+            let mut stream = ParBlocks::<B>::default();
+            stream.iter_mut().for_each(|block| *block = self.counter().into());
+            self.backend.encrypt_par_blocks_inplace(&mut stream);
+            blocks.iter_mut().zip(&stream).for_each(|(block, key)| *block = xored(*block, (*key).into()));
+            return;
         }
-        if let Some(key) = stream.get(blocks.len()) {
-            rest.iter_mut().zip(key.iter()).for_each(|(byte, key)| *byte ^= key);
+        blocks.iter_mut().for_each(|block| *block = xored(*block, self.block()));
+        if !rest.is_empty() {
+            let key = self.block();
+            rest.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
         }
-    }
-}
-
-impl<C: Aes> Drop for KeyStream<'_, C> {
-    fn drop(&mut self) {
-        self.first.zeroize();
     }
 }
