@@ -92,7 +92,7 @@ fn show(what: &InspectCommand, out: &mut dyn Write) -> Result<bool> {
         InspectCommand::Objects(args) => {
             objects::print(args, false, &mut Opener::new(&args.pool).with_keys(&args.keys), out)
         }
-        InspectCommand::Log(args) => log::print(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Log(args) => log::print(args, &mut Opener::new(&args.pool).with_keys(&args.keys), out),
         InspectCommand::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
     }
 }

@@ -316,6 +316,12 @@ pub fn macs_of_head(head: &[u8]) -> Result<[[u8; HEAD_MAC_SIZE]; 2]> {
     macs.copied().ok_or_else(|| Error::corrupt(format!("object set head of {} bytes", head.len())))
 }
 
+/// The MAC of a log block, which is behind what is left of the sum in its link. Errors: `Corrupt`.
+pub fn mac_of_log(block: &[u8]) -> Result<[u8; 16]> {
+    let mac = block.get(LINK_SIZE - 16..).and_then(<[u8]>::first_chunk);
+    mac.copied().ok_or_else(|| Error::corrupt(format!("log block of {} bytes", block.len())))
+}
+
 /// What is sealed of a log block. Errors: `Corrupt` for one that cannot be such a block.
 pub fn spans_of_log(block: &[u8], endian: Endian) -> Result<SealedSpans> {
     const WRITE: u64 = 9;

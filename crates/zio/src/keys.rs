@@ -34,6 +34,10 @@ pub trait Keys: Send + Sync {
     /// do not open. Errors: `Checksum` if they are not what was sealed.
     fn open(&self, bp: &BlkPtr, stored: &[u8], plain: &mut [u8]) -> Result<()>;
 
+    /// Opens a log block in place, whose checksum is right and whose bytes are in that order; what is sealed of it is
+    /// zeros if that is in vain. Errors: `Checksum` if they are not what was sealed; `Corrupt`.
+    fn open_log(&self, bp: &BlkPtr, endian: Endian, block: &mut [u8]) -> Result<()>;
+
     /// Verifies the bytes of a block that is authenticated only, or of a head. Errors: `Checksum` if they are not what
     /// was authenticated.
     fn verify(&self, bp: &BlkPtr, stored: &[u8]) -> Result<()>;

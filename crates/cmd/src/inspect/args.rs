@@ -57,6 +57,8 @@ pub(super) struct ObjectArgs {
 pub(super) struct LogArgs {
     #[command(flatten)]
     pub(super) pool: PoolArgs,
+    #[command(flatten)]
+    pub(super) keys: KeyArgs,
     /// Pool, for the logs of all its datasets, or a dataset
     #[arg(value_name = "POOL[/DS]")]
     pub(super) dataset: String,

@@ -1,10 +1,12 @@
 //! The keys of an encrypted set, as the pipeline asks them.
 
-use base::{Error, Kind, Result};
-use codec::seal::{DataKeys, MAC_SIZE, SealedWith};
+use base::{Endian, Error, Kind, Result};
+use codec::seal::{DataKeys, MAC_SIZE, SealedWith, wipe};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
-use format::sealing::{HEAD_MAC_SIZE, SealVersion, local_data, macs_of_head, portable_data, spans_of_dnodes};
+use format::sealing::{
+    HEAD_MAC_SIZE, SealVersion, local_data, mac_of_log, macs_of_head, portable_data, spans_of_dnodes, spans_of_log,
+};
 use zio::Keys;
 
 /// The unwrapped keys of a set. All handles by which the set is read have them; with the last they are gone, and wiped.
@@ -30,6 +32,7 @@ impl SetOfKeys {
         }
         plain.copy_from_slice(stored);
         spans.scatter(&message, plain);
+        wipe(&mut message);
         Ok(())
     }
 
@@ -67,6 +70,17 @@ impl Keys for SetOfKeys {
         }
         plain.copy_from_slice(stored);
         self.keys.open(&with, &[], plain).then_some(()).ok_or_else(wrong)
+    }
+
+    fn open_log(&self, bp: &BlkPtr, endian: Endian, block: &mut [u8]) -> Result<()> {
+        let spans = spans_of_log(block, endian)?;
+        let mac = mac_of_log(block)?;
+        let with = SealedWith { salt: bp.salt_bytes(), iv: bp.iv_bytes(), mac };
+        let mut message = spans.gather(block);
+        let is_open = self.keys.open(&with, &spans.additional, &mut message);
+        spans.scatter(&message, block);
+        wipe(&mut message);
+        is_open.then_some(()).ok_or_else(|| Error::new(Kind::Checksum, "log block is not what was sealed"))
     }
 
     fn verify(&self, bp: &BlkPtr, stored: &[u8]) -> Result<()> {

@@ -1,3 +1,5 @@
+use std::ops::ControlFlow;
+
 use base::{AlignedBuf, Env, Kind};
 use codec::checksum::{Checksum, compute};
 use codec::compress::{Compress, compress};
@@ -326,4 +328,63 @@ fn key_objects_that_lie() {
         let (objset, _) = world.objset("t_encrypted/aes-192-ccm");
         super::blocks(&objset).unwrap();
     }
+}
+
+/// What a walk shows of a log.
+#[derive(Default)]
+struct SeenLog {
+    blocks: Vec<SealedBlock>,
+    told: Vec<Result<String>>,
+}
+
+impl zil::LogVisitor for SeenLog {
+    fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
+        self.blocks.push(SealedBlock { bp: *bp, bookmark });
+        ControlFlow::Continue(())
+    }
+
+    fn record(&mut self, record: &zil::Record<'_>) -> ControlFlow<()> {
+        self.told.push(record.intent().map(|intent| intent.to_string()));
+        ControlFlow::Continue(())
+    }
+}
+
+/// Logs are opened with the key; what was changed of their blocks is found, whatever it is.
+#[test]
+fn logs_are_opened() {
+    let world = World::of("zilcrypt");
+    let zio = world.pool.cache().zio();
+    let (mut blocks, mut records) = (0, 0);
+    for dataset in datasets(&world.pool).unwrap() {
+        let (objset, keys) = world.objset(&dataset.name);
+        let header = zil::ZilHeader::parse(&objset.phys().log_header).unwrap();
+        let mut seen = SeenLog::default();
+        zil::walk(zio, objset.cache().keys(), objset.id(), &header, &mut seen);
+        seen.told.iter().for_each(|told| assert!(told.is_ok(), "{told:?}"));
+        records += seen.told.len();
+        for block in &seen.blocks {
+            // the log goes on in blocks that were never written
+            let Ok((stored, endian)) = zio.read_log_block(&block.bp, block.bookmark) else { continue };
+            let used = u64::from_le_bytes(*stored[136..].first_chunk().unwrap()) as usize;
+            blocks += 1;
+            assert!(keys.open_log(&block.bp, endian, &mut stored.to_vec()).is_ok());
+            // the pointer to the next, the MAC; heads, and what is sealed
+            let watched = [8, 8 + 127, 168, 183].into_iter().chain((184..used).step_by(61));
+            for at in watched {
+                let mut bytes = stored.to_vec();
+                bytes[at] ^= 4;
+                let error = keys.open_log(&block.bp, endian, &mut bytes).expect_err(&format!("byte {at}"));
+                assert!(matches!(error.kind(), Kind::Checksum | Kind::Corrupt), "{error}");
+            }
+            for bit in [256, 383, 11 * 64 + 40] {
+                let other = flipped(&block.bp, bit);
+                assert!(keys.open_log(&other, endian, &mut stored.to_vec()).is_err(), "bit {bit}");
+            }
+        }
+        // without the key it is known that there are records
+        let mut locked = SeenLog::default();
+        zil::walk(zio, &SetKeys::Locked, objset.id(), &header, &mut locked);
+        assert_eq!((locked.blocks.len(), locked.told.len()), (seen.blocks.len(), seen.told.len()));
+    }
+    assert!(blocks > 40 && records > 100, "{blocks} {records}");
 }
