@@ -6,6 +6,7 @@ use codec::compress::{Compress, compress};
 use codec::seal::SecretBytes;
 use device::Device;
 use dmu::Cache;
+use format::ids::Guid;
 use format::object_type::ObjectType;
 use format::sealing::{SealVersion, spans_of_dnodes};
 use zio::{Keys, OnFailure, SetKeys};
@@ -387,4 +388,55 @@ fn logs_are_opened() {
         assert_eq!((locked.blocks.len(), locked.told.len()), (seen.blocks.len(), seen.told.len()));
     }
     assert!(blocks > 40 && records > 100, "{blocks} {records}");
+}
+
+/// Cache devices get blocks as they are on disk, and give them back to readers with the keys only; so does what is
+/// packed in memory.
+#[test]
+fn cache_devices_have_sealed_bytes() {
+    let world = World::of("encrypted");
+    let (objset, keys) = world.objset("t_encrypted/aes-256-gcm");
+    let blocks = super::blocks(&objset).unwrap();
+    let ssd = Arc::new(device::MemDevice::new("cache", vec![0; 72 << 20]));
+    // so small that it packs what it can
+    for bytes in [512 << 10, 64 << 20] {
+        let cache = Cache::new(world.pool.cache().zio().clone(), bytes).of_set(SetKeys::Open(keys.clone()));
+        cache.add_device(Guid::new(1), Guid::new(2), ssd.clone()).unwrap();
+        let count = |name: &str| cache.arcstats().into_iter().find(|(of, _)| *of == name).unwrap().1;
+        let mut feeder = cache.feeder();
+        for _ in 0..3 {
+            for block in &blocks {
+                assert_eq!(get(&cache, block, Keep::ALL).unwrap(), read(objset.cache(), block).unwrap(), "{block:?}");
+                feeder.step().unwrap();
+            }
+        }
+        let mut on_ssd = ssd.bytes().to_vec();
+        on_ssd.truncate(on_ssd.iter().rposition(|&byte| byte != 0).unwrap() + 1);
+        let (mut sealed, mut searched) = (0, 0);
+        for block in blocks.iter().filter(|block| block.bp.is_encrypted()) {
+            let stored = world.stored(&block.bp);
+            let mut plain = vec![0; stored.len()];
+            keys.open(&block.bp, &stored, &mut plain).unwrap();
+            let changed = plain.iter().zip(&stored[..]).position(|(plain, stored)| plain != stored).unwrap_or(0);
+            let marker = plain[changed..].get(..32).filter(|marker| marker.iter().any(|&byte| byte != marker[0]));
+            let Some(marker) = marker.filter(|marker| **marker != stored[changed..changed + 32]) else { continue };
+            searched += 1;
+            assert!(!on_ssd.windows(32).any(|bytes| bytes == marker), "plain bytes of {block:?}");
+            sealed += usize::from(
+                on_ssd.windows(64).any(|bytes| bytes == &stored[changed..][..64.min(stored.len() - changed)]),
+            );
+        }
+        assert!(searched > 20 && sealed > 10, "{searched} {sealed} {}", count("l2_size"));
+        // what is read from there is opened again, and for nobody else
+        cache.empty();
+        let before = count("l2_hits");
+        for block in &blocks {
+            assert_eq!(get(&cache, block, Keep::NOTHING).unwrap(), read(objset.cache(), block).unwrap());
+        }
+        assert!(count("l2_hits") > before + 10, "{}", count("l2_hits"));
+        let strange = cache.of_set(SetKeys::Open(world.objset("t_encrypted/aes-128-ccm").1));
+        for block in blocks.iter().filter(|block| block.bp.is_encrypted()) {
+            refused(get(&strange, block, Keep::NOTHING), block, &[Kind::Checksum], "other keys");
+        }
+    }
 }
