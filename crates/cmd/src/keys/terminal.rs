@@ -34,10 +34,11 @@ pub(super) fn ask(question: &str) -> Result<Vec<u8>> {
     let before = tcgetattr(io::stdin()).map_err(|e| failed(e.into()))?;
     let mut quiet = before.clone();
     quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG | LocalModes::ICANON);
-    eprint!("{question}");
-    io::stderr().flush().map_err(failed)?;
+    // what was typed before this would be lost, and shown
     tcsetattr(io::stdin(), OptionalActions::Flush, &quiet).map_err(|e| failed(e.into()))?;
     let _restored = Restored(before);
+    eprint!("{question}");
+    io::stderr().flush().map_err(failed)?;
     line(&mut io::stdin().lock())
 }
 
