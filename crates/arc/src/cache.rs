@@ -7,8 +7,9 @@ use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
 use format::ids::{Guid, Txg};
+use format::sealing::StoredBytes;
 use l2arc::{CacheLookup, L2Key, L2arc};
-use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio, effort};
+use zio::{Mode, OnFailure, ReadRequest, SetKeys, WrittenBlock, Zio, effort};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
@@ -19,6 +20,7 @@ use crate::kept::{Kept, Unpacking, Use};
 use crate::nodes::KeptNodes;
 use crate::policy::{AccessPurpose, Contents};
 use crate::pressure::Gauge;
+use crate::seal_id::SealId;
 use crate::shard::{Ask, Lookup};
 use crate::stats::{self, ArcStats};
 use crate::store::Store;
@@ -40,6 +42,7 @@ pub struct Cache {
     /// A thread feeds the cache devices.
     is_fed: Arc<AtomicBool>,
     on_failure: OnFailure,
+    keys: SetKeys,
 }
 
 /// How large a cache is, in bytes.
@@ -78,7 +81,18 @@ impl Cache {
             tap: Arc::default(),
             is_fed: Arc::default(),
             on_failure: OnFailure::Fail,
+            keys: SetKeys::Plain,
         }
+    }
+
+    /// A handle to it for the blocks of a set, of which that is known; others read the set by another handle.
+    pub fn of_set(&self, keys: SetKeys) -> Cache {
+        Cache { keys, ..self.clone() }
+    }
+
+    /// What is known of the set that is read by this handle.
+    pub fn keys(&self) -> &SetKeys {
+        &self.keys
     }
 
     /// A handle to it whose reads wait for devices that fail, or fail with them.
@@ -134,8 +148,8 @@ impl Cache {
 
     /// The contents of a block; errors as from [`Zio::read`].
     pub fn get(&self, request: ReadRequest, keep: Keep) -> Result<Block> {
-        if is_cacheable(&request) {
-            match self.store.hit(&ask(&request, AccessPurpose::Demand, keep)) {
+        if self.is_cacheable(&request) {
+            match self.store.hit(&self.ask(&request, AccessPurpose::Demand, keep)) {
                 Some(Lookup::Ready(block)) => {
                     self.note(&request.bp, CacheAccess::Read { is_miss: false });
                     return Ok(block);
@@ -148,21 +162,22 @@ impl Cache {
             }
         }
         let read = || self.get_batch(&[request], keep).pop().expect("one result a request");
-        if !is_held(&request, keep) {
+        if !self.is_held(&request, keep) {
             return read();
         }
-        if let Some(block) = self.held.get(&request.bp) {
+        let seal = SealId::of(&request.bp, &self.keys);
+        if let Some(block) = self.held.get(&request.bp, seal) {
             return Ok(block);
         }
-        read().inspect(|block| self.held.put(request.bp, block.clone()))
+        read().inspect(|block| self.held.put(request.bp, seal, block.clone()))
     }
 
     /// The contents of a block if they are in memory: nothing is read for that.
     pub fn peek(&self, request: &ReadRequest, keep: Keep) -> Option<Block> {
-        if is_held(request, keep) {
-            return self.held.get(&request.bp);
+        if self.is_held(request, keep) {
+            return self.held.get(&request.bp, SealId::of(&request.bp, &self.keys));
         }
-        match self.store.hit(&ask(request, AccessPurpose::Prefetch, keep)).filter(|_| is_cacheable(request))? {
+        match self.found(request, keep)? {
             Lookup::Ready(block) => Some(block),
             Lookup::Packed(bytes) => self.unpack(request, &bytes).ok(),
             Lookup::Wait(_) | Lookup::Read(_) | Lookup::Uncached => None,
@@ -171,11 +186,15 @@ impl Cache {
 
     /// Whether the contents of a block are in memory, packed or not.
     pub fn holds(&self, request: &ReadRequest, keep: Keep) -> bool {
-        if is_held(request, keep) {
-            return self.held.get(&request.bp).is_some();
+        if self.is_held(request, keep) {
+            return self.held.get(&request.bp, SealId::of(&request.bp, &self.keys)).is_some();
         }
-        let found = self.store.hit(&ask(request, AccessPurpose::Prefetch, keep)).filter(|_| is_cacheable(request));
-        matches!(found, Some(Lookup::Ready(_) | Lookup::Packed(_)))
+        matches!(self.found(request, keep), Some(Lookup::Ready(_) | Lookup::Packed(_)))
+    }
+
+    /// A block that is in memory.
+    fn found(&self, request: &ReadRequest, keep: Keep) -> Option<Lookup> {
+        self.store.hit(&self.ask(request, AccessPurpose::Prefetch, keep)).filter(|_| self.is_cacheable(request))
     }
 
     /// The contents of many blocks, read in one batch as far as they are not there.
@@ -235,7 +254,7 @@ impl Cache {
                     let result = read.next().expect("one result a request");
                     let block = result.as_ref().ok().and_then(|kept| kept.contents().cloned());
                     let (kept, error) = result.map_or_else(|error| (None, Some(error)), |kept| (Some(kept), None));
-                    self.store.fulfil(&ask(request, purpose, Keep::ALL), loading, kept);
+                    self.store.fulfil(&self.ask(request, purpose, Keep::ALL), loading, kept);
                     block.map(Ok).or(error.map(Err))
                 }
             });
@@ -246,7 +265,7 @@ impl Cache {
         });
         let packed: Vec<_> = packed.collect();
         let work_ns = packed.iter().map(|(at, _)| effort::of_unpacking(&requests[*at].bp)).sum();
-        let unpack = |(at, bytes): (usize, &Block)| (at, self.unpack(&requests[at], bytes));
+        let unpack = |(at, bytes): (usize, &StoredBytes)| (at, self.unpack(&requests[at], bytes));
         for (at, result) in self.zio.env().map(packed, work_ns, unpack) {
             results[at] = Some(result);
         }
@@ -262,13 +281,13 @@ impl Cache {
 
     /// Reads a block for one reader only.
     fn read_alone(&self, request: &ReadRequest) -> Result<Block> {
-        let read = self.zio.read_whole(std::slice::from_ref(request), self.on_failure).pop();
+        let read = self.zio.read_whole(std::slice::from_ref(request), &self.keys, self.on_failure).pop();
         read.expect("one result a request").map(|contents| contents.data.into())
     }
 
     /// The contents of a block that is held packed; they are kept, as long as they are used.
-    fn unpack(&self, request: &ReadRequest, bytes: &Block) -> Result<Block> {
-        let contents = Block::from(self.zio.unpack(&request.bp, bytes).at_block(request.bookmark)?);
+    fn unpack(&self, request: &ReadRequest, bytes: &StoredBytes) -> Result<Block> {
+        let contents = Block::from(self.zio.unpack(request, &self.keys, bytes).at_block(request.bookmark)?);
         self.store.unpack(&L2Key::of(&request.bp), &contents, self.packed_for(&request.bp));
         Ok(contents)
     }
@@ -288,10 +307,11 @@ impl Cache {
     fn bring(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Kept>> {
         let is_admitted = |request: &ReadRequest| keep.on_ssd.allows(contents(&request.bp));
         let kept_of = |contents, request: &ReadRequest| {
-            Kept::of(contents, request, self.packed_for(&request.bp), is_admitted(request))
+            let seal = SealId::of(&request.bp, &self.keys);
+            Kept::of(contents, request, seal, self.packed_for(&request.bp), is_admitted(request))
         };
         if !self.l2arc.has_devices() {
-            let read = requests.iter().zip(self.zio.read_whole(requests, self.on_failure));
+            let read = requests.iter().zip(self.zio.read_whole(requests, &self.keys, self.on_failure));
             return read.map(|(request, read)| read.map(|read| kept_of(read, request))).collect();
         }
         let mut results: Vec<Option<Result<Kept>>> = self.bring_from_ssd(requests, &kept_of);
@@ -299,7 +319,7 @@ impl Cache {
             requests.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(request, _)| *request).collect();
         let mut read = rest
             .iter()
-            .zip(self.zio.read_whole(&rest, self.on_failure))
+            .zip(self.zio.read_whole(&rest, &self.keys, self.on_failure))
             .map(|(request, read)| read.map(|read| kept_of(read, request)));
         results.iter_mut().filter(|result| result.is_none()).for_each(|result| *result = read.next());
         let missing = || Err(Error::new(Kind::Io, NOT_READ));
@@ -314,7 +334,8 @@ impl Cache {
     ) -> Vec<Option<Result<Kept>>> {
         let l2arc = &self.l2arc;
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
-        let of_use = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp));
+        let of_use =
+            (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp) && self.keys.admits(&requests[*at]));
         let (places, all): (Vec<usize>, Vec<CacheLookup>) = of_use.map(|at| (at, wanted(&requests[at].bp))).unzip();
         let work_ns = places.iter().map(|at| effort::of_read(&requests[*at].bp)).sum();
         let found: Vec<_> = places.into_iter().zip(l2arc.read(&all)).collect();
@@ -324,7 +345,7 @@ impl Cache {
                 return (at, None);
             };
             let (bytes, place) = found.split();
-            match self.zio.contents_of(&requests[at], bytes) {
+            match self.zio.contents_of(&requests[at], &self.keys, bytes) {
                 Some(contents) => {
                     l2arc.count(Some(&place));
                     let mut kept = kept_of(contents, &requests[at]);
@@ -360,11 +381,12 @@ impl Cache {
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
-        let (key, len) = (L2Key::of(bp), bp.lsize());
+        let (key, len, seal) = (L2Key::of(bp), bp.lsize(), SealId::of(bp, &self.keys));
         let ask = Ask {
             key,
             len,
             how: Unpacking::of(bp),
+            seal,
             contents: contents(bp),
             purpose: AccessPurpose::Demand,
             keeps: keeps_new,
@@ -373,7 +395,7 @@ impl Cache {
             self.note(bp, CacheAccess::Written);
         }
         let packed = self.packed_for(bp);
-        self.store.keep(&ask, Kept::written(written, block, packed, on_ssd), keeps_new);
+        self.store.keep(&ask, Kept::written(written, block, seal, packed, on_ssd), keeps_new);
     }
 
     /// Frees a block, as [`Zio::free`], and keeps nothing of it: it would take the room of others until its turn to
@@ -438,7 +460,7 @@ impl Cache {
     }
 
     fn find(&self, request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Lookup {
-        if is_cacheable(request) { self.store.find(&ask(request, purpose, keep)) } else { Lookup::Uncached }
+        if self.is_cacheable(request) { self.store.find(&self.ask(request, purpose, keep)) } else { Lookup::Uncached }
     }
 
     /// As [`Cache::find`], for what nobody waits for: what needs no device, or may not be kept, is not read.
@@ -449,12 +471,26 @@ impl Cache {
             Lookup::Uncached
         }
     }
-}
 
-fn ask(request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Ask {
-    let contents = contents(&request.bp);
-    let (bp, keeps) = (&request.bp, keep.in_ram.allows(contents));
-    Ask { key: L2Key::of(bp), len: bp.lsize(), how: Unpacking::of(bp), contents, purpose, keeps }
+    fn ask(&self, request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Ask {
+        let (bp, contents) = (&request.bp, contents(&request.bp));
+        let keeps = keep.in_ram.allows(contents);
+        let (how, seal) = (Unpacking::of(bp), SealId::of(bp, &self.keys));
+        Ask { key: L2Key::of(bp), len: bp.lsize(), how, seal, contents, purpose, keeps }
+    }
+
+    fn is_cacheable(&self, request: &ReadRequest) -> bool {
+        let bp = &request.bp;
+        // sealed bytes are no contents
+        let is_raw = bp.is_encrypted() && request.mode == Mode::Raw;
+        !(bp.is_hole() || bp.is_embedded() || is_raw) && self.keys.admits(request)
+    }
+
+    /// See [`Held`].
+    fn is_held(&self, request: &ReadRequest, keep: Keep) -> bool {
+        let is_metadata = contents(&request.bp) == Contents::Metadata;
+        is_metadata && !keep.in_ram.allows(Contents::Metadata) && self.is_cacheable(request)
+    }
 }
 
 fn wanted(bp: &BlkPtr) -> CacheLookup {
@@ -467,17 +503,6 @@ fn contents(bp: &BlkPtr) -> Contents {
         true => Contents::Metadata,
         false => Contents::Data,
     }
-}
-
-fn is_cacheable(request: &ReadRequest) -> bool {
-    let bp = &request.bp;
-    // what an encrypted block holds depends on the reader
-    !(bp.is_hole() || bp.is_embedded() || bp.is_encrypted() && request.mode == Mode::Raw)
-}
-
-/// See [`Held`].
-fn is_held(request: &ReadRequest, keep: Keep) -> bool {
-    is_cacheable(request) && contents(&request.bp) == Contents::Metadata && !keep.in_ram.allows(Contents::Metadata)
 }
 
 #[cfg(test)]

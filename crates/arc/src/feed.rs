@@ -119,7 +119,7 @@ impl Feeder {
                         && !l2arc.contains(&key)
                         && let Some(record) = record(waiting, state, contents)
                     {
-                        bytes += record.physical.len() as u64;
+                        bytes += record.physical.block().len() as u64;
                         if bytes > target {
                             return false;
                         }
@@ -177,6 +177,7 @@ fn record(waiting: &Waiting<'_, L2Key, Kept>, state: ArcState, contents: Content
     Some(FedBlock {
         key: *waiting.key,
         physical,
+        is_protected: waiting.value.seal().is_some(),
         lsize: waiting.value.len(),
         compress,
         is_metadata: contents == Contents::Metadata,

@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Endian};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
+use format::sealing::{StoredBytes, Unsealed};
 use zio::{BlockContents, Physical, ReadRequest, WrittenBlock};
+
+use crate::seal_id::SealId;
 
 /// Not compressed, as block pointers say it.
 const OFF: u8 = 2;
@@ -24,6 +27,8 @@ const SPARSE_MIN: usize = 16 << 10;
 pub(crate) struct Kept {
     contents: Option<Block>,
     stored: Stored,
+    /// For whom it is, if its set is encrypted.
+    seal: Option<SealId>,
     /// Bytes of the contents.
     len: u64,
     /// The contents have been used since somebody looked whether they are.
@@ -37,17 +42,17 @@ pub(crate) struct Kept {
 /// The bytes of a block on disk.
 enum Stored {
     /// They are its contents.
-    Same,
-    /// They are compressed. Unless they `stay`, they are here for a cache device only.
-    Packed { bytes: Block, how: Unpacking, stay: bool },
+    Same(Unsealed),
+    /// They are compressed, or sealed. Unless they `stay`, they are here for a cache device only.
+    Packed { bytes: StoredBytes, how: Unpacking, stay: bool },
     /// They are not at hand.
     Nowhere,
 }
 
 impl Stored {
     /// Compressed bytes, kept for that use; of contents that take so much memory.
-    fn packed(bytes: Block, bp: &BlkPtr, why: Use, footprint: usize) -> Stored {
-        let stay = why == Use::Packing && bytes.footprint() < footprint;
+    fn packed(bytes: StoredBytes, bp: &BlkPtr, why: Use, footprint: usize) -> Stored {
+        let stay = why == Use::Packing && bytes.block().footprint() < footprint;
         Stored::Packed { bytes, how: Unpacking::of(bp), stay }
     }
 }
@@ -83,7 +88,7 @@ pub(crate) enum CachedForm {
     /// Its contents.
     Open(Block),
     /// Its bytes on disk, and how its contents come from them.
-    Packed(Block, Unpacking),
+    Packed(StoredBytes, Unpacking),
 }
 
 /// The contents of a block. Those of pointers and dnodes are mostly 0 where there are few objects, which takes most of
@@ -96,36 +101,55 @@ fn sparse(contents: Block, bp: &BlkPtr) -> Block {
 }
 
 impl Kept {
-    fn new(contents: Block, stored: Stored, is_admitted: bool) -> Kept {
+    fn new(contents: Block, stored: Stored, seal: Option<SealId>, is_admitted: bool) -> Kept {
         let len = contents.len() as u64;
-        Kept { contents: Some(contents), stored, len, is_used: AtomicBool::new(false), is_admitted, is_fed: false }
+        let is_used = AtomicBool::new(false);
+        Kept { contents: Some(contents), stored, seal, len, is_used, is_admitted, is_fed: false }
     }
 
     /// What was read, with its compressed bytes for that use. Cache devices may have it if it `is_admitted`.
-    pub(crate) fn of(read: BlockContents, request: &ReadRequest, packed: Use, is_admitted: bool) -> Kept {
+    pub(crate) fn of(
+        read: BlockContents,
+        request: &ReadRequest,
+        seal: Option<SealId>,
+        packed: Use,
+        is_admitted: bool,
+    ) -> Kept {
         let stored = match read.physical {
-            Physical::Same => Stored::Same,
+            Physical::Same(unsealed) => Stored::Same(unsealed),
             Physical::Apart(bytes) if packed != Use::Nothing => {
-                Stored::packed(bytes.into(), &request.bp, packed, read.data.footprint())
+                Stored::packed(bytes, &request.bp, packed, read.data.footprint())
             }
             Physical::Apart(_) | Physical::Nowhere => Stored::Nowhere,
         };
-        Kept::new(sparse(read.data.into(), &request.bp), stored, is_admitted)
+        Kept::new(sparse(read.data.into(), &request.bp), stored, seal, is_admitted)
     }
 
     /// What was written, with its compressed bytes for that use.
-    pub(crate) fn written(written: WrittenBlock, contents: Block, packed: Use, is_admitted: bool) -> Kept {
+    pub(crate) fn written(
+        written: WrittenBlock,
+        contents: Block,
+        seal: Option<SealId>,
+        packed: Use,
+        is_admitted: bool,
+    ) -> Kept {
         let WrittenBlock { bp, packed: bytes } = written;
         let is_same = bp.compress() == OFF && bp.endian() == Endian::Little && bp.psize() == bp.lsize();
         let stored = match bytes {
             _ if !zio::is_verifiable(&bp) => Stored::Nowhere,
             Some(bytes) if packed != Use::Nothing => {
-                Stored::packed(bytes.into_block(), &bp, packed, contents.footprint())
+                Stored::packed(StoredBytes::of_device(bytes.into_block()), &bp, packed, contents.footprint())
             }
-            None if is_same => Stored::Same,
+            None if is_same => bp.unsealed().map_or(Stored::Nowhere, Stored::Same),
             _ => Stored::Nowhere,
         };
-        Kept::new(sparse(contents, &bp), stored, is_admitted)
+        Kept::new(sparse(contents, &bp), stored, seal, is_admitted)
+    }
+
+    /// For whom it is, if its set is encrypted.
+    #[inline]
+    pub(crate) fn seal(&self) -> Option<SealId> {
+        self.seal
     }
 
     /// Bytes of its contents.
@@ -154,11 +178,13 @@ impl Kept {
     }
 
     /// What a cache device may be given: the bytes on disk, and how they are compressed.
-    pub(crate) fn for_device(&self) -> Option<(Block, u8)> {
+    pub(crate) fn for_device(&self) -> Option<(StoredBytes, u8)> {
         match (&self.stored, &self.contents) {
             _ if !self.is_admitted => None,
             (Stored::Packed { bytes, how, .. }, _) => Some((bytes.clone(), how.compress)),
-            (Stored::Same, Some(contents)) => Some((contents.clone(), OFF)),
+            (Stored::Same(unsealed), Some(contents)) => {
+                Some((StoredBytes::of_contents(contents.clone(), *unsealed), OFF))
+            }
             _ => None,
         }
     }
@@ -166,8 +192,8 @@ impl Kept {
     /// Bytes of memory that it takes.
     pub(crate) fn footprint(&self) -> u64 {
         let packed = match &self.stored {
-            Stored::Packed { bytes, .. } => bytes.footprint(),
-            Stored::Same | Stored::Nowhere => 0,
+            Stored::Packed { bytes, .. } => bytes.block().footprint(),
+            Stored::Same(_) | Stored::Nowhere => 0,
         };
         (self.contents.as_ref().map_or(0, Block::footprint) + packed) as u64
     }
@@ -205,7 +231,7 @@ impl Kept {
         match &mut self.stored {
             Stored::Packed { .. } if packed == Use::Nothing => self.stored = Stored::Nowhere,
             Stored::Packed { stay, .. } => *stay &= packed == Use::Packing,
-            Stored::Same | Stored::Nowhere => {}
+            Stored::Same(_) | Stored::Nowhere => {}
         }
     }
 }

@@ -43,6 +43,7 @@ mod nodes;
 pub mod policy;
 mod pressure;
 mod price;
+mod seal_id;
 mod shard;
 mod stats;
 mod store;

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Block, Condvar, Mutex, RwLock};
+use format::sealing::StoredBytes;
 use l2arc::L2Key;
 use rustc_hash::FxHashMap;
 
 use crate::counters::ShardCounters;
 use crate::kept::{CachedForm, Kept, Unpacking, Use};
 use crate::policy::{AccessPurpose, ArcState, Contents, Limits, Policy, Victim, Waiting};
+use crate::seal_id::SealId;
 
 /// Blocks that one hold of the lock looks at when it lets blocks go.
 const LOOKS_MAX: usize = 64;
@@ -29,6 +31,8 @@ pub(crate) struct Ask {
     pub(crate) key: L2Key,
     pub(crate) len: u64,
     pub(crate) how: Unpacking,
+    /// For which readers, if the set is encrypted.
+    pub(crate) seal: Option<SealId>,
     pub(crate) contents: Contents,
     pub(crate) purpose: AccessPurpose,
     /// Whether it may be kept.
@@ -39,7 +43,7 @@ pub(crate) struct Ask {
 pub(crate) enum Lookup {
     Ready(Block),
     /// It is there, and to be decompressed.
-    Packed(Block),
+    Packed(StoredBytes),
     Wait(Arc<Loading>),
     Read(Arc<Loading>),
     Uncached,
@@ -175,8 +179,8 @@ impl Shard {
     pub(crate) fn hit(&self, ask: &Ask) -> Option<Lookup> {
         let held = self.held.read();
         let hit = held.policy.get(&ask.key, ask.purpose)?;
-        // two pointers to one address that disagree about what is there: one of them is damaged
-        if hit.value.len() != ask.len {
+        // two pointers to one address that disagree about what is there: one of them is damaged, or of another set
+        if hit.value.len() != ask.len || hit.value.seal() != ask.seal {
             return Some(Lookup::Uncached);
         }
         let found = match hit.value.form() {

@@ -89,8 +89,10 @@ fn show(what: &InspectCommand, out: &mut dyn Write) -> Result<bool> {
         InspectCommand::Config(args) => pools::config(args, &mut Opener::new(&args.pool), out),
         InspectCommand::Datasets(args) => pools::datasets(args, &mut Opener::new(&args.pool), out),
         InspectCommand::Mos(args) => objects::print(args, true, &mut Opener::new(&args.pool), out),
-        InspectCommand::Objects(args) => objects::print(args, false, &mut Opener::new(&args.pool), out),
-        InspectCommand::Log(args) => log::print(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Objects(args) => {
+            objects::print(args, false, &mut Opener::new(&args.pool).with_keys(&args.keys), out)
+        }
+        InspectCommand::Log(args) => log::print(args, &mut Opener::new(&args.pool).with_keys(&args.keys), out),
         InspectCommand::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
     }
 }

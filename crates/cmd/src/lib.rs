@@ -65,6 +65,7 @@ mod groups;
 mod histogram;
 mod http;
 mod inspect;
+mod keys;
 mod lab;
 mod mount_zfs;
 mod offline;

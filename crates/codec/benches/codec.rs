@@ -13,6 +13,7 @@ use base::Endian;
 use codec::checksum::{Checksum, compute, compute_pair};
 use codec::compress::{Compress, compress, decompress, is_zero};
 use codec::parity::{generate, reconstruct};
+use codec::seal::{DataKeys, SealedWith, Suite, derive};
 
 /// A block.
 const BLOCK: usize = 128 << 10;
@@ -27,6 +28,7 @@ fn main() {
     checksums(&bench);
     compressions(&bench);
     parities(&bench);
+    seals(&bench);
 }
 
 struct Bench {
@@ -186,5 +188,41 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     move || {
         x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         x >> 33
+    }
+}
+
+/// Blocks of the six suites, sealed and opened; a block of a salt that was not seen before; MACs; a passphrase.
+fn seals(bench: &Bench) {
+    for suite in Suite::ALL {
+        let keys = DataKeys::new(suite, &[7; 32][..suite.key_size()], &[8; 64]);
+        for len in [4 << 10, BLOCK] {
+            let name = |what: &str| format!("{what} {suite:?} {} KiB", len >> 10);
+            let mut block = vec![0x5a; len];
+            bench.run(&name("seal"), len, "", || {
+                black_box(keys.seal([1; 8], &[2; 12], &[], &mut block).expect("blocks are short enough"));
+            });
+            let mac = keys.seal([1; 8], &[2; 12], &[], &mut block).expect("blocks are short enough");
+            let (with, mut copy) = (SealedWith { salt: [1; 8], iv: [2; 12], mac }, block.clone());
+            bench.run(&name("open"), len, "with a copy", || {
+                copy.copy_from_slice(&block);
+                assert!(keys.open(&with, &[], &mut copy));
+            });
+        }
+        let mut salt = 0u64;
+        bench.run(&format!("seal {suite:?} 512 bytes, new salt"), 512, "", || {
+            salt += 1;
+            black_box(keys.seal(salt.to_le_bytes(), &[2; 12], &[], &mut [1; 512]).expect("blocks are short enough"));
+        });
+    }
+    let keys = DataKeys::new(Suite::Aes256Gcm, &[7; 32], &[8; 64]);
+    let block = vec![0x5a; BLOCK];
+    bench.run("mac", BLOCK, "", || {
+        black_box(keys.mac([&block[..]]));
+    });
+    let filter = bench.filter.as_deref().unwrap_or_default();
+    if "passphrase".contains(filter) {
+        let start = Instant::now();
+        black_box(derive(b"a passphrase", 1, 350_000));
+        println!("passphrase, 350,000 rounds: {:.3} s", start.elapsed().as_secs_f64());
     }
 }

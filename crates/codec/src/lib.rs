@@ -1,4 +1,4 @@
-//! Pure maths on bytes: checksums, compression, parity. No I/O, no clock, no threads of its own.
+//! Pure maths on bytes: checksums, compression, parity, ciphers. No I/O, no clock, no threads of its own.
 //!
 //! Above it: `zio` (which picks the algorithms a block pointer names), `vdev` (parity, labels) and
 //! `dsl` (the running checksum of a send stream). Below it: only `base`.
@@ -12,3 +12,4 @@ mod numbered;
 pub mod checksum;
 pub mod compress;
 pub mod parity;
+pub mod seal;

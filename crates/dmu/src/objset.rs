@@ -10,6 +10,7 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::ids::{DatasetId, ObjectId, Txg};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
+use zio::SetKeys;
 
 use crate::live::LiveObjset;
 use crate::owners::{OwnersOf, counts_projects, flags_of_objects};
@@ -100,13 +101,14 @@ impl Objset {
     /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
     /// in them and below them. Errors: as from reading a block, or `Corrupt`.
     pub fn open(cache: Arc<Cache>, id: DatasetId, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
+        let cache = cache_of(cache, &rootbp);
         let shared = ObjsetState::open(&cache, id, rootbp, mode, name).in_dataset(name)?;
         Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
     }
 
     /// The same set, to be changed: as on disk under `rootbp`, or empty and of `kind` if that is a hole.
     ///
-    /// Errors: as from [`Objset::open`].
+    /// Errors: as from [`Objset::open`]; `Unsupported` with keys, as nothing seals yet.
     pub fn open_live(
         cache: Arc<Cache>,
         id: DatasetId,
@@ -115,6 +117,11 @@ impl Objset {
         name: &str,
         policy: ObjsetPolicy,
     ) -> Result<Arc<Objset>> {
+        if cache.keys().keys().is_some() {
+            let what = "writing to encrypted datasets is not supported";
+            return Err(Error::new(Kind::Unsupported, what).in_dataset(name));
+        }
+        let cache = cache_of(cache, &rootbp);
         let mut shared = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind, policy.pool_version));
             let (keep, ahead) = (AtomicU8::new(Keep::ALL.as_u8()), AtomicU8::new(Which::All as u8));
@@ -190,6 +197,11 @@ impl Objset {
     /// Whether its objects are encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.rootbp().uses_crypt()
+    }
+
+    /// Whether its objects are encrypted, and it was opened without keys.
+    pub fn is_locked(&self) -> bool {
+        self.is_encrypted() && self.cache.keys().keys().is_none()
     }
 
     /// The cache that its blocks come through.
@@ -292,6 +304,14 @@ impl Objset {
 
     pub(crate) fn live(&self) -> Result<&LiveObjset> {
         self.shared.live.as_deref().ok_or_else(read_only)
+    }
+}
+
+/// A handle by which a set is read: without keys, an encrypted one as far as none are needed.
+fn cache_of(cache: Arc<Cache>, rootbp: &BlkPtr) -> Arc<Cache> {
+    match cache.keys() {
+        SetKeys::Plain if rootbp.uses_crypt() => Arc::new(cache.of_set(SetKeys::Locked)),
+        _ => cache,
     }
 }
 

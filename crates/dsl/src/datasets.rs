@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
-use dmu::{Mode, Objset};
+use dmu::{Cache, Mode, Objset};
 use format::dsl::DatasetPhys;
 use format::ids::{DatasetId, Guid, ObjectId, Txg};
 use format::object_type::ObjectType;
+use zio::SetKeys;
 
-use crate::key::KEY_FIELD;
+use crate::key::{KEY_FIELD, SetOfKeys};
 use crate::{Dataset, DatasetBookmark, Dir, Dsl};
 
 impl Dsl {
@@ -18,14 +19,26 @@ impl Dsl {
     pub fn objset(&self, dataset: &Dataset, mode: Mode) -> Result<Arc<Objset>> {
         let bp = dataset.phys.bp;
         if mode == Mode::Plain && bp.uses_crypt() {
-            let what = "dataset is encrypted, and reading encrypted data is not supported";
+            let what = "dataset is encrypted, and its key is not loaded";
             return Err(Error::new(Kind::Encrypted, what).in_dataset(&dataset.name));
         }
+        self.open_set(self.mos().cache().clone(), dataset, mode)
+    }
+
+    /// The object set of an encrypted dataset, to be read with its keys. Errors: as from opening it; `Checksum` if its head
+    /// is not what was authenticated with them.
+    pub fn sealed_objset(&self, dataset: &Dataset, keys: Arc<SetOfKeys>) -> Result<Arc<Objset>> {
+        let cache = self.mos().cache().of_set(SetKeys::Open(keys));
+        self.open_set(Arc::new(cache), dataset, Mode::Plain)
+    }
+
+    fn open_set(&self, cache: Arc<Cache>, dataset: &Dataset, mode: Mode) -> Result<Arc<Objset>> {
+        let bp = dataset.phys.bp;
         if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 && bp.is_hole() {
             let what = "dataset holds only the beginning of an interrupted receive";
             return Err(Error::new(Kind::Busy, what).in_dataset(&dataset.name));
         }
-        Objset::open(self.mos().cache().clone(), dataset.id, bp, mode, &dataset.name)
+        Objset::open(cache, dataset.id, bp, mode, &dataset.name)
     }
 
     /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.

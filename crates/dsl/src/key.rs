@@ -1,13 +1,20 @@
-//! What may be known of an encrypted dataset without its key: the wrapped key's parameters.
+//! Keys of encrypted datasets: what may be known without them, the wrapped key's parameters; [`record`], how they are
+//! unwrapped; [`opened`], what they are asked for.
 //!
 //! The directories of one encryption root share its wrapping key. Each has a ZAP that holds its own
 //! master key, wrapped, and how to get at the wrapping key.
+
+mod opened;
+mod record;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use format::ids::{DirId, Guid};
 
 use crate::{Dir, Dsl};
+
+pub use opened::SetOfKeys;
+pub use record::{EncryptionRoot, KeyFormat};
 
 /// Where a directory has the object of its wrapped key.
 pub(crate) const KEY_FIELD: &str = "com.datto:crypto_key_obj";

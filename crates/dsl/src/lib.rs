@@ -36,7 +36,7 @@ pub mod write;
 
 pub use dataset::{Dataset, DatasetBookmark};
 pub use dir::{DEPTH_MAX, Dir, Dsl};
-pub use key::KeyInfo;
+pub use key::{EncryptionRoot, KeyFormat, KeyInfo, SetOfKeys};
 pub use name::{NameKinds, check_moved_name, check_name, check_new_name};
 pub use property::Property;
 pub use props::{INHERIT_SUFFIX, Level, PropertySource, PropertyValue, RECEIVED_SUFFIX, Sourced};

@@ -94,7 +94,7 @@ impl Dsl {
         let mut log =
             LogBlocks { visitor, objset, claim_txg: header.claim_txg, txg, seen: HashSet::new(), stopped: false };
         // that a log ends with a block that is not there is no damage
-        zil::walk(self.mos().cache().zio(), objset, header, &mut log);
+        zil::walk(self.mos().cache().zio(), &zio::SetKeys::Plain, objset, header, &mut log);
         if log.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }

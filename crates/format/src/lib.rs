@@ -20,6 +20,7 @@ pub mod redaction;
 pub mod removal;
 pub mod sa;
 pub mod scan;
+pub mod sealing;
 pub mod space_map;
 pub mod stream;
 pub mod swap;

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{AlignedBuf, Block, Endian, Env, Error, Kind, Mutex, MutexGuard, Result};
+use base::{AlignedBuf, Endian, Env, Error, Kind, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, embedded};
 use device::Device;
 use device::meter::Meter;
 use format::ids::Guid;
 use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, L2LogBlock, LOG_BYTES, LOG_ENTRIES_MAX, LogEntry, LogPtr};
+use format::sealing::StoredBytes;
 use vdev::geometry;
 
 use crate::allowance::Allowance;
@@ -58,7 +59,9 @@ pub struct FedBlock {
     /// Which it is.
     pub key: L2Key,
     /// Its bytes as they are in the pool.
-    pub physical: Block,
+    pub physical: StoredBytes,
+    /// Its set is encrypted.
+    pub is_protected: bool,
     /// Bytes of its contents.
     pub lsize: u64,
     /// How it is compressed.
@@ -221,7 +224,7 @@ impl CacheDevice {
     /// Writes blocks, as many as a quarter of the ring takes; how many bytes it took.
     pub(crate) fn write(&self, records: &[FedBlock], index: &Index, stats: &Stats) -> u64 {
         let mut writer = self.writer();
-        let asize = |record: &FedBlock| (record.physical.len() as u64).next_multiple_of(self.sector);
+        let asize = |record: &FedBlock| (record.physical.block().len() as u64).next_multiple_of(self.sector);
         let most = self.ring().capacity() / 4;
         let (mut bytes, mut count) = (0, 0);
         let log_bytes = |count: u64| match writer.header.log_entries {
@@ -289,8 +292,8 @@ impl CacheDevice {
         let mut at = 0;
         let mut entries = Vec::with_capacity(records.len());
         for record in records {
-            let psize = record.physical.len();
-            bytes[at..at + psize].copy_from_slice(&record.physical);
+            let psize = record.physical.block().len();
+            bytes[at..at + psize].copy_from_slice(record.physical.block());
             entries.push(LogEntry {
                 dva: record.key.dva,
                 birth: record.key.birth,
@@ -300,7 +303,7 @@ impl CacheDevice {
                 compress: record.compress,
                 compress_level: 0,
                 is_metadata: record.is_metadata,
-                is_protected: false,
+                is_protected: record.is_protected,
                 is_prefetched: record.is_prefetched,
                 is_frequent: record.is_frequent,
             });

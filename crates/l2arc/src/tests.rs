@@ -1,5 +1,6 @@
 use device::{FaultyDevice, MemDevice};
 use format::ids::{Guid, Txg};
+use format::sealing::StoredBytes;
 
 use super::*;
 
@@ -43,7 +44,8 @@ const LEN: usize = 32768;
 fn record(n: u64) -> FedBlock {
     FedBlock {
         key: key(n),
-        physical: AlignedBuf::from(&contents(n)[..]).into(),
+        physical: StoredBytes::of_device(AlignedBuf::from(&contents(n)[..])),
+        is_protected: false,
         lsize: 65536,
         compress: 15,
         is_metadata: n.is_multiple_of(4),

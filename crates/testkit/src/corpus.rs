@@ -114,6 +114,14 @@ impl Case {
         ends.map(|end| &name[..end]).any(|root| self.dir.join("keys").join(format!("{root}.key")).exists())
     }
 
+    /// The files with keys of its encryption roots.
+    pub fn key_files(&self) -> Vec<PathBuf> {
+        let listed = fs::read_dir(self.dir.join("keys")).into_iter().flatten();
+        let mut files: Vec<PathBuf> = listed.map(|entry| entry.expect("the folder can be listed").path()).collect();
+        files.sort();
+        files
+    }
+
     /// A text of the case: `info/zfs-list`, for instance, where there is one.
     pub fn text(&self, path: &str) -> Option<String> {
         let plain = self.dir.join(path);

@@ -14,6 +14,7 @@ pub mod recording;
 pub mod rng;
 pub mod rough;
 pub mod seal;
+pub mod sealed;
 pub mod snapshots;
 pub mod sparse;
 pub mod streams;

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva};
 use format::ids::{DatasetId, Txg};
-use zio::Zio;
+use zio::{SetKeys, Zio};
 
 use crate::walk::SEQ_WORD;
 use crate::{LogVisitor, Record, WalkEnd, ZilHeader, walk};
@@ -66,7 +66,7 @@ impl Claim {
             has_unfit: false,
             error: None,
         };
-        let end = walk(zio, objset, header, &mut finder);
+        let end = walk(zio, &SetKeys::Plain, objset, header, &mut finder);
         if let WalkEnd::Unreadable(error) = end {
             finder.stop_at(error);
         }
@@ -87,7 +87,7 @@ impl Claim {
     pub fn forget(zio: &Zio, objset: DatasetId, header: &ZilHeader, txg: Txg) -> Claim {
         let mut old = OldBlocks { txg, blocks: Vec::new() };
         // wherever it ends, no block of that state is behind
-        walk(zio, objset, header, &mut old);
+        walk(zio, &SetKeys::Plain, objset, header, &mut old);
         let (blocks, clones) = (Vec::new(), Vec::new());
         Claim { header: ZilHeader::EMPTY, blocks, useless: old.blocks, clones, newest_txg: Txg::ZERO }
     }

@@ -56,7 +56,7 @@ impl Log {
         }
         let found = ClaimedBlocks::new(&header);
         let mut frame = Frame { log: self, header, apply, found, replayed: Replayed::default(), error: None };
-        let end = walk(self.zio(), self.objset().id(), &header, &mut frame);
+        let end = walk(self.zio(), self.objset().cache().keys(), self.objset().id(), &header, &mut frame);
         let Frame { found, mut replayed, error, .. } = frame;
         if let Some(error) = error {
             return Err(error).in_dataset(self.objset().name());
@@ -109,7 +109,7 @@ impl Log {
         };
         let mut last = LastRecord(0);
         if let Some(header) = header {
-            walk(self.zio(), self.objset().id(), header, &mut last);
+            walk(self.zio(), self.objset().cache().keys(), self.objset().id(), header, &mut last);
         }
         memory.settle_logged(self.objset().id(), last.0);
     }
@@ -119,7 +119,7 @@ impl Log {
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
         let Some(header) = self.chain().old() else { return self.chain().take() };
         let mut found = ClaimedBlocks::new(&header);
-        walk(self.zio(), self.objset().id(), &header, &mut found);
+        walk(self.zio(), self.objset().cache().keys(), self.objset().id(), &header, &mut found);
         [found.blocks, found.data].concat()
     }
 }

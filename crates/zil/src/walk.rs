@@ -18,11 +18,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use base::{AlignedBuf, Bookmark, Endian, Error, Reader, Result};
+use base::{AlignedBuf, Bookmark, Endian, Error, Reader, Result, ResultExt};
 use codec::checksum::Checksum;
 use format::blkptr::{BlkPtr, Dva};
 use format::ids::DatasetId;
-use zio::Zio;
+use zio::{Keys, SetKeys, Zio};
 
 use crate::intent::fields::blkptr;
 use crate::{Record, ZilHeader};
@@ -65,8 +65,9 @@ struct LogBlock {
     next: BlkPtr,
 }
 
-/// Visits the blocks of a log and their records, in order; `objset` is for bookmarks.
-pub fn walk(zio: &Zio, objset: DatasetId, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
+/// Visits the blocks of a log and their records, in order; `objset` is for bookmarks. With the keys of an encrypted set
+/// its records are opened; without them, they have heads and pointers, and what else they say makes no sense.
+pub fn walk(zio: &Zio, keys: &SetKeys, objset: DatasetId, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
     let (last_block, last_record) = header.last_seqs();
     let mut seen: HashSet<Dva> = HashSet::new();
     let mut bp = header.first;
@@ -83,7 +84,7 @@ pub fn walk(zio: &Zio, objset: DatasetId, header: &ZilHeader, visitor: &mut dyn 
         if (seq, record_seq) == (last_block, last_record) {
             break;
         }
-        let block = match read(zio, &bp, bookmark) {
+        let block = match read(zio, keys, &bp, bookmark) {
             Ok(block) => block,
             Err(e) => return WalkEnd::Unreadable(e),
         };
@@ -107,12 +108,23 @@ pub fn walk(zio: &Zio, objset: DatasetId, header: &ZilHeader, visitor: &mut dyn 
 }
 
 /// Reads a log block, and finds the way on.
-fn read(zio: &Zio, bp: &BlkPtr, bookmark: Bookmark) -> Result<LogBlock> {
-    let (bytes, endian) = zio.read_log_block(bp, bookmark)?;
+fn read(zio: &Zio, keys: &SetKeys, bp: &BlkPtr, bookmark: Bookmark) -> Result<LogBlock> {
+    let (mut bytes, endian) = zio.read_log_block(bp, bookmark)?;
+    if let Some(keys) = keys.keys() {
+        open(keys, bp, endian, &mut bytes).at_block(bookmark)?;
+    }
     let is_new = Checksum::from_u8(bp.checksum_kind()) == Some(Checksum::Zilog2);
     link(&bytes, endian, is_new, bp)
         .map(|(records, next)| LogBlock { bytes, endian, records, next })
         .map_err(|e| e.at_block(bookmark))
+}
+
+/// Opens the block of the log of an encrypted set in place.
+fn open(keys: &dyn Keys, bp: &BlkPtr, endian: Endian, bytes: &mut [u8]) -> Result<()> {
+    if !bp.uses_crypt() {
+        return Err(Error::corrupt("log block that is not encrypted in an encrypted set"));
+    }
+    keys.open_log(bp, endian, bytes)
 }
 
 /// The range of the records, and the pointer to the next block.

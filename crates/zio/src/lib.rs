@@ -18,6 +18,7 @@
 //! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
 
 pub mod alloc;
+mod contents;
 mod damage;
 pub mod effort;
 mod gang;
@@ -37,12 +38,12 @@ mod write;
 mod zio;
 
 pub use alloc::{Allocator, Class};
+pub use contents::{BlockContents, Mode, Physical, ReadRequest};
 pub use damage::Damage;
 pub use heal::ScrubRun;
-pub use keys::Keys;
+pub use keys::{Keys, SetKeys};
 pub use on_failure::{DeviceWait, OnFailure};
 pub use pointer::is_verifiable;
-pub use read::{BlockContents, Mode, Physical, ReadRequest};
 pub use refs::{CloneTable, RefTable, Twin};
 pub use write::{BlockWrite, Compressed, DedupMode, Packed, PlacedBlock, WritePolicy, WrittenBlock, stored_bytes};
 pub use zio::Zio;

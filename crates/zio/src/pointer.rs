@@ -7,10 +7,10 @@ use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr, Dva};
 use format::swap;
 use vdev::Extent;
 
-/// Whether a block's bytes can be told from others, wherever they come from.
+/// Whether a block's bytes on disk can be told from others, wherever they come from.
 pub fn is_verifiable(bp: &BlkPtr) -> bool {
     let is_sum = |kind: Checksum| !kind.is_embedded() && !matches!(kind, Checksum::Off | Checksum::NoParity);
-    let has_bytes = !bp.is_hole() && !bp.is_embedded() && !bp.is_encrypted() && check_shape(bp).is_ok();
+    let has_bytes = !bp.is_hole() && !bp.is_embedded() && check_shape(bp).is_ok();
     has_bytes && checksum_kind(bp).is_ok_and(is_sum)
 }
 

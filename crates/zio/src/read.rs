@@ -6,54 +6,17 @@ use base::{AlignedBuf, Bookmark, Endian, Error, Kind, Result, ResultExt};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Embedded};
+use format::sealing::StoredBytes;
 use vdev::Extent;
 
+use crate::contents::{BlockContents, Physical, ReadRequest};
 use crate::effort;
+use crate::keys::SetKeys;
 use crate::on_failure::OnFailure;
 use crate::pointer::{
     check_shape, checksum_kind, compress_kind, decompress, extent, is_verifiable, log_block_sums, turn,
 };
 use crate::zio::Zio;
-
-/// What a reader can do with encrypted blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Contents: an encrypted block is an error.
-    #[default]
-    Plain,
-    /// Whatever is there: encrypted contents come back as they are on disk, after decompression where
-    /// that is possible. For checking, and for the parts of dnodes that are never encrypted.
-    Raw,
-}
-
-/// A block to read, and what to call it in an error.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadRequest {
-    /// Where it is.
-    pub bp: BlkPtr,
-    /// Which it is.
-    pub bookmark: Bookmark,
-    /// What to do if it is encrypted.
-    pub mode: Mode,
-}
-
-/// What was read of a block.
-pub struct BlockContents {
-    /// Its contents, as from [`Zio::read`].
-    pub data: AlignedBuf,
-    /// The bytes as they are on disk.
-    pub physical: Physical,
-}
-
-/// The bytes of a block as they are on disk, verified.
-pub enum Physical {
-    /// They are its contents.
-    Same,
-    /// They are others.
-    Apart(AlignedBuf),
-    /// There are none, or nothing can verify them.
-    Nowhere,
-}
 
 /// A batched read on its way to the device.
 struct PendingRead {
@@ -73,20 +36,25 @@ impl Zio {
 
     /// The contents of many blocks, each as from [`Zio::read`], in the order of `requests`.
     pub fn read_batch(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
-        self.read_whole(requests, OnFailure::Fail)
+        self.read_whole(requests, &SetKeys::Plain, OnFailure::Fail)
             .into_iter()
             .map(|result| result.map(|contents| contents.data))
             .collect()
     }
 
-    /// As [`Zio::read_batch`], and the bytes on disk too.
-    pub fn read_whole(&self, requests: &[ReadRequest], on_failure: OnFailure) -> Vec<Result<BlockContents>> {
-        let mut results = self.read_once(requests);
+    /// As [`Zio::read_batch`], of a set with those keys, and the bytes on disk too.
+    pub fn read_whole(
+        &self,
+        requests: &[ReadRequest],
+        keys: &SetKeys,
+        on_failure: OnFailure,
+    ) -> Vec<Result<BlockContents>> {
+        let mut results = self.read_once(requests, keys);
         for (request, result) in requests.iter().zip(&mut results) {
             while let Err(error) = result
                 && self.waiting().is_worth_another(error, on_failure)
             {
-                *result = self.read_once(std::slice::from_ref(request)).pop().expect("one result a request");
+                *result = self.read_once(std::slice::from_ref(request), keys).pop().expect("one result a request");
             }
             if let Err(error) = result
                 && matches!(error.kind(), Kind::Checksum | Kind::Io)
@@ -99,23 +67,30 @@ impl Zio {
 
     /// The contents of a block whose bytes came from elsewhere; `None` if they are not those of this block, or if
     /// nothing can tell.
-    pub fn contents_of(&self, request: &ReadRequest, physical: AlignedBuf) -> Option<BlockContents> {
+    pub fn contents_of(&self, request: &ReadRequest, keys: &SetKeys, physical: AlignedBuf) -> Option<BlockContents> {
         let is_it = is_verifiable(&request.bp) && self.sums().is_good(&request.bp, &physical);
-        if is_it { self.decode(request, physical).ok() } else { None }
+        if is_it && keys.admits(request) { self.decode(request, keys, physical).ok() } else { None }
     }
 
     /// The contents of a block from its bytes on disk, which are compressed and known to be good.
-    pub fn unpack(&self, bp: &BlkPtr, physical: &[u8]) -> Result<AlignedBuf> {
+    pub fn unpack(&self, request: &ReadRequest, keys: &SetKeys, stored: &StoredBytes) -> Result<AlignedBuf> {
+        match keys.keys() {
+            Some(keys) if request.bp.is_encrypted() => self.open(&request.bp, keys, stored.block()),
+            _ => self.unpack_plain(&request.bp, stored.block()),
+        }
+    }
+
+    pub(crate) fn unpack_plain(&self, bp: &BlkPtr, physical: &[u8]) -> Result<AlignedBuf> {
         let mut data = AlignedBuf::for_overwrite(bp.lsize() as usize);
         decompress(bp, physical, &mut data)?;
         turn(bp, &mut data);
         Ok(data)
     }
 
-    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<BlockContents>> {
+    fn read_once(&self, requests: &[ReadRequest], keys: &SetKeys) -> Vec<Result<BlockContents>> {
         let alone = |data| BlockContents { data, physical: Physical::Nowhere };
         let mut results: Vec<Option<Result<BlockContents>>> =
-            requests.iter().map(|r| self.without_io(r).map(|result| result.map(alone))).collect();
+            requests.iter().map(|r| self.without_io(r, keys).map(|result| result.map(alone))).collect();
         let mut pending: Vec<PendingRead> = Vec::new();
         for (index, request) in requests.iter().enumerate().filter(|(index, _)| results[*index].is_none()) {
             let bp = request.bp;
@@ -139,12 +114,13 @@ impl Zio {
         let finished = self.env().map(work, work_ns, |(p, read)| {
             let request = &requests[p.index];
             let physical = self.finish(request, p.buf, read.is_ok());
-            (p.index, physical.and_then(|physical| self.decode(request, physical)))
+            (p.index, physical.and_then(|physical| self.decode(request, keys, physical)))
         });
         finished.into_iter().for_each(|(index, result)| results[index] = Some(result));
         let finished = requests.iter().zip(results).map(|(request, result)| {
-            let result = result
-                .unwrap_or_else(|| self.recover_noting(request).and_then(|physical| self.decode(request, physical)));
+            let result = result.unwrap_or_else(|| {
+                self.recover_noting(request).and_then(|physical| self.decode(request, keys, physical))
+            });
             result.at_block(request.bookmark)
         });
         finished.collect()
@@ -171,15 +147,12 @@ impl Zio {
     }
 
     /// What needs no device: holes, embedded blocks, and what is refused.
-    fn without_io(&self, request: &ReadRequest) -> Option<Result<AlignedBuf>> {
+    fn without_io(&self, request: &ReadRequest, keys: &SetKeys) -> Option<Result<AlignedBuf>> {
         let bp = &request.bp;
         if bp.is_hole() {
             return Some(check_shape(bp).map(|()| AlignedBuf::zeroed(bp.lsize() as usize)).at_block(request.bookmark));
         }
-        let refused = check_shape(bp).and_then(|()| match request.mode == Mode::Plain && bp.is_encrypted() {
-            true => self.keys().check(request.bookmark.objset),
-            false => Ok(()),
-        });
+        let refused = check_shape(bp).and_then(|()| keys.check(request));
         match refused {
             Err(e) => Some(Err(e.at_block(request.bookmark))),
             Ok(()) if bp.is_embedded() => Some(self.read_embedded(bp).at_block(request.bookmark)),
@@ -259,30 +232,32 @@ impl Zio {
         })
     }
 
-    fn decode(&self, request: &ReadRequest, mut physical: AlignedBuf) -> Result<BlockContents> {
-        let bp = &request.bp;
-        let is_raw = bp.is_encrypted() && request.mode == Mode::Raw;
-        if bp.is_encrypted() && !is_raw {
-            self.keys().open(bp, request.bookmark, &mut physical)?;
+    fn decode(&self, request: &ReadRequest, keys: &SetKeys, physical: AlignedBuf) -> Result<BlockContents> {
+        match request.bp.uses_crypt() {
+            false => self.decode_plain(&request.bp, physical),
+            true => self.decode_of_set(request, keys, physical),
         }
+    }
+
+    /// The contents of a block that is not sealed, from its bytes on disk.
+    pub(crate) fn decode_plain(&self, bp: &BlkPtr, physical: AlignedBuf) -> Result<BlockContents> {
         if compress_kind(bp)? == Compress::Off {
             if bp.lsize() != bp.psize() {
                 return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", bp.lsize(), bp.psize())));
             }
             let mut data = physical;
-            let physical = match (bp.endian(), is_verifiable(bp)) {
-                (Endian::Little, true) => Physical::Same,
+            let physical = match (bp.endian(), is_verifiable(bp), bp.unsealed()) {
+                (Endian::Little, true, Some(unsealed)) => Physical::Same(unsealed),
                 _ => Physical::Nowhere,
             };
             turn(bp, &mut data);
             return Ok(BlockContents { data, physical });
         }
-        if is_raw {
-            // compressed, then encrypted: nothing to decompress without the key
-            return Ok(BlockContents { data: physical, physical: Physical::Nowhere });
-        }
-        let data = self.unpack(bp, &physical)?;
-        let physical = if is_verifiable(bp) { Physical::Apart(physical) } else { Physical::Nowhere };
+        let data = self.unpack_plain(bp, &physical)?;
+        let physical = match is_verifiable(bp) {
+            true => Physical::Apart(StoredBytes::of_device(physical)),
+            false => Physical::Nowhere,
+        };
         Ok(BlockContents { data, physical })
     }
 }

@@ -16,7 +16,6 @@ use vdev::Tree;
 use crate::alloc::Allocator;
 use crate::damage::Damage;
 use crate::issue::WriteQueue;
-use crate::keys::{Keys, NoKeys};
 use crate::on_failure::{DeviceWait, ReadWaits};
 use crate::refs::{CloneTable, RefTable};
 use crate::sums::BlockSums;
@@ -29,7 +28,6 @@ pub struct Zio {
     allocator: OnceLock<Arc<Allocator>>,
     refs: OnceLock<Arc<dyn RefTable>>,
     clones: OnceLock<Arc<dyn CloneTable>>,
-    keys: Box<dyn Keys>,
     queue: WriteQueue,
     waiting: ReadWaits,
     damage: Damage,
@@ -41,7 +39,7 @@ impl Zio {
         tree.set_clock(&env);
         let queue = WriteQueue::new(tree.clone());
         let (sums, allocator, refs, clones, waiting, damage) = Default::default();
-        Zio { tree, env, sums, allocator, refs, clones, keys: Box::new(NoKeys), queue, waiting, damage }
+        Zio { tree, env, sums, allocator, refs, clones, queue, waiting, damage }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -99,11 +97,6 @@ impl Zio {
     pub(crate) fn release_counted(&self, bp: &BlkPtr) -> bool {
         self.refs.get().is_some_and(|refs| refs.release(bp))
             || self.clones.get().is_some_and(|clones| clones.release(bp))
-    }
-
-    /// The keys of encrypted sets.
-    pub(crate) fn keys(&self) -> &dyn Keys {
-        &*self.keys
     }
 
     /// What readers have found damaged.

@@ -67,7 +67,7 @@ impl Zpl {
         if objset.kind() != ObjsetType::Zfs {
             return Err(Error::new(Kind::Invalid, "dataset is not a file system"));
         }
-        if objset.is_encrypted() {
+        if objset.is_locked() {
             return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
         }
         let master = Master::read(&objset).in_dataset(objset.name())?;

@@ -80,7 +80,7 @@ impl Zvol {
         if objset.kind() != ObjsetType::Zvol {
             return Err(Error::new(Kind::Invalid, "dataset is not a volume"));
         }
-        if objset.is_encrypted() {
+        if objset.is_locked() {
             return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
         }
         let data = objset.object(volume::DATA)?;

@@ -1,5 +1,6 @@
 //! What the kinds of things to inspect are told.
 
+use crate::keys::KeyArgs;
 use crate::offline::PoolArgs;
 
 /// Arguments of what goes by device.
@@ -35,6 +36,8 @@ pub(super) struct PoolsArgs {
 pub(super) struct ObjectArgs {
     #[command(flatten)]
     pub(super) pool: PoolArgs,
+    #[command(flatten)]
+    pub(super) keys: KeyArgs,
     /// Show more of each object: -vv contents, -vvv block pointers, -vvvv all copies
     #[arg(short, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
@@ -54,6 +57,8 @@ pub(super) struct ObjectArgs {
 pub(super) struct LogArgs {
     #[command(flatten)]
     pub(super) pool: PoolArgs,
+    #[command(flatten)]
+    pub(super) keys: KeyArgs,
     /// Pool, for the logs of all its datasets, or a dataset
     #[arg(value_name = "POOL[/DS]")]
     pub(super) dataset: String,

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use base::{Bookmark, Result};
-use dmu::{Mode, Objset};
+use dmu::Objset;
 use dsl::Dataset;
 use format::blkptr::BlkPtr;
 use pool::Pool;
@@ -27,21 +27,21 @@ pub fn print(args: &LogArgs, opener: &mut Opener, out: &mut dyn Write) -> Result
     let target = Target { dataset: args.dataset.clone(), path: None };
     let (pool, name) = opener.pool_of(&target)?;
     if name.contains('/') {
-        return print_log(&pool, &pool.dsl().find(&name)?, out).map(|()| true);
+        return print_log(opener, &pool, &pool.dsl().find(&name)?, out).map(|()| true);
     }
     let mut well = true;
     for dir in pool.dsl().walk()?.into_iter().filter(|dir| dir.phys.head_dataset.is_some()) {
         let shown = pool.dsl().head(&dir).and_then(|head| match head.phys.bp.is_hole() {
             true => Ok(()),
-            false => print_log(&pool, &head, out),
+            false => print_log(opener, &pool, &head, out),
         });
         well &= shown.map_err(|e| complain("inspect", e)).is_ok();
     }
     Ok(well)
 }
 
-fn print_log(pool: &Pool, head: &Dataset, out: &mut dyn Write) -> Result<()> {
-    let objset = pool.dsl().objset(head, Mode::Raw)?;
+fn print_log(opener: &mut Opener, pool: &Pool, head: &Dataset, out: &mut dyn Write) -> Result<()> {
+    let objset = opener.looked_into(pool, head)?;
     let header = ZilHeader::parse(&objset.phys().log_header)?;
     if header.first.is_hole() {
         return Ok(());
@@ -51,7 +51,7 @@ fn print_log(pool: &Pool, head: &Dataset, out: &mut dyn Write) -> Result<()> {
     write!(out, "    head: claim txg {claim_txg}, last block claimed {claim_block_seq}")?;
     writeln!(out, ", last record claimed {claim_record_seq}, last replayed {replay_seq}, flags 0x{flags:x}")?;
     let mut printer = LogPrinter { objset: &objset, out, failed: None };
-    let end = zil::walk(pool.cache().zio(), head.id, &header, &mut printer);
+    let end = zil::walk(pool.cache().zio(), objset.cache().keys(), head.id, &header, &mut printer);
     match (printer.failed, end) {
         (Some(error), _) => Err(error.into()),
         (None, zil::WalkEnd::Unreadable(why)) => Ok(writeln!(out, "    ends here: {why}")?),
@@ -85,7 +85,7 @@ impl LogVisitor for LogPrinter<'_> {
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         let Record { kind, txg, seq, .. } = record;
         let what = match record.intent() {
-            _ if self.objset.is_encrypted() => format!("type {kind}, encrypted"),
+            _ if self.objset.is_locked() => format!("type {kind}, encrypted"),
             Ok(intent) => intent.to_string(),
             Err(error) => format!("type {kind}: {error}"),
         };

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use base::Result;
-use dmu::{Mode, Objset};
+use dmu::Objset;
 use format::ids::ObjectId;
 
 use super::args::ObjectArgs;
@@ -23,7 +23,7 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
     let (pool, name) = opener.pool_of(&target)?;
     let objset = match of_mos {
         true => pool.mos().clone(),
-        false => pool.dsl().objset(&pool.dsl().find(&name)?, Mode::Raw)?,
+        false => opener.looked_into(&pool, &pool.dsl().find(&name)?)?,
     };
     let verbosity = match (args.verbose, args.objects.is_empty()) {
         (0, true) => LINES,

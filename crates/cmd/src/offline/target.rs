@@ -12,11 +12,14 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
+use dsl::Dataset;
 use format::ids::{ObjectId, Txg};
 use format::objset::ObjsetType;
 use format::volume;
 use pool::{Candidate, Discovery, OpenOptions, Pool, Rewind};
 use zpl::Zpl;
+
+use crate::keys::{KeyArgs, KeyRing};
 
 /// Arguments of every command that opens pools.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -35,6 +38,8 @@ pub struct PoolArgs {
 pub struct FileArgs {
     #[command(flatten)]
     pool: PoolArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Read also file systems that were received without what their sender redacted: that reads as zeros
     #[arg(long)]
     redacted: bool,
@@ -58,6 +63,7 @@ pub struct Opener {
     cache_bytes: Option<u64>,
     discovery: Option<Discovery>,
     pools: HashMap<String, Arc<Pool>>,
+    keys: KeyRing,
 }
 
 /// What a dataset has that was received without what its sender redacted.
@@ -133,6 +139,7 @@ impl Opener {
             cache_bytes: None,
             discovery: None,
             pools: HashMap::new(),
+            keys: KeyRing::default(),
         }
     }
 
@@ -141,9 +148,14 @@ impl Opener {
         Opener { cache_bytes: Some(bytes), ..self }
     }
 
+    /// With those keys for encrypted datasets.
+    pub fn with_keys(self, args: &KeyArgs) -> Opener {
+        Opener { keys: KeyRing::new(&args.keys), ..self }
+    }
+
     /// The same for files.
     pub fn of_files(args: &FileArgs) -> Opener {
-        Opener { redacted: args.redacted, ..Opener::new(&args.pool) }
+        Opener { redacted: args.redacted, ..Opener::new(&args.pool).with_keys(&args.keys) }
     }
 
     /// The devices found.
@@ -195,7 +207,12 @@ impl Opener {
             let what = "its sender redacted some of it, which would read as zeros: --redacted reads it all the same";
             return Err(Error::new(Kind::Unsupported, what).in_dataset(&name));
         }
-        pool.dsl().objset(&dataset, Mode::Plain)
+        self.keys.objset(&pool, &dataset, Mode::Plain)
+    }
+
+    /// The object set of a dataset: with its keys, if those of encrypted ones were given; else what can be told without.
+    pub fn looked_into(&mut self, pool: &Pool, dataset: &Dataset) -> Result<Arc<Objset>> {
+        self.keys.objset(pool, dataset, Mode::Raw)
     }
 
     /// What is at a target, which has a path.

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use format::ids::Txg;
 
 use crate::getopt::{self, Opt};
+use crate::keys::KeyPlace;
 
 /// What is printed when the command line makes no sense.
 pub const USAGE: &str = "\
-Usage:\tzdb [-bcCdDLPSuv] [-e [-p <path> ...]] [-F] [-t <txg>] [<poolname>[/<dataset>] [<object> ...]]
+Usage:\tzdb [-bcCdDLPSuv] [-e [-p <path> ...]] [-F] [-K <key>] [-t <txg>] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb -l [-qu] <device> ...
 
     Dataset name must include at least one separator character '/' or '@'
@@ -31,6 +32,7 @@ Usage:\tzdb [-bcCdDLPSuv] [-e [-p <path> ...]] [-F] [-t <txg>] [<poolname>[/<dat
     Below options are intended for use with other options:
         -e pool is not imported here; always so
         -F attempt automatic rewind within safe range of transaction groups
+        -K <key> -- key of an encrypted dataset: prompt, -, file:///<path>, a passphrase or hex digits, the path of a raw key
         -p <path> -- use one or more to specify path to vdev dir, or a vdev [/dev]
         -P print numbers in parseable form
         -q don't print label contents
@@ -67,6 +69,8 @@ pub struct ZdbArgs {
     pub rewind: bool,
     /// `-t`.
     pub txg_max: Option<Txg>,
+    /// `-K`.
+    pub key: Option<KeyPlace>,
     /// `-p`: where to look; if it is empty, where the pool's devices are known to be.
     pub search: Vec<PathBuf>,
     /// Pool or dataset, and objects; or devices.
@@ -77,7 +81,7 @@ impl ZdbArgs {
     /// `None` asks for help. An error is a sentence.
     pub fn parse(args: &[OsString]) -> Result<Option<ZdbArgs>, String> {
         let help = [getopt::Long { name: "help", takes_value: false, code: '?' }];
-        let parsed = getopt::parse(args, "bcCdDeFlLp:PqSt:uv", &help);
+        let parsed = getopt::parse(args, "bcCdDeFK:lLp:PqSt:uv", &help);
         let mut out = ZdbArgs { operands: parsed.operands, ..ZdbArgs::default() };
         let (mut verbose, mut any) = (0, false);
         for opt in parsed.opts {
@@ -85,6 +89,7 @@ impl ZdbArgs {
                 Opt::Flag('?') => return Ok(None),
                 Opt::Flag('v') => verbose += 1,
                 Opt::Flag(flag) => any |= out.flag(flag),
+                Opt::Value('K', key) => out.key = Some(KeyPlace::of_zdb(&key)),
                 Opt::Value('p', path) => out.search.push(PathBuf::from(path)),
                 Opt::Value(_, txg) => {
                     out.txg_max = Some(txg.parse().map_err(|_| format!("incorrect txg specified: {txg}"))?);

@@ -14,6 +14,7 @@ use zil::ZilHeader;
 use super::args::ZdbArgs;
 use super::object::ObjectPrinter;
 use super::text::Pointer;
+use crate::keys::KeyRing;
 
 /// How deep the tree of datasets may be.
 const DEPTH_MAX: usize = 128;
@@ -24,7 +25,7 @@ const ACCOUNTING: [i64; 3] = [-1, -2, -3];
 pub fn print_one(args: &ZdbArgs, pool: &Pool, name: &str, objects: &[String], out: &mut dyn Write) -> Result<u8> {
     let dataset = pool.dsl().find(name)?;
     let args = ZdbArgs { datasets: args.datasets.max(1), ..args.clone() };
-    let objset = pool.dsl().objset(&dataset, Mode::Raw)?;
+    let objset = keys_of(&args).objset(pool, &dataset, Mode::Raw)?;
     print_objset(&args, &objset, &About::dataset(&dataset), objects, out)?;
     Ok(0)
 }
@@ -37,19 +38,32 @@ pub fn print_all(args: &ZdbArgs, pool: &Pool, objects: &[String], out: &mut dyn 
         About { name: "mos", creation_txg: Txg::new(4), bytes: mos_bytes, is_inconsistent: false, is_head: false };
     print_objset(args, pool.mos(), &about, objects, out)?;
     if objects.is_empty() {
-        print_dir(args, pool, &pool.dsl().root()?, 0, out)?;
+        print_dir(args, &mut keys_of(args), pool, &pool.dsl().root()?, 0, out)?;
     }
     Ok(())
 }
 
-fn print_dir(args: &ZdbArgs, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn Write) -> Result<()> {
+/// The keys that were given.
+fn keys_of(args: &ZdbArgs) -> KeyRing {
+    KeyRing::new(args.key.as_slice())
+}
+
+fn print_dir(
+    args: &ZdbArgs,
+    keys: &mut KeyRing,
+    pool: &Pool,
+    dir: &Dir,
+    depth: usize,
+    out: &mut dyn Write,
+) -> Result<()> {
     let dsl = pool.dsl();
     if depth > DEPTH_MAX {
         return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
     }
     for (name, id) in table(pool, dir.phys.child_zap)? {
         if !name.starts_with('$') {
-            print_dir(args, pool, &dsl.dir(DirId::new(id), &format!("{}/{name}", dir.name))?, depth + 1, out)?;
+            let dir = dsl.dir(DirId::new(id), &format!("{}/{name}", dir.name))?;
+            print_dir(args, keys, pool, &dir, depth + 1, out)?;
         }
     }
     let head = dsl.head(dir)?;
@@ -58,7 +72,7 @@ fn print_dir(args: &ZdbArgs, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn
     let snapshots = snapshots.into_iter().map(open);
     for dataset in snapshots.chain([Ok(head.clone())]) {
         let dataset = dataset?;
-        match dsl.objset(&dataset, Mode::Raw) {
+        match keys.objset(pool, &dataset, Mode::Raw) {
             Ok(objset) => print_objset(args, &objset, &About::dataset(&dataset), &[], out)?,
             Err(e) => writeln!(out, "Could not open {}, error {}: {e}", dataset.name, e.errno())?,
         }

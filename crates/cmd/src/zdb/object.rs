@@ -126,7 +126,7 @@ impl<'a> ObjectPrinter<'a> {
         ];
         let flags: String = flags.iter().filter(|(bit, _)| dnode.flags & bit != 0).map(|(_, name)| *name).collect();
         writeln!(out, "\tdnode flags: {flags}\n\tdnode maxblkid: {}", dnode.block_max)?;
-        let encrypted = |kind: ObjectType| self.objset.is_encrypted() && kind.is_encrypted();
+        let encrypted = |kind: ObjectType| self.objset.is_locked() && kind.is_encrypted();
         if encrypted(dnode.bonus_type) {
             writeln!(out, "\t\t(bonus encrypted)")?;
         } else {

@@ -429,7 +429,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         let cache = self.objset.cache().clone();
         let (tell, contents) = mpsc::channel();
         self.objset.cache().zio().env().background(move || {
-            let packed = cache.zio().read_whole(&packed, OnFailure::Fail);
+            let packed = cache.zio().read_whole(&packed, cache.keys(), OnFailure::Fail);
             let plain = cache.get_batch(&plain, Keep::NOTHING);
             // the stream may have come to an end meanwhile
             let _ = tell.send(BatchContents { packed, plain });
@@ -453,11 +453,11 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                     let block = plain.next().ok_or_else(missing)??;
                     self.write_block(fields, &block)?;
                 }
-                SendItem::Read(WantedBlock { fields, .. }) => {
+                SendItem::Read(WantedBlock { fields, request, .. }) => {
                     let contents = packed.next().ok_or_else(missing)??;
-                    match contents.physical {
-                        Physical::Apart(bytes) => self.write(fields, &bytes)?,
-                        Physical::Same | Physical::Nowhere => {
+                    match (contents.physical, request.bp.unsealed()) {
+                        (Physical::Apart(bytes), Some(_)) => self.write(fields, bytes.block())?,
+                        _ => {
                             let what = "a compressed block is not compressed on disk";
                             return Err(Error::corrupt(what));
                         }

@@ -24,6 +24,29 @@ impl Extracted<'_> {
         let dir = self.dir.path().to_str().expect("temporary folders are ASCII").to_owned();
         command.iter().map(|arg| (*arg).to_owned()).chain(["-d".to_owned(), dir, place.to_owned()]).collect()
     }
+
+    /// The same with all keys of the case, for a dataset that is encrypted.
+    fn args_with_keys(&self, command: &[&str], dataset: &str, place: &str) -> Vec<String> {
+        let mut args = self.args(command, place);
+        if self.case.is_encrypted(dataset) {
+            let keys = self
+                .case
+                .key_files()
+                .into_iter()
+                .flat_map(|key| ["-K".to_owned(), format!("file://{}", key.display())]);
+            args.splice(1..1, keys);
+        }
+        args
+    }
+
+    /// Without a key, an encrypted dataset is not read, and that is told.
+    fn check_locked(&self, args: Vec<String>, dataset: &str, wrong: &mut Vec<String>) {
+        let ran = program::run(args);
+        let is_told = ran.code() == Some(1) && ran.complaints().contains(dataset);
+        if self.case.is_encrypted(dataset) && !(is_told && ran.out().is_empty()) {
+            wrong.push(format!("{dataset} is encrypted, but: {:?} {}", ran.code(), ran.complaints()));
+        }
+    }
 }
 
 /// What is looked at in a case: returns how much was, and notes what is wrong.
@@ -76,13 +99,11 @@ fn stats_of_files(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
     let manifests = extracted.case.manifests(".jsonl");
     for (dataset, text) in &manifests {
         let place = format!("{dataset}:/");
-        let ran = program::run(extracted.args(&["stat", "-r", "-j", "--sha256"], &place));
+        let command = ["stat", "-r", "-j", "--sha256"];
         if extracted.case.is_encrypted(dataset) {
-            if ran.code() != Some(1) || !ran.complaints().contains(dataset.as_str()) {
-                wrong.push(format!("{dataset} is encrypted, but: {:?} {}", ran.code(), ran.complaints()));
-            }
-            continue;
+            extracted.check_locked(extracted.args(&command, &place), dataset, wrong);
         }
+        let ran = program::run(extracted.args_with_keys(&command, dataset, &place));
         let expect = Manifest::parse(text).expect("the corpus is well formed").on_disk();
         match ran.well().and_then(|out| Manifest::parse(&out)) {
             Ok(found) => wrong.extend(expect.differences(&found).map(|text| format!("{dataset}:\n{text}"))),
@@ -95,12 +116,11 @@ fn stats_of_files(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
 /// What `cenote cp` makes of every file.
 fn copies(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
     let manifests = extracted.case.manifests(".jsonl");
-    let manifests = manifests.iter().filter(|(dataset, _)| !extracted.case.is_encrypted(dataset));
     let mut checked = 0;
-    for (dataset, text) in manifests {
+    for (dataset, text) in &manifests {
         let to = tempfile::tempdir().expect("a temporary folder can be made");
         let copy = to.path().join("copy");
-        let mut args = extracted.args(&["cp", "-r", "--dev", "--suid"], &format!("{dataset}:/"));
+        let mut args = extracted.args_with_keys(&["cp", "-r", "--dev", "--suid"], dataset, &format!("{dataset}:/"));
         args.push(copy.to_str().expect("temporary folders are ASCII").to_owned());
         let ran = program::run(args);
         let all = Manifest::parse(text).expect("the corpus is well formed").on_disk();
@@ -120,9 +140,11 @@ fn copies(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
 fn stats_of_volumes(extracted: &Extracted<'_>, wrong: &mut Vec<String>) -> usize {
     let volumes = extracted.case.manifests(".zvol");
     for (volume, expect) in &volumes {
-        let ran = program::run(extracted.args(&["stat", "--sha256"], &format!("{volume}:")));
-        match ran.well() {
-            _ if extracted.case.is_encrypted(volume) && ran.code() == Some(1) => {}
+        let place = format!("{volume}:");
+        if extracted.case.is_encrypted(volume) {
+            extracted.check_locked(extracted.args(&["stat", "--sha256"], &place), volume, wrong);
+        }
+        match program::run(extracted.args_with_keys(&["stat", "--sha256"], volume, &place)).well() {
             Ok(out) if out == *expect => {}
             Ok(out) => wrong.push(format!("{volume}: {out} instead of {expect}")),
             Err(e) => wrong.push(format!("{volume}: {e}")),

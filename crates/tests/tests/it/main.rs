@@ -12,6 +12,7 @@ mod files;
 mod golden;
 mod heal;
 mod inject;
+mod keys;
 mod lifted;
 mod live;
 mod log;

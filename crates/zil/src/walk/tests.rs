@@ -7,6 +7,7 @@ use codec::checksum::embedded;
 use device::MemDevice;
 use format::ids::{DatasetId, Guid, Txg, VdevNumber};
 use vdev::{Tree, VdevSpec};
+use zio::SetKeys;
 
 use super::*;
 
@@ -77,7 +78,7 @@ impl Log {
         tree.leaf(leaf).unwrap().state().set_health(vdev::Health::HEALTHY);
         let zio = Zio::new(Arc::new(tree), Env::fixed(0));
         let mut seen = Seen::default();
-        let end = walk(&zio, DatasetId::new(54), header, &mut seen);
+        let end = walk(&zio, &SetKeys::Plain, DatasetId::new(54), header, &mut seen);
         let errors = zio.tree().leaf(GUID).unwrap().stats().errors();
         assert_eq!(errors, [0, 0, 0], "the end of a log is nobody's fault");
         (seen.blocks, seen.records, end)

@@ -169,7 +169,7 @@ fn everything_reads_back() {
                 for (WrittenBlock { bp, packed }, data) in written.iter().zip(&data) {
                     let Some(packed) = packed.clone().map(Packed::into_block) else { continue };
                     assert_eq!((packed.len() as u64, bp.is_embedded()), (bp.psize(), false));
-                    assert_eq!(&*pool.zio.unpack(bp, &packed).unwrap(), &**data);
+                    assert_eq!(&*pool.zio.unpack_plain(bp, &packed).unwrap(), &**data);
                 }
                 let pointers: Vec<BlkPtr> = written.iter().map(|written| written.bp).collect();
                 for (bp, data) in pointers.iter().zip(&data) {
@@ -484,7 +484,7 @@ fn reads_wait_as_they_are_asked_to() {
     pool.disks[0].vanish(true);
     let read = |on_failure| {
         let request = ReadRequest { bp, bookmark: BOOKMARK, mode: Mode::Plain };
-        pool.zio.read_whole(&[request], on_failure).remove(0).map(|contents| contents.data)
+        pool.zio.read_whole(&[request], &crate::SetKeys::Plain, on_failure).remove(0).map(|contents| contents.data)
     };
     assert_eq!(read(OnFailure::Wait).err().unwrap().kind(), Kind::Missing, "nobody knows yet how to wait");
     let (disk, tree) = (pool.disks[0].clone(), pool.zio.tree().clone());
