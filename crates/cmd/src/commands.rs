@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{
-    advise, analytics, bench, emulate, exporter, inspect, lab, mount_zfs, offline, output, profile, reflink, serve,
-    top, traces, upgrade, version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
+    advise, analytics, bench, cut, emulate, exporter, inspect, lab, mount_zfs, offline, output, profile, reflink,
+    serve, top, traces, upgrade, version, volumes, zdb, zfs, zgenhostid, zilstat, zinject, zpool,
 };
 
 /// One command of the program.
@@ -68,6 +68,8 @@ const COMMANDS: &[Command] = &[
     },
     plain("upgrade", "put this program in the place of the one that serves pools in use", upgrade::run),
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
+    Command { ends_with_reader: false, ..plain("cut", "take snapshots of many pools at one moment", cut::run) },
+    Command { ends_with_reader: false, ..plain("cut-hold", "", cut::hold) },
     plain("mount-helper", "", serve::mount_helper),
     plain("listen-helper", "", |_| daemon::listen_helper::run()),
     plain("zedlets", "", |_| daemon::zedlets::run()),

@@ -10,7 +10,7 @@
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
 //! - [`volumes`]: how programs get at volumes.
-//! - [`reflink`]: copies that share blocks.
+//! - [`reflink`]: copies that share blocks; [`cut`]: snapshots of many pools at one moment.
 //! - [`exporter`]: tells Prometheus what they count, [`top`] and [`analytics`] show it; [`http`]: the server of pages.
 //! - [`mod@bench`]: measures file systems and devices; [`advise`]: says what would pay; [`emulate`]: serves files as slow as
 //!   disks; [`traces`]: traces of requests; [`lab`]: runs studies, and writes a report; [`chart`]: what they draw with.
@@ -53,6 +53,7 @@ mod analytics;
 mod bench;
 mod chart;
 mod commands;
+mod cut;
 mod dedup_survey;
 mod device_rates;
 mod distinct;

@@ -115,6 +115,21 @@ impl Exports {
         self.all().iter().filter(|export| export.is_served()).try_for_each(|export| export.hold())
     }
 
+    /// Has writes wait that programs begin and kernels would keep, until [`Exports::go_on_all`].
+    pub fn calm_all(&self) {
+        self.all().iter().filter(|export| export.is_served()).for_each(|export| export.calm());
+    }
+
+    /// Has kernels send what they keep of writes, while these wait.
+    pub fn flush_all(&self) {
+        self.all().iter().filter(|export| export.is_served()).for_each(|export| export.flush());
+    }
+
+    /// Lets no request be done for a moment, until [`Exports::go_on_all`]. Errors: what cannot wait.
+    pub fn park_all(&self) -> Result<()> {
+        self.all().iter().filter(|export| export.is_served()).try_for_each(|export| export.park())
+    }
+
     /// Lets requests be done again.
     pub fn go_on_all(&self) {
         self.all().iter().for_each(|export| export.go_on());

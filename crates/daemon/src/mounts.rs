@@ -257,6 +257,19 @@ impl Export for MountedDataset {
         self.mount.hold()
     }
 
+    fn calm(&self) {
+        self.mount.calm();
+    }
+
+    fn flush(&self) {
+        self.mount.flush();
+    }
+
+    fn park(&self) -> Result<()> {
+        self.mount.park();
+        Ok(())
+    }
+
     fn go_on(&self) {
         self.mount.go_on();
     }

@@ -5,6 +5,7 @@ mod cachefile;
 mod handover;
 mod leaving;
 mod set_here;
+mod still;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,9 +18,7 @@ use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
 use format::nvlist::Value;
 use fuse::{Helper, InheritedMount, MountOptions};
-use pool::{
-    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
-};
+use pool::{AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -38,7 +37,7 @@ use crate::process_end::ProcessEnd;
 use crate::revival::Revival;
 use crate::server::AnswersRequests;
 use crate::streams::RunningStreams;
-use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
+use crate::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, StillPool};
 use crate::volume_exports::VolumeExports;
 use crate::volume_losses::VolumeLosses;
 use crate::volumes::OpenVolumes;
@@ -279,7 +278,7 @@ impl Served {
                 self.set_here().own(pool.split(name, vdevs, properties, history, &self.locks)?);
                 Ok(())
             }),
-            Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
+            Request::Sweep { kind, action, vdevs, history } => self.asked().sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| self.mounts.settled()).map(|()| PoolReply::Done),
@@ -330,13 +329,6 @@ impl Served {
         let mut state = None;
         self.change_pool(history, |pool| pool.online(vdev, expand).map(|now| state = Some(now.state)))?;
         Ok(state.map_or(PoolReply::Done, PoolReply::Onlined))
-    }
-
-    /// Begins, halts or ends sweeps of devices.
-    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[Guid], history: &str) -> Result<PoolReply> {
-        let refused = self.pool.live()?.sweep(kind, action, vdevs.to_vec())?;
-        self.pool.record(history)?;
-        Ok(PoolReply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
     }
 
     /// Changes the pool, and tells its history, unless the line is empty.
@@ -586,6 +578,11 @@ impl Host for Served {
         let refused = self.pool.live()?.set_received(dataset, values)?;
         self.exports.properties_changed();
         Ok(refused)
+    }
+
+    fn still(&self) -> Box<dyn StillPool + '_> {
+        let (exports, mounts, given_out) = (&self.exports, &self.mounts, &self.given_out);
+        Box::new(still::Still { pool: &self.pool, exports, mounts, given_out })
     }
 
     fn now_ns(&self) -> u64 {

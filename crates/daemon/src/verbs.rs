@@ -1,10 +1,11 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
-//! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`], `diff`: the answers; `around`: what changes have in common; `limits`, `values`:
+//! - [`host`]: what the answers need of the process; `cut`: snapshots of many pools at one moment; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`], `diff`: the answers; `around`: what changes have in common; `limits`, `values`:
 //!   what properties say; `parts`: answers that are sent while they are made; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say; `now`: a snapshot for as long as a command takes.
 
 mod around;
 mod change;
+mod cut;
 mod destroy;
 mod diff;
 mod host;
@@ -30,7 +31,7 @@ use std::os::fd::OwnedFd;
 use base::{Error, Kind, Result};
 use protocol::datasets::{ChangeRequest, DatasetRequest, Response, SnapshotRequest, Types};
 
-pub use host::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard};
+pub use host::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, StillPool};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
 
@@ -43,15 +44,22 @@ pub fn answer(
     descriptors: Vec<OwnedFd>,
     part: &mut dyn FnMut(Response) -> Result<()>,
 ) -> Result<Response> {
-    let stream = descriptors.into_iter().next().map(File::from);
-    let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
+    let descriptor = descriptors.into_iter().next();
+    let descriptor = || descriptor.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
+    let stream = |descriptor: Result<OwnedFd>| descriptor.map(File::from);
     let _turn = needs_turn(request).then(|| host.turn());
     match request {
-        DatasetRequest::Send(order) => send::send(host, order, stream()?, &mut |told| part(Response::Note(told))),
-        DatasetRequest::Receive(order) => {
-            receive::receive(host, order, stream()?, &mut |told| part(Response::Note(told)))
+        DatasetRequest::Send(order) => {
+            send::send(host, order, stream(descriptor())?, &mut |told| part(Response::Note(told)))
         }
-        DatasetRequest::Diff(order) => diff::diff(host, order, stream()?),
+        DatasetRequest::Receive(order) => {
+            receive::receive(host, order, stream(descriptor())?, &mut |told| part(Response::Note(told)))
+        }
+        DatasetRequest::Diff(order) => diff::diff(host, order, stream(descriptor())?),
+        DatasetRequest::Cut(order) => {
+            let steps = descriptor()?.into();
+            cut::cut(host, order, steps, &mut |stage| part(Response::Cut(stage))).map(Response::Cut)
+        }
         DatasetRequest::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
         DatasetRequest::Datasets(select) => query::datasets(host, select, part).map(Response::Datasets),
         DatasetRequest::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
@@ -86,7 +94,9 @@ pub fn answer(
 /// may come between. A receive takes its turn for such steps.
 fn needs_turn(request: &DatasetRequest) -> bool {
     match request {
-        DatasetRequest::Mount(_) | DatasetRequest::MountAt(_) | DatasetRequest::Unmount(_) => true,
+        DatasetRequest::Mount(_) | DatasetRequest::MountAt(_) | DatasetRequest::Unmount(_) | DatasetRequest::Cut(_) => {
+            true
+        }
         DatasetRequest::Change { change: ChangeRequest::Snapshots(request), .. } => match request {
             SnapshotRequest::Destroy(gone) => gone.clones,
             SnapshotRequest::Clone { .. } | SnapshotRequest::Rollback { .. } | SnapshotRequest::Promote { .. } => true,

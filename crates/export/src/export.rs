@@ -63,6 +63,17 @@ pub trait Export: Send + Sync {
         self.freeze()
     }
 
+    /// What programs write, and the kernel would keep, waits from now on until [`Export::go_on`]. Requests are done.
+    fn calm(&self) {}
+
+    /// Has the kernel send what it keeps of writes, while they wait.
+    fn flush(&self) {}
+
+    /// Lets no request be done for a moment, in which the root stays. Every call is followed by one of [`Export::go_on`].
+    fn park(&self) -> Result<()> {
+        self.hold()
+    }
+
     /// Lets requests be done again.
     fn go_on(&self) {
         // the root is the same

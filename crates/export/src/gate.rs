@@ -31,11 +31,13 @@ impl Gate {
         Passage(self)
     }
 
-    /// Lets nothing pass any more, and returns when all requests that have passed are done.
+    /// Lets nothing pass any more, and returns when all requests that have passed are done, or when another thread has
+    /// opened it meanwhile.
     pub fn close(&self) {
         self.inside.fetch_or(CLOSED, Ordering::SeqCst);
         let turning = self.turning.lock();
-        drop(self.changed.wait_while(turning, |()| self.inside.load(Ordering::SeqCst) != CLOSED));
+        let waits = |inside: usize| inside & CLOSED != 0 && inside != CLOSED;
+        drop(self.changed.wait_while(turning, |()| waits(self.inside.load(Ordering::SeqCst))));
     }
 
     /// Lets requests pass again.
@@ -90,6 +92,20 @@ mod tests {
             }
             ends.store(true, Ordering::SeqCst);
         });
+    }
+
+    #[test]
+    fn closing_ends_when_it_is_opened() {
+        let gate = Gate::default();
+        let passage = gate.pass();
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.close());
+            while gate.inside.load(Ordering::SeqCst) & CLOSED == 0 {
+                std::thread::yield_now();
+            }
+            gate.open();
+        });
+        drop((gate.pass(), passage));
     }
 
     #[test]

@@ -116,8 +116,8 @@ impl<S: Source> Entries<S> {
         if !self.trees.is_writable() || !branch.is_live() {
             return AttrLifetime::FOREVER;
         }
-        // while room is scarce, the kernel is to ask before each write
-        let is_asked_for = stat.kind == FileKind::File && self.negotiated.keeps_written() && self.room.is_scarce();
+        // the kernel may have to ask before each write
+        let is_asked_for = stat.kind == FileKind::File && self.negotiated.keeps_written() && self.room.must_ask();
         if is_asked_for || !self.trees.may_be_kept() {
             return AttrLifetime::NONE;
         }

@@ -53,6 +53,10 @@ pub(crate) trait Freeze: Send + Sync {
     fn settled(&self);
     /// As of [`Mount::send_pages`](crate::Mount::send_pages).
     fn send_pages(&self);
+    /// As of [`export::Export::calm`].
+    fn calm(&self);
+    /// As of [`export::Export::flush`].
+    fn flush(&self);
     /// No request is done from now on; those that are being done are answered first.
     fn hold(&self);
     /// Requests are done again.
@@ -167,8 +171,17 @@ impl<S: Source> Freeze for Freezer<S> {
         self.accesses.write_all();
     }
 
+    fn calm(&self) {
+        self.write_back.calm();
+    }
+
+    fn flush(&self) {
+        self.write_back.flush();
+    }
+
     fn go_on(&self) {
         self.gate.open();
+        self.write_back.go_on();
     }
 
     fn acls_changed(&self) {

@@ -438,6 +438,22 @@ impl Mount {
         Ok(())
     }
 
+    /// Has writes wait that the kernel would keep, until [`Mount::go_on`].
+    pub fn calm(&self) {
+        self.freezer.upgrade().iter().for_each(|freezer| freezer.calm());
+    }
+
+    /// Has the kernel send what it keeps, while writes wait: when this returns, the tree has all of it that was written before
+    /// they waited.
+    pub fn flush(&self) {
+        self.freezer.upgrade().iter().for_each(|freezer| freezer.flush());
+    }
+
+    /// Has no request done for a moment, until [`Mount::go_on`].
+    pub fn park(&self) {
+        self.freezer.upgrade().iter().for_each(|freezer| freezer.hold());
+    }
+
     /// Has requests done again.
     pub fn go_on(&self) {
         self.freezer.upgrade().iter().for_each(|freezer| freezer.go_on());

@@ -27,6 +27,8 @@ pub(crate) struct RoomWatch {
     room: Box<dyn Fn() -> Result<u64> + Send + Sync>,
     scarce_below: u64,
     is_scarce: AtomicBool,
+    /// Writes are to wait, however much room there is.
+    is_calm: AtomicBool,
     /// Bytes that were written since the last look.
     written: AtomicU64,
     /// When that was, in seconds since 1970.
@@ -41,6 +43,7 @@ impl RoomWatch {
             room: Box::new(room),
             scarce_below: scarce_below(),
             is_scarce: AtomicBool::new(false),
+            is_calm: AtomicBool::new(false),
             written: AtomicU64::new(0),
             looked_s: AtomicU64::new(0),
         }
@@ -49,6 +52,21 @@ impl RoomWatch {
     /// Is there so little room that what the kernel keeps might not fit?
     pub(crate) fn is_scarce(&self) -> bool {
         self.is_scarce.load(Ordering::Relaxed)
+    }
+
+    /// Is the kernel to ask before each write?
+    pub(crate) fn must_ask(&self) -> bool {
+        self.is_scarce() || self.is_calm()
+    }
+
+    /// Are writes to wait?
+    pub(crate) fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::SeqCst)
+    }
+
+    /// Writes are to wait from now on, or no more.
+    pub(crate) fn set_calm(&self, is_calm: bool) {
+        self.is_calm.store(is_calm, Ordering::SeqCst);
     }
 
     /// Bytes are being written, or a file is opened for that. Has room become scarce?

@@ -40,6 +40,8 @@ pub(crate) struct VisitedFile {
 pub(crate) enum MountVisit {
     /// The kernel sends what it keeps of all files; that of these has come at the end.
     Send(Vec<VisitedFile>),
+    /// The same, without any lock of a file that a program may hold while it waits for an answer, where the kernel can do that.
+    Flush(Vec<VisitedFile>),
     /// The kernel takes over the sizes and times of these files.
     Correct(Vec<VisitedFile>),
 }
@@ -59,6 +61,7 @@ pub(crate) fn visit(point: &Path, dev: &str, visit: &MountVisit) -> Result<usize
     if mountinfo::dev_text(root.metadata()?.dev()) != dev {
         return Err(Error::new(Kind::Missing, format!("something else is mounted at {}", point.display())));
     }
+    let no_locks = waits_for_pages_without_locks();
     let each = |files: &[VisitedFile], flags: i32, work: &dyn Fn(&File, &VisitedFile) -> std::io::Result<()>| {
         let reached = |file: &&VisitedFile| match open(&root, file, flags).and_then(|opened| work(&opened, file)) {
             Ok(()) => true,
@@ -68,7 +71,24 @@ pub(crate) fn visit(point: &Path, dev: &str, visit: &MountVisit) -> Result<usize
         files.iter().filter(|file| !reached(file)).count()
     };
     Ok(match visit {
-        MountVisit::Send(files) => {
+        MountVisit::Flush(files) if no_locks => {
+            let _ = nix::unistd::syncfs(&root);
+            let mut opened_files = Vec::new();
+            let missed = files.iter().filter(|file| match open(&root, file, libc::O_RDONLY) {
+                Ok(opened) => {
+                    send_pages(&opened);
+                    opened_files.push(opened);
+                    false
+                }
+                Err(error) => !matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT)),
+            });
+            let missed = missed.count();
+            // close(2) wants the lock; without a thread it waits for it here
+            let closes = std::thread::Builder::new().name("closes".to_owned()).spawn(move || drop(opened_files));
+            drop(closes);
+            missed
+        }
+        MountVisit::Send(files) | MountVisit::Flush(files) => {
             // an error is one of writing: pages that cannot be written are dropped, and programs are told
             let _ = nix::unistd::syncfs(&root);
             // close(2) waits for the file's pages
@@ -83,6 +103,22 @@ pub(crate) fn visit(point: &Path, dev: &str, visit: &MountVisit) -> Result<usize
     })
 }
 
+/// Has the kernel send the pages of a file, and waits until they are answered for. An error is one of writing, which programs
+/// are told.
+fn send_pages(file: &File) {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the descriptor is open, and no memory is handed over.
+    let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
+}
+
+/// Does sync_file_range(2) wait for the answers of FUSE? Since Linux 6.16; before, the kernel sent copies of its pages.
+fn waits_for_pages_without_locks() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 16)
+}
+
 /// Opens a file of the mount that `root` is in.
 fn open(root: &File, file: &VisitedFile, flags: i32) -> std::io::Result<File> {
     let mut bytes = [0; HANDLE_BYTES];
@@ -91,13 +127,14 @@ fn open(root: &File, file: &VisitedFile, flags: i32) -> std::io::Result<File> {
     let head = libc::file_handle { handle_bytes: HANDLE_BYTES as u32, handle_type: HANDLE_TYPE, f_handle: [] };
     let mut handle = KernelHandle { head, bytes };
     let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    // SAFETY: the kernel reads `handle_bytes` bytes behind the head, which are there, and nobody else has what it opens.
-    let fd = unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
+    // SAFETY: the kernel reads `handle_bytes` bytes behind the head, which are there; it has just made what it returns for us,
+    // and nobody else knows it.
+    unsafe {
+        match libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) {
+            ..0 => Err(std::io::Error::last_os_error()),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
     }
-    // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
-    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 fn system_time((seconds, nanos): (i64, u32)) -> SystemTime {

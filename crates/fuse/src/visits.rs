@@ -62,11 +62,20 @@ impl Visits {
     /// Has the kernel send what it keeps, times included: when this returns, all of these nodes has come. Not from within a
     /// request. Errors: a helper cannot go there.
     pub(crate) fn send(&self, nodes: &[u64]) -> Result<()> {
+        self.go_to(nodes, MountVisit::Send)
+    }
+
+    /// The same while writes wait.
+    pub(crate) fn flush(&self, nodes: &[u64]) -> Result<()> {
+        self.go_to(nodes, MountVisit::Flush)
+    }
+
+    fn go_to(&self, nodes: &[u64], visit: impl Fn(Vec<VisitedFile>) -> MountVisit) -> Result<()> {
         let files: Vec<VisitedFile> = nodes.iter().filter_map(|node| (self.look)(*node)).collect();
         // also without any file: the kernel may have times of others
         let (first, others) = files.split_at(files.len().min(FILES_MAX));
         for some in std::iter::once(first).chain(others.chunks(FILES_MAX)) {
-            self.go(MountVisit::Send(some.to_vec()))?;
+            self.go(visit(some.to_vec()))?;
         }
         Ok(())
     }

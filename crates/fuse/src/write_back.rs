@@ -57,6 +57,8 @@ pub(crate) struct WriteBack {
     /// Nodes that were so in the process before, nobody knows how often.
     inherited: HashSet<u64>,
     queue: Mutex<WriteBackQueue>,
+    /// Writes that wait while there is calm.
+    calmed: Mutex<Vec<CalmedWrite>>,
     /// Itself, for its thread.
     this: Weak<WriteBack>,
 }
@@ -77,6 +79,12 @@ struct StoredFile {
     count: u64,
     /// That it is, for the process after this one.
     _noted: Option<NotedFact>,
+}
+
+/// A write to a node that the kernel asks about first, and what answers it.
+struct CalmedWrite {
+    node: u64,
+    work: Box<dyn FnOnce(Option<Kind>) + Send>,
 }
 
 #[derive(Default)]
@@ -109,6 +117,7 @@ impl WriteBack {
             writers: Mutex::default(),
             inherited,
             queue: Mutex::default(),
+            calmed: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -129,6 +138,9 @@ impl WriteBack {
             self.writes(0);
             let note = || StoredFile { count: 0, _noted: self.legacy.note(STORED, [node, 0]) };
             self.writers.lock().entry(node).or_insert_with(note).count += 1;
+            if self.room.is_calm() {
+                self.notifier.forget_attributes(node);
+            }
         }
     }
 
@@ -188,12 +200,50 @@ impl WriteBack {
     /// sent what it keeps of it. `work` is told why pages of it could not be written, once. The caller is within a passage of the
     /// gate, and so is `work`.
     pub(crate) fn before_write(&self, node: u64, work: impl FnOnce(Option<Kind>) + Send + 'static) {
+        if self.room.is_calm() {
+            let mut calmed = self.calmed.lock();
+            // the thread that ends the calm looks afterwards what waits
+            if self.room.is_calm() {
+                calmed.push(CalmedWrite { node, work: Box::new(work) });
+                return;
+            }
+        }
         let must_wait = || self.room.is_scarce() || self.failed.lock().get(&node).is_some_and(|pages| !pages.is_told);
         if !self.negotiated.keeps_written() || !must_wait() {
             return work(None);
         }
         let this = self.this.clone();
         self.before(node, 0, move || work(this.upgrade().and_then(|this| this.tell_failure(node))));
+    }
+
+    /// With its write-back cache, writes wait from now on that programs begin.
+    pub(crate) fn calm(&self) {
+        if !self.negotiated.keeps_written() {
+            return;
+        }
+        self.room.set_calm(true);
+        // when it was closed once, all answers have been given that let the kernel keep attributes
+        self.gate.close();
+        self.gate.open();
+        self.stored().into_iter().for_each(|node| self.notifier.forget_attributes(node));
+    }
+
+    /// Has the kernel send what it keeps, while writes wait. Not from within a request.
+    pub(crate) fn flush(&self) {
+        let flushes = self.negotiated.keeps_written().then(|| self.visits.flush(&self.stored()));
+        if !matches!(flushes, Some(Ok(()))) {
+            self.send();
+        }
+    }
+
+    /// Writes wait no more. Not from within a request, and while the gate is open.
+    pub(crate) fn go_on(&self) {
+        self.room.set_calm(false);
+        let calmed = std::mem::take(&mut *self.calmed.lock());
+        for CalmedWrite { node, work } in calmed {
+            let _passage = self.gate.pass();
+            self.before_write(node, work);
+        }
     }
 
     /// Has the kernel send all that programs wrote and stored until now, and returns when the tree has it. Not from within a

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::cut::{CutOrder, CutStage};
 use crate::rundir::{RunDir, stem};
 use crate::streams::StreamNote;
 use crate::wire::{self, Answer, Hello, PoolReply, Request};
@@ -311,6 +312,25 @@ impl Connection {
             PoolReply::Zfs(response) => Ok(response),
             _ => Err(off_topic()),
         }
+    }
+
+    /// Takes snapshots as steps say that come by the other end of `steps`; `told` gets what is done, the last included.
+    pub fn cut(&mut self, order: &CutOrder, steps: BorrowedFd<'_>, told: &mut dyn FnMut(CutStage)) -> Result<()> {
+        let request = Request::Zfs(datasets::DatasetRequest::Cut(order.clone()));
+        let sent = beside::send(&self.stream, &request, &[steps]);
+        self.check_sent(sent)?;
+        let mut tell = |reply| match reply {
+            PoolReply::Zfs(datasets::Response::Cut(stage)) => {
+                told(stage);
+                Ok(())
+            }
+            _ => Err(off_topic()),
+        };
+        let last = self.answer(|part| {
+            // what is none is waited for in vain
+            let _ = tell(part);
+        })?;
+        tell(last)
     }
 
     /// Waits until the process has ended, and has nothing open any more.

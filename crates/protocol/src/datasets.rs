@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use format::objset::Owner;
 
+use crate::cut::{CutOrder, CutStage};
 use crate::diff::DiffOrder;
 use crate::lists;
 use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
@@ -61,6 +62,8 @@ pub enum DatasetRequest {
     Receive(ReceiveOrder),
     /// Writes what differs between two states of a file system to the descriptor that comes with it.
     Diff(DiffOrder),
+    /// Takes snapshots, as steps say that come by the descriptor beside it: a socket.
+    Cut(CutOrder),
     /// How many files of a file system have no name, and are not freed yet.
     Unlinked {
         /// Its name.
@@ -81,6 +84,7 @@ impl DatasetRequest {
         match self {
             DatasetRequest::Send(order) => !order.dry_run,
             DatasetRequest::Receive(order) => !order.dry_run,
+            DatasetRequest::Cut(_) => true,
             _ => false,
         }
     }
@@ -305,6 +309,8 @@ pub enum Response {
         /// What else there is to say.
         notes: Vec<String>,
     },
+    /// To [`DatasetRequest::Cut`], and while it is at work.
+    Cut(CutStage),
     /// While [`DatasetRequest::Send`] or [`DatasetRequest::Receive`] is at work.
     Note(StreamNote),
     /// To [`DatasetRequest::Mountable`].

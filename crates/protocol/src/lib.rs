@@ -9,7 +9,7 @@
 //! - [`pool_report`], [`io_report`], [`log_report`], [`profile_report`], [`client_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
 //! - [`injections`]: faults of pools in use.
-//! - [`create`]: a pool to be made.
+//! - [`create`]: a pool to be made; [`cut`]: snapshots of many pools at one moment.
 //! - [`pool_names`]: what pools may be called.
 //! - [`kstat`]: counters as files.
 //! - [`lists`]: names in requests, bounded and distinct.
@@ -21,6 +21,7 @@ pub mod beside;
 pub mod client;
 pub mod client_report;
 pub mod create;
+pub mod cut;
 pub mod datasets;
 pub mod diff;
 mod ended;

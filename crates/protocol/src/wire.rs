@@ -29,7 +29,7 @@ use crate::share::ShareOrder;
 use crate::tap::{TapOrder, TapSubject, Tapped};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 21;
+pub const PROTOCOL: u32 = 22;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest request of a user that may only ask, in bytes: many of them may be asking.
@@ -328,7 +328,7 @@ impl Request {
     /// How many descriptors come beside it ([`crate::beside`]).
     pub fn descriptors(&self) -> usize {
         use datasets::DatasetRequest as Zfs;
-        usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_) | Zfs::Diff(_))))
+        usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_) | Zfs::Diff(_) | Zfs::Cut(_))))
     }
 
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
@@ -403,6 +403,7 @@ impl Request {
                 | Zfs::Send(_)
                 | Zfs::Receive(_)
                 | Zfs::Diff(_)
+                | Zfs::Cut(_)
                 | Zfs::Unlinked { .. }
                 | Zfs::AbortReceive { .. },
             ) => Cost::OfOwner,

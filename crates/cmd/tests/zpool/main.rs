@@ -1,5 +1,4 @@
-//! `zpool` as a user meets it: the program, its pool processes and their sockets, on pools of the
-//! corpus. Nothing is mounted, so that no privilege and no FUSE is needed.
+//! `zpool` as a user meets it: the program, its pool processes and their sockets, on pools of the corpus.
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
@@ -10,6 +9,7 @@ mod caches;
 mod confined;
 mod counters;
 mod counts;
+mod cuts;
 mod descriptors;
 mod diff;
 mod doors;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use base::{Env, Error, Kind, Result};
-use format::ids::{DatasetId, ObjectId};
+use format::ids::{DatasetId, Guid, ObjectId};
+use pool::{SweepAction, SweepKind};
 use protocol::client_report::ClientsReport;
 use protocol::datasets::{DatasetRequest, WantedProperty};
 use protocol::wire::{PATHS_MAX, PoolReply, Request};
@@ -48,6 +49,18 @@ impl AskedPool<'_> {
             self.mounts.send_all_pages();
         }
         Ok(())
+    }
+
+    /// Begins, halts or ends sweeps of devices.
+    pub(super) fn sweep(
+        &self,
+        (kind, action): (SweepKind, SweepAction),
+        vdevs: &[Guid],
+        history: &str,
+    ) -> Result<PoolReply> {
+        let refused = self.pool.live()?.sweep(kind, action, vdevs.to_vec())?;
+        self.pool.record(history)?;
+        Ok(PoolReply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
     }
 
     /// The names of damaged files.

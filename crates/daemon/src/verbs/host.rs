@@ -81,10 +81,30 @@ pub trait Host {
     fn abort_receive(&self, target: &str) -> Result<()>;
     /// Stores properties that a stream says; what was refused. Errors: as of [`Host::change`].
     fn set_received(&self, dataset: &str, values: Vec<(String, Value)>) -> Result<RefusedChanges>;
+    /// The pool at a moment at which nothing is changed.
+    fn still(&self) -> Box<dyn StillPool + '_>;
     /// Nanoseconds since the process began.
     fn now_ns(&self) -> u64;
     /// Adds a command line to the history of the pool.
     fn record(&self, line: &str) -> Result<()>;
+}
+
+/// A pool whose writes wait for a moment: the steps of [`protocol::cut`].
+pub trait StillPool: Sync {
+    /// Brings what was written to disk, so that the moment is a short one. Errors: `Suspended`; `ReadOnly`.
+    fn prepare(&self) -> Result<()>;
+    /// What programs write, and kernels would keep, waits.
+    fn calm(&self);
+    /// Kernels send what they keep.
+    fn flush(&self);
+    /// No request is done. Errors: `Unsupported` for what cannot wait.
+    fn park(&self) -> Result<()>;
+    /// Takes snapshots meanwhile. Errors: as of [`Host::change_snapshots`].
+    fn take(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
+    /// All goes on, whatever step it was.
+    fn go_on(&self);
+    /// When all goes on: there are these snapshots now.
+    fn taken(&self, change: &SnapshotChange);
 }
 
 /// A change of one dataset. Names and values have been checked as far as that is possible without changing.

@@ -47,7 +47,7 @@ pub(super) fn change(host: &dyn Host, request: &SnapshotRequest) -> Result<Chang
 }
 
 /// The names of a snapshot of a dataset and of those of all datasets below.
-fn names_below(host: &dyn Host, name: &str) -> Result<Vec<String>> {
+pub(super) fn names_below(host: &dyn Host, name: &str) -> Result<Vec<String>> {
     let (fs, own) = name.split_once('@').unwrap_or((name, ""));
     let pool = host.pool();
     let dirs = pool.dsl().walk_from(pool.dsl().find_dir(fs)?)?;
