@@ -45,7 +45,11 @@ const COMMANDS: &[Command] = &[
     plain("reflink", "copy a file within a pool so that both share blocks", reflink::run),
     plain("advise", "say what would pay: a layout, compression, dedup, records, a log device, a cache", advise::run),
     plain("trace", "show and convert traces of requests, in the formats of public ones", traces::run),
-    plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
+    plain(
+        "bench",
+        "measure file systems and devices: synchronous writes, random reads, loads of many hosts",
+        bench::run,
+    ),
     Command {
         ends_with_reader: false,
         ..plain("lab", "run the studies of disks, SSDs and settings, and write a report", lab::run)

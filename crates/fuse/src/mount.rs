@@ -40,7 +40,7 @@ use crate::life::{Life, MountStage};
 use crate::lobby::{Lobby, LobbyGuest, Stay, no_thread};
 use crate::mountinfo::{self, MountInfo, MountTable};
 use crate::node::{CONTROL_NAME, root_node};
-use crate::options::{MountOptions, Remountable, Transport, Unmount, WriteBackCache};
+use crate::options::{MountOptions, Remountable, Unmount, WriteBackCache};
 use crate::ring_threads::{RingTeam, RingThreads};
 use crate::room::scarce_below;
 use crate::serve::{self, RequestThreads, ServeEnd};
@@ -88,7 +88,7 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     if options.write_back == WriteBackCache::IfSafe && !is_write_back_safe(&*source, &options, helper) {
         options.write_back = WriteBackCache::Off;
     }
-    let team = reserve_rings(&mut options);
+    let team = RingTeam::of_mount(&mut options);
     let life = Arc::new(Life::default());
     let legacy = if options.reattach { begin_legacy(&*source, None)? } else { Legacy::default() };
     let session = Session::new(source, options.clone(), env.clone(), life.clone(), &legacy)?;
@@ -114,25 +114,6 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     let rings = team.map(|team| team.start(&session, &channel)).transpose()?;
     mount.serve(session, channel, rings)?;
     Ok(mount)
-}
-
-/// Rings for a mount whose requests shall come by io_uring; without, they come by /dev/fuse. The kernel sends no request twice by
-/// io_uring, so such a mount ends with its process.
-fn reserve_rings(options: &mut MountOptions) -> Option<RingTeam> {
-    if options.transport == Transport::Device {
-        return None;
-    }
-    match RingTeam::reserve(options.threads()) {
-        Ok(team) => {
-            options.reattach = false;
-            Some(team)
-        }
-        Err(error) => {
-            tracing::warn!(dataset = options.fs_name, "its requests come by /dev/fuse, not by io_uring: {error}");
-            options.transport = Transport::Device;
-            None
-        }
-    }
 }
 
 /// Whether nothing is lost or hidden if the kernel keeps what is written, so far as can be known before it is mounted. What is to

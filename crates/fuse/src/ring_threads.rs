@@ -30,6 +30,7 @@ use nix::unistd::Pid;
 
 use crate::channel::{Channel, Inbox};
 use crate::lobby::no_thread;
+use crate::options::{MountOptions, Transport};
 use crate::reply::{Reply, ReplyWay};
 use crate::ring_slot::{RingDoor, RingSlot};
 use crate::rings::{self, BELL, FuseRing};
@@ -57,9 +58,28 @@ struct RingPost {
 pub(crate) struct RingThreads(Receiver<Infallible>);
 
 impl RingTeam {
+    /// Rings for a mount whose requests shall come by io_uring; without, they come by /dev/fuse. The kernel sends no request twice by
+    /// io_uring, so such a mount ends with its process.
+    pub(crate) fn of_mount(options: &mut MountOptions) -> Option<RingTeam> {
+        if options.transport == Transport::Device {
+            return None;
+        }
+        match RingTeam::reserve(options.threads()) {
+            Ok(team) => {
+                options.reattach = false;
+                Some(team)
+            }
+            Err(error) => {
+                tracing::warn!(dataset = options.fs_name, "its requests come by /dev/fuse, not by io_uring: {error}");
+                options.transport = Transport::Device;
+                None
+            }
+        }
+    }
+
     /// For so many threads in all, or somewhat more. Errors: the kernel does not speak FUSE over io_uring, or there are not
     /// as many rings.
-    pub(crate) fn reserve(threads: usize) -> io::Result<RingTeam> {
+    fn reserve(threads: usize) -> io::Result<RingTeam> {
         if !rings::is_offered() {
             return Err(io::Error::other(
                 "the kernel has not, or is not told to have it (enable_uring of module fuse)",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use daemon::host_rule::HostRule;
 use daemon::mount_plan::{MountBounds, PlannedMount};
-use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, answer};
+use daemon::verbs::{DatasetChange, Folders, Host, SnapshotChange, SnapshotGuard, StillPool, answer};
 use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::ids::{DatasetId, Guid, ObjectId};
@@ -138,6 +138,9 @@ impl Host for Local {
     }
     fn keep_snapshots(&self, _: &[DatasetId], _: &[ObjectId]) -> Result<SnapshotGuard> {
         Ok(Box::new(()))
+    }
+    fn still(&self) -> Box<dyn StillPool + '_> {
+        unreachable!("no command of zfs cuts")
     }
     fn now_ns(&self) -> u64 {
         0
