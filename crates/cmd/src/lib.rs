@@ -85,6 +85,7 @@ mod top;
 mod traces;
 mod upgrade;
 mod version;
+mod via;
 mod volumes;
 mod zdb;
 mod zfs;

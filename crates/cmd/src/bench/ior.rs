@@ -237,7 +237,7 @@ fn foot(args: &IorArgs, rates: &[Spread], bytes: u64, nodes: u64) -> String {
     }
     text += "\nSummary of all tests:\n\
              Operation   Max(MiB)   Min(MiB)  Mean(MiB)     StdDev   Max(OPs)   Min(OPs)  Mean(OPs)     StdDev    Mean(s) \
-             Stonewall(s) Stonewall(MiB) Test# #LoadProcesses tPN reps fPP reord reordoff reordrand seed segcnt   blksiz    xsize \
+             Stonewall(s) Stonewall(MiB) Test# #Tasks tPN reps fPP reord reordoff reordrand seed segcnt   blksiz    xsize \
              aggs(MiB)   API RefNum\n";
     for rate in rates.iter().filter(|rate| !rate.is_empty()) {
         let transfers = MIB / args.transfer as f64;

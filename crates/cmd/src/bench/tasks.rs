@@ -8,7 +8,8 @@
 //! ```
 
 use std::io::{self, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Command};
 use std::time::Instant;
 
 use protocol::wire;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::phase::{LoadPhase, PhaseTold};
 use super::{io_task, name_task};
+use crate::via;
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: u32 = 1 << 20;
@@ -43,7 +45,7 @@ pub struct LoadProcesses {
 struct LoadProcess {
     host: String,
     child: Child,
-    orders: ChildStdin,
+    orders: UnixStream,
     answers: ChildStdout,
 }
 
@@ -84,24 +86,16 @@ impl LoadProcesses {
 
 impl LoadProcess {
     fn start(via: Option<&String>) -> Result<LoadProcess, String> {
-        let (mut command, host) = match via {
-            None => (Command::new("/proc/self/exe"), "this host".to_owned()),
-            Some(via) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("exec {via} cenote bench task")]);
-                (shell, format!("host of '{via}'"))
+        let (started, host) = match via {
+            None => {
+                let mut own = Command::new("/proc/self/exe");
+                own.args(["bench", "task"]);
+                (via::start_program(own).map_err(|e| e.to_string()), "this host".to_owned())
             }
+            Some(via) => (via::start(via, "bench task"), format!("host of '{via}'")),
         };
-        if via.is_none() {
-            command.args(["bench", "task"]);
-        }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("{host}: a process cannot be started: {e}"))?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let (orders, answers) = pipes.ok_or("a process without pipes")?;
+        let (mut child, orders) = started.map_err(|e| format!("{host}: a process cannot be started: {e}"))?;
+        let answers = child.stdout.take().ok_or("a process without a pipe")?;
         Ok(LoadProcess { host, child, orders, answers })
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use protocol::datasets::{
     Cell, CellValue, ChangeRequest, DatasetRequest, DestroySnapshots, Response, Select, SnapshotRequest, Types,
 };
 use protocol::wire;
+
+use crate::via;
 
 /// How long a helper may take to end.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -31,7 +33,7 @@ pub(super) struct Party {
 
 enum PartyPlace {
     Here { steps: Option<UnixStream> },
-    There { via: String, child: Child, steps: Option<ChildStdin> },
+    There { via: String, child: Child, steps: Option<UnixStream> },
 }
 
 /// The pool that a dataset is in.
@@ -66,14 +68,14 @@ impl Party {
 
     /// The helper of the host that `via` reaches. Errors: it cannot be started.
     pub(super) fn there(via: &str, order: CutOrder) -> Result<Party, String> {
-        let mut child = start(via)?;
-        let (steps, answers) = (child.stdin.take(), child.stdout.take());
+        let (mut child, steps) = start(via)?;
+        let answers = child.stdout.take();
         let (tell, told) = mpsc::channel();
         let name = format!("host of '{via}'");
         let mut party = Party {
             name,
             order: order.clone(),
-            place: PartyPlace::There { via: via.to_owned(), child, steps },
+            place: PartyPlace::There { via: via.to_owned(), child, steps: Some(steps) },
             told,
             may_have_taken: false,
         };
@@ -91,8 +93,7 @@ impl Party {
 
     fn write(&mut self, message: impl FnOnce(&mut dyn Write) -> base::Result<()>) -> base::Result<()> {
         match &mut self.place {
-            PartyPlace::Here { steps: Some(steps) } => message(steps),
-            PartyPlace::There { steps: Some(steps), .. } => message(steps),
+            PartyPlace::Here { steps: Some(steps) } | PartyPlace::There { steps: Some(steps), .. } => message(steps),
             _ => Ok(()),
         }
     }
@@ -117,8 +118,7 @@ impl Party {
     /// Has it let go, and destroy what it took.
     pub(super) fn let_go(&mut self) {
         match &mut self.place {
-            PartyPlace::Here { steps } => drop(steps.take()),
-            PartyPlace::There { steps, .. } => drop(steps.take()),
+            PartyPlace::Here { steps } | PartyPlace::There { steps, .. } => drop(steps.take()),
         }
     }
 
@@ -175,10 +175,8 @@ fn ask_pool(pool: &str, order: &CutOrder, steps: &UnixStream, tell: &Sender<Resu
     }
 }
 
-fn start(via: &str) -> Result<Child, String> {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("exec {via} cenote cut-hold")]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    shell.spawn().map_err(|e| format!("'{via}' cannot be run: {e}"))
+fn start(via: &str) -> Result<(Child, UnixStream), String> {
+    via::start(via, "cut-hold")
 }
 
 /// Tells what a host's helper says.
@@ -253,11 +251,10 @@ fn is_of_cut(connection: &mut Connection, name: &str, id: &str) -> base::Result<
 
 /// The same on another host.
 fn undo_there(via: &str, order: &CutOrder, until: Instant) -> Result<(), String> {
-    let mut child = start(via)?;
-    if let Some(mut steps) = child.stdin.take() {
-        // what cannot be written shows in the answer
-        let _ = wire::send(&mut steps, &HostOrder::Undo(order.clone()));
-    }
+    let (mut child, mut steps) = start(via)?;
+    // what cannot be written shows in the answer
+    let _ = wire::send(&mut steps, &HostOrder::Undo(order.clone()));
+    drop(steps);
     let (tell, told) = mpsc::channel();
     if let Some(mut answers) = child.stdout.take() {
         std::thread::spawn(move || read_host(&mut answers, &tell));
