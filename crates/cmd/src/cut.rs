@@ -118,6 +118,9 @@ fn hosts(words: &[String]) -> Result<Vec<HostPools>, String> {
         match via {
             Some(via) if via.trim().is_empty() => return Err("--via needs a command".to_owned()),
             Some(via) => hosts.push(HostPools { via: Some(via), datasets: Vec::new() }),
+            None if word.starts_with('-') => {
+                return Err(format!("options stand before the name, and '{word}' behind it"));
+            }
             None => hosts.last_mut().ok_or("no host")?.datasets.push(word.clone()),
         }
     }

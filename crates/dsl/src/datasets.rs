@@ -19,7 +19,7 @@ impl Dsl {
     pub fn objset(&self, dataset: &Dataset, mode: Mode) -> Result<Arc<Objset>> {
         let bp = dataset.phys.bp;
         if mode == Mode::Plain && bp.uses_crypt() {
-            let what = "dataset is encrypted, and its key is not loaded";
+            let what = "dataset is encrypted, and is read only by commands that take its key (-K)";
             return Err(Error::new(Kind::Encrypted, what).in_dataset(&dataset.name));
         }
         self.open_set(self.mos().cache().clone(), dataset, mode)

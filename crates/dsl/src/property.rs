@@ -136,8 +136,9 @@ pub enum HostReach {
 }
 
 /// All properties of Cenote's own, and what they say of the host. A property without a row is a [`HostReach::Door`].
-pub const OWN_PROPERTIES: [(&str, HostReach); 15] = [
+pub const OWN_PROPERTIES: [(&str, HostReach); 16] = [
     ("org.cenote:block", HostReach::Door),
+    ("org.cenote:cut", HostReach::Inside),
     ("org.cenote:iscsi", HostReach::Door),
     ("org.cenote:iscsi_chap", HostReach::Door),
     ("org.cenote:iscsi_initiators", HostReach::Door),

@@ -59,7 +59,7 @@ fn streams_are_those_of_openzfs() {
     refused("-i t_send/vol@v t_send/fs@1", cross);
     refused(
         "-v -w t_send/enc@e1",
-        "warning: cannot send 't_send/enc@e1': dataset is encrypted, and reading encrypted data is not supported\n",
+        "warning: cannot send 't_send/enc@e1': dataset is encrypted, and is read only by commands that take its key (-K)\n",
     );
     world.check("export t_send", 0, "");
 }
