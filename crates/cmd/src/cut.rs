@@ -6,7 +6,7 @@
 //!               └─ party ── CMD cenote cut-hold ── the processes of pools there
 //! ```
 //!
-//! - [`party`]: what takes steps, here or there; [`dance`]: the steps that all take together; [`hold`]: a host's helper.
+//! - [`party`]: what takes steps, here or there; [`dance`]: the steps that all take together; [`mod@hold`]: a host's helper.
 
 mod dance;
 mod hold;

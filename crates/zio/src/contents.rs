@@ -28,7 +28,7 @@ pub struct ReadRequest {
 
 /// What was read of a block.
 pub struct BlockContents {
-    /// Its contents, as from [`Zio::read`].
+    /// Its contents, as from [`Zio::read`](crate::Zio::read).
     pub data: AlignedBuf,
     /// The bytes as they are on disk.
     pub physical: Physical,
