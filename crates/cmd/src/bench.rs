@@ -13,7 +13,7 @@ pub mod measure;
 mod name_task;
 pub mod options;
 mod phase;
-mod placed;
+pub mod placed;
 pub mod random;
 pub mod randread;
 pub mod sync;

@@ -15,8 +15,9 @@ mod party;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use base::Env;
 use dsl::NameKinds;
 use protocol::cut::{CutOrder, HeldPool};
 
@@ -147,7 +148,7 @@ fn check_name(name: &str, kinds: NameKinds) -> Result<(), String> {
 
 /// What each host is asked. Errors: the name cannot be one of snapshots.
 fn orders(args: &CutArgs, hosts: &[HostPools]) -> Result<Vec<CutOrder>, String> {
-    let id = new_id()?;
+    let id = new_id();
     let limit_ms = Duration::from_secs_f64(args.limit).as_millis() as u64;
     let of_host = |host: &HostPools| {
         let names: Vec<String> = host.datasets.iter().map(|dataset| format!("{dataset}@{}", args.name)).collect();
@@ -160,12 +161,10 @@ fn orders(args: &CutArgs, hosts: &[HostPools]) -> Result<Vec<CutOrder>, String> 
     hosts.iter().map(of_host).collect()
 }
 
-/// What no other cut is known by. Errors: the system gives no random bytes.
-fn new_id() -> Result<String, String> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(|e| e.to_string())?;
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Ok(format!("{now_s}-{:016x}", u64::from_ne_bytes(random)))
+/// What no other cut is known by.
+fn new_id() -> String {
+    let env = Env::real();
+    format!("{}-{:016x}", env.now_s(), env.random())
 }
 
 /// Runs a command of the user. Errors: it fails.

@@ -38,7 +38,7 @@ pub struct Rebuilt {
 
 impl Rebuilt {
     /// Counts what came of others, too.
-    pub(crate) fn add(&mut self, other: Rebuilt) {
+    fn add(&mut self, other: Rebuilt) {
         self.bytes += other.bytes;
         self.errors += other.errors;
         self.unwritten += other.unwritten;
@@ -92,21 +92,32 @@ impl Tree {
         };
         whole.sort_by_key(|leaf| !is_beside(leaf));
         let sector = 1u64 << top.ashift();
-        // what was read is written while the next is read
-        let (mut rebuilt, mut read) = (Rebuilt::default(), Vec::new());
-        for piece in pieces(ranges) {
-            let reads = || self.read_all(&whole, piece, sector);
-            let writes = || self.write_ranges(&lacking, &read);
-            let ((next, errors), bytes) = match self.env() {
+        let read = |piece: &[Range<u64>]| self.read_all(&whole, piece, sector);
+        let write = |read: &Vec<ReadRange>| Rebuilt { bytes: self.write_ranges(&lacking, read), ..Rebuilt::default() };
+        Ok(self.copy_pieces(pieces(ranges, PIECE_BYTES, |range| range.end - range.start), read, write))
+    }
+
+    /// Reads pieces, and writes each while the next is read. `read` also tells how many sectors could not be.
+    pub(crate) fn copy_pieces<P, R: Sync>(
+        &self,
+        pieces: impl Iterator<Item = P>,
+        read: impl Fn(P) -> (R, u64),
+        write: impl Fn(&R) -> Rebuilt + Sync,
+    ) -> Rebuilt {
+        let (mut rebuilt, mut last) = (Rebuilt::default(), None);
+        for piece in pieces {
+            let reads = || read(piece);
+            let writes = || last.as_ref().map_or_else(Rebuilt::default, &write);
+            let ((next, errors), written) = match self.env() {
                 Some(env) => env.both(reads, writes),
                 None => (reads(), writes()),
             };
             rebuilt.errors += errors;
-            rebuilt.bytes += bytes;
-            read = next;
+            rebuilt.add(written);
+            last = Some(next);
         }
-        rebuilt.bytes += self.write_ranges(&lacking, &read);
-        Ok(rebuilt)
+        rebuilt.add(last.as_ref().map_or_else(Rebuilt::default, &write));
+        rebuilt
     }
 
     /// Reads ranges, sector by sector what cannot be read as a whole. Also how many sectors none of the leaves can read.
@@ -187,12 +198,12 @@ impl Tree {
     }
 }
 
-/// Ranges in pieces of [`PIECE_BYTES`] or a little more.
-fn pieces(ranges: &[Range<u64>]) -> impl Iterator<Item = &[Range<u64>]> {
+/// What has these lengths, in pieces of so many bytes or a little more.
+pub(crate) fn pieces<T>(all: &[T], most: u64, len: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
     let mut bytes = 0;
-    ranges.chunk_by(move |range, _| {
-        bytes += range.end - range.start;
-        let goes_on = bytes < PIECE_BYTES;
+    all.chunk_by(move |one, _| {
+        bytes += len(one);
+        let goes_on = bytes < most;
         if !goes_on {
             bytes = 0;
         }

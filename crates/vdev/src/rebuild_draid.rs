@@ -9,7 +9,7 @@ use format::ids::Txg;
 use crate::draid::DraidLayout;
 use crate::locate::{Branch, Choice};
 use crate::raidz::Row;
-use crate::rebuild::Rebuilt;
+use crate::rebuild::{Rebuilt, pieces};
 use crate::tree::Tree;
 use crate::vdev::Vdev;
 
@@ -25,13 +25,12 @@ struct StripeColumn {
     whole: Vec<Choice>,
     /// Leaves that are to be given it.
     lacking: Vec<Choice>,
-    len: usize,
     bytes: AlignedBuf,
     is_known: bool,
 }
 
 /// So many bytes of rows are read at a time, while those before them are written: enough for each leaf to have a few.
-const PIECE_BYTES: usize = 2 << 20;
+const PIECE_BYTES: u64 = 2 << 20;
 
 impl Tree {
     /// Gives ranges of a draid, which are made of whole stripes, to the leaves that lack something.
@@ -39,36 +38,15 @@ impl Tree {
         let mut rows = Vec::new();
         for range in ranges {
             let size = layout.data_bytes(range.end - range.start)? as usize;
-            let mapped = layout.map(range.start, size)?;
-            rows.extend(mapped.iter().map(|row| self.stripe_columns(top, row)));
+            rows.extend(layout.map(range.start, size)?);
         }
-        rows.retain(|row| row.columns.iter().any(|column| !column.lacking.is_empty()));
-        let row_bytes = |row: &StripeRow| row.columns.iter().map(|column| column.len).sum::<usize>();
-        // what was read is written while the next is read
-        let (mut rebuilt, mut read) = (Rebuilt::default(), Vec::new());
-        while !rows.is_empty() {
-            let mut bytes = 0;
-            let fits = |row: &StripeRow| {
-                bytes += row_bytes(row);
-                bytes <= PIECE_BYTES
-            };
-            let count = rows.iter().map(fits).take_while(|fits| *fits).count().max(1);
-            let mut piece: Vec<StripeRow> = rows.drain(..count).collect();
-            let mut reads = || self.read_rows(&mut piece);
-            let writes = || self.write_rows(&read);
-            let (unreadable, written) = match self.env() {
-                Some(env) => env.both(&mut reads, writes),
-                None => (reads(), writes()),
-            };
-            rebuilt.errors += (unreadable >> top.ashift()) as u64;
-            rebuilt.add(written);
-            read = piece;
-        }
-        rebuilt.add(self.write_rows(&read));
-        Ok(rebuilt)
+        let row_bytes = |row: &Row| row.columns.iter().map(|column| column.size as u64).sum();
+        let read = |rows: &[Row]| self.read_rows(top, rows);
+        let write = |rows: &Vec<StripeRow>| self.write_rows(rows);
+        Ok(self.copy_pieces(pieces(&rows, PIECE_BYTES, row_bytes), read, write))
     }
 
-    fn stripe_columns(&self, top: &Vdev, row: &Row) -> StripeRow {
+    fn stripe_row(&self, top: &Vdev, row: &Row) -> StripeRow {
         let columns = row.columns.iter().map(|column| {
             let (mut whole, mut lacking) = (Vec::new(), Vec::new());
             self.each_whole_branch(self.child(top, column.child), column.offset, &mut |branch| match branch {
@@ -76,24 +54,24 @@ impl Tree {
                 Branch::Leaf(choice) => lacking.push(choice),
                 Branch::Rows { .. } => unreachable!("no parity below parity"),
             });
-            StripeColumn { whole, lacking, len: column.size, bytes: AlignedBuf::zeroed(0), is_known: false }
+            StripeColumn { whole, lacking, bytes: AlignedBuf::for_overwrite(column.size), is_known: false }
         });
         StripeRow { nparity: row.nparity, columns: columns.collect() }
     }
 
-    /// Reads all columns of these rows, and makes those that cannot be read of the others. Rows of which too few can be read are
-    /// left out; how many bytes of a column these are.
-    fn read_rows(&self, rows: &mut Vec<StripeRow>) -> usize {
-        let mut columns: Vec<_> = rows.iter_mut().flat_map(|row| &mut row.columns).collect();
-        columns.iter_mut().for_each(|column| column.bytes = AlignedBuf::for_overwrite(column.len));
-        self.read_stripes(columns);
-        let mut unreadable = 0;
+    /// Reads those of the rows of which a leaf lacks something, and makes columns that cannot be read of the others. Rows of which
+    /// too few can be read are left out; how many sectors of a column these are.
+    fn read_rows(&self, top: &Vdev, rows: &[Row]) -> (Vec<StripeRow>, u64) {
+        let mut rows: Vec<StripeRow> = rows.iter().map(|row| self.stripe_row(top, row)).collect();
+        rows.retain(|row| row.columns.iter().any(|column| !column.lacking.is_empty()));
+        self.read_stripes(rows.iter_mut().flat_map(|row| &mut row.columns).collect());
+        let mut errors = 0;
         rows.retain_mut(|row| {
             let is_whole = fill_in(&mut row.columns, row.nparity).is_ok();
-            unreadable += if is_whole { 0 } else { row.columns[0].len };
+            errors += if is_whole { 0 } else { (row.columns[0].bytes.len() >> top.ashift()) as u64 };
             is_whole
         });
-        unreadable
+        (rows, errors)
     }
 
     /// Reads columns, each from the first leaf that can.

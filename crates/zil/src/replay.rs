@@ -56,7 +56,7 @@ impl Log {
         }
         let found = ClaimedBlocks::new(&header);
         let mut frame = Frame { log: self, header, apply, found, replayed: Replayed::default(), error: None };
-        let end = walk(self.zio(), self.objset().cache().keys(), self.objset().id(), &header, &mut frame);
+        let end = self.walk(&header, &mut frame);
         let Frame { found, mut replayed, error, .. } = frame;
         if let Some(error) = error {
             return Err(error).in_dataset(self.objset().name());
@@ -102,6 +102,11 @@ impl Log {
         Ok(done)
     }
 
+    /// Visits what is on disk of it.
+    fn walk(&self, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
+        walk(self.zio(), self.objset().cache().keys(), self.objset().id(), header, visitor)
+    }
+
     /// What of the log in memory is in this one is not to be done again.
     fn settle_kept(&self, header: Option<&ZilHeader>) {
         let Some(memory) = self.memory().filter(|memory| !memory.left_of(self.objset().id()).is_empty()) else {
@@ -109,7 +114,7 @@ impl Log {
         };
         let mut last = LastRecord(0);
         if let Some(header) = header {
-            walk(self.zio(), self.objset().cache().keys(), self.objset().id(), header, &mut last);
+            self.walk(header, &mut last);
         }
         memory.settle_logged(self.objset().id(), last.0);
     }
@@ -119,7 +124,7 @@ impl Log {
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
         let Some(header) = self.chain().old() else { return self.chain().take() };
         let mut found = ClaimedBlocks::new(&header);
-        walk(self.zio(), self.objset().cache().keys(), self.objset().id(), &header, &mut found);
+        self.walk(&header, &mut found);
         [found.blocks, found.data].concat()
     }
 }

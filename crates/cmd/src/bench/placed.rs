@@ -2,8 +2,8 @@
 
 use base::{MIX_STRIDE, mixed, next_mixed};
 
-/// Bytes that have a pattern of their own: what cannot be compressed, then zeros.
-const PIECE: u64 = 4096;
+/// Bytes that have a pattern of their own: what cannot be compressed, then zeros. All record sizes see the same.
+pub const PIECE: u64 = 4096;
 
 /// The contents of files.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,37 +12,33 @@ use super::bed::{CellStop, LabBed};
 use super::plan::CellRun;
 use crate::advise::sizes::MIB;
 use crate::bench::measure::measure;
-use crate::bench::random::{RandomOrder, noise};
+use crate::bench::placed::{PIECE, PlacedBytes};
+use crate::bench::random::RandomOrder;
 use crate::tools;
 
 /// Bytes of a request of sequential loads.
 const REQUEST_BYTES: usize = 1 << 20;
-/// Each piece of so many bytes compresses alike, so that all record sizes see the same.
-const PIECE_BYTES: usize = 4096;
 
 /// Of the order of random reads of a cold file.
 const SEEK_SEED: u64 = 46;
 
 /// Bytes that a good compression makes smaller by a given ratio, and of which no two blocks are the same.
 pub struct RatioData {
-    ratio: f64,
-    seed: u64,
+    bytes: PlacedBytes,
+    next: u64,
 }
 
 impl RatioData {
     /// A ratio of 1.0 does not compress.
     pub fn new(ratio: f64, seed: u64) -> RatioData {
-        RatioData { ratio, seed }
+        RatioData { bytes: PlacedBytes::new(seed, ratio), next: 0 }
     }
 
-    /// The next so many bytes: of each piece, one part is noise and the rest is zeros.
+    /// The next so many bytes.
     pub fn next(&mut self, len: usize) -> AlignedBuf {
-        self.seed = self.seed.wrapping_add(1);
-        let mut bytes = noise(len, self.seed);
-        let kept = (PIECE_BYTES as f64 / self.ratio) as usize;
-        if kept < PIECE_BYTES {
-            bytes.chunks_mut(PIECE_BYTES).for_each(|piece| piece.iter_mut().skip(kept).for_each(|byte| *byte = 0));
-        }
+        let mut bytes = AlignedBuf::zeroed(len);
+        self.bytes.fill(0, self.next, &mut bytes);
+        self.next += len as u64;
         bytes
     }
 }
@@ -91,7 +87,7 @@ pub fn rewrite_file(bed: &LabBed<'_>, bytes: usize, ratio: f64) -> Result<CellRu
         for at in (0..bytes as u64).step_by(REQUEST_BYTES) {
             bed.goes_on()?;
             file.read_exact_at(&mut buf, at)?;
-            buf.iter_mut().step_by(PIECE_BYTES).for_each(|byte| *byte = byte.wrapping_add(1));
+            buf.iter_mut().step_by(PIECE as usize).for_each(|byte| *byte = byte.wrapping_add(1));
             file.write_all_at(&buf, at)?;
         }
         Ok(file.sync_all()?)
